@@ -1,0 +1,37 @@
+// The table of algorithms: one row each. A new algorithm is one file and one row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "common/op_kind.h"
+#include "collectives/schedule.h"
+
+namespace altorch {
+
+// The alpha-beta-gamma model: one message costs alpha, one byte on the wire beta, one byte reduced gamma [s].
+struct CostModel {
+  double alpha = 1e-6;
+  double beta = 1e-10;
+  double gamma = 5e-11;
+};
+
+struct Algorithm {
+  OpKind kind;
+  std::string_view name;          // as in ALTORCH_ROUTE: "recursive_doubling"
+  std::string_view summary;       // one line for `altorch algorithms`
+  std::string_view cost_formula;  // in p, n (bytes of the vector, or of one block), a, b, g
+  bool even_only;                 // cannot take per-rank counts
+  bool pipelined;                 // uses Problem::segment_count
+  // Seconds for p ranks and n bytes: of the whole vector (all_reduce, reduce, broadcast) or of one block.
+  double (*cost)(int p, double n, const CostModel& model);
+  Schedule (*build)(const Problem& problem);
+};
+
+// All rows, grouped by operation, the default for large sizes last.
+std::span<const Algorithm> algorithms();
+// The row, or nullptr.
+const Algorithm* find_algorithm(OpKind kind, std::string_view name);
+
+}  // namespace altorch

@@ -1,0 +1,45 @@
+// One error type for the whole engine.
+//
+// Inside, an Error is a value: state machines store it and hand it on. It is thrown only by set-up code and
+// by checks that run on the caller's thread, and it is caught once, in backend/, where its kind is mapped to
+// torch's DistBackendError family.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace altorch {
+
+enum class ErrorKind {
+  kInvalidArgument,  // the caller passed something the operation cannot take
+  kMismatch,         // ranks disagree about the operation, its type, size or root
+  kTimeout,          // a deadline passed
+  kPeerLost,         // another process died or left
+  kClosed,           // the group was destroyed, aborted, or broken by an earlier error
+  kTransport,        // MPI, Gloo or the system reported a failure
+  kUnsupported,      // no route can carry this operation here
+  kInternal,         // a defect of altorch
+};
+
+constexpr const char* name_of(ErrorKind kind) {
+  constexpr const char* names[] = {"invalid argument", "mismatch between ranks", "timeout",
+                                   "peer lost",        "group closed",           "transport failure",
+                                   "unsupported",      "internal error"};
+  return names[static_cast<int>(kind)];
+}
+
+// `what()` is a full sentence for a user: it names what happened and, where one exists, the next thing to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, std::string message)
+      : std::runtime_error(std::move(message)), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+  // The same error with text put before its message; used to add group, operation, sequence number and rank.
+  Error with_prefix(const std::string& prefix) const { return Error(kind_, prefix + what()); }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,28 @@
+// What the engine needs of a rendezvous: a shared dictionary. backend/ implements it over the c10d Store,
+// tests over a std::map.
+//
+// Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error; a wait
+// that passes its deadline throws ErrorKind::kTimeout.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace altorch {
+
+class KeyValueStore {
+ public:
+  virtual ~KeyValueStore() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Blocks until the key exists.
+  virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  // Never blocks on a missing key.
+  virtual std::optional<std::string> try_get(const std::string& key) = 0;
+  // Adds to a counter that starts at 0 and returns the new value.
+  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+};
+
+}  // namespace altorch

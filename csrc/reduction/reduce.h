@@ -1,0 +1,33 @@
+// Element-wise reductions on host memory.
+//
+// float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool follows
+// torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR. MIN and MAX of floating types
+// propagate NaN. kAvg and kPremulSum reduce as kSum here: the scaling is scale()'s.
+// Thread rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
+#pragma once
+
+#include <cstddef>
+
+#include "common/dtype.h"
+#include "common/reduce_op.h"
+
+namespace altorch {
+
+// Whether torch defines this reduction for this type: float8 reduces never, bit operators take integers and bool,
+// MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types (and complex).
+bool can_reduce(DType dtype, ReduceOp op);
+
+// out[i] = a[i] (op) b[i] for i < count. `out` may be `a` or `b`; other overlap is not allowed.
+void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, std::size_t count);
+
+// data[i] = data[i] * factor, computed in float32 for half types, in the type itself otherwise.
+// Floating and complex types only.
+void scale(DType dtype, void* data, double factor, std::size_t count);
+// data[i] = data[i] / divisor, as torch divides: integers truncate towards zero.
+void divide(DType dtype, void* data, long long divisor, std::size_t count);
+
+// Half <-> float32; `dtype` is kFloat16 or kBFloat16.
+void widen(DType dtype, const void* half, float* wide, std::size_t count);
+void narrow(DType dtype, const float* wide, void* half, std::size_t count);
+
+}  // namespace altorch

@@ -1,0 +1,55 @@
+// A Channel moves tagged messages between the ranks of one group. It is the point-to-point half of a transport.
+//
+// Matching: a receive takes the oldest message with its peer and tag; messages between one pair of ranks with one
+// tag arrive in the order they were sent. Messages may be larger than 2 GiB.
+// Buffers stay untouched by the caller until the request is done.
+// Thread rules: any thread may call; an implementation that needs it locks inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/error.h"
+
+namespace altorch {
+
+inline constexpr int kAnySource = -1;
+
+// An operation in flight. What the fields mean is the channel's own affair, `bytes` and `peer` excepted.
+struct Request {
+  std::uintptr_t handle = 0;  // 0: nothing in flight
+  void* extra = nullptr;      // e.g. the tail of a message that was cut into pieces
+  std::size_t bytes = 0;      // asked for
+  int peer = 0;               // rank in the group
+  bool is_receive = false;
+  bool exact = true;          // a receive that gets fewer bytes than asked is a mismatch
+};
+
+enum class State : std::uint8_t { kPending, kDone, kFailed };
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Largest tag that may be used; tags start at 0.
+  virtual std::int64_t max_tag() const = 0;
+
+  // Post without blocking. Failures surface in test().
+  virtual void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) = 0;
+  // peer may be kAnySource; then request.peer is the sender once it is done.
+  virtual void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) = 0;
+
+  // Tests all requests and drives progress. kDone: all are complete, their handles are 0. kFailed: `error` is set
+  // (wrong size: ErrorKind::kMismatch, naming the peer and both sizes); the rest may still be in flight.
+  // Requests that are complete may be tested again.
+  virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
+
+  // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are free again;
+  // false when some request still owns its buffer, which must then be kept until the process ends.
+  virtual bool cancel(std::span<Request> requests) = 0;
+};
+
+}  // namespace altorch
