@@ -1,0 +1,52 @@
+# Language, warnings, optimisation, sanitizers, ccache.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_FLAGS "-std=c++20")
+check_cxx_source_compiles("#include <concepts>\n#include <span>\n#include <bit>\nint main() { return 0; }"
+                          ALTORCH_COMPILER_HAS_CXX20)
+unset(CMAKE_REQUIRED_FLAGS)
+if(NOT ALTORCH_COMPILER_HAS_CXX20)
+  message(FATAL_ERROR "altorch needs a C++20 compiler, and ${CMAKE_CXX_COMPILER} (${CMAKE_CXX_COMPILER_VERSION}) is "
+                      "none. Install g++ 11 or newer (package g++) and point CXX to it.")
+endif()
+
+add_compile_options(-Wall -Wextra)
+if(ALTORCH_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(ALTORCH_SANITIZE)
+  if(NOT ALTORCH_SANITIZE MATCHES "^(address|thread|undefined)$")
+    message(FATAL_ERROR "ALTORCH_SANITIZE=${ALTORCH_SANITIZE} is not one of address, thread, undefined.")
+  endif()
+  # A sanitized extension would need a sanitized Python; the engine and its tests need none.
+  set(ALTORCH_EXTENSION OFF)
+  set(ALTORCH_SHIMS OFF)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g")
+  add_compile_options(-fsanitize=${ALTORCH_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ALTORCH_SANITIZE})
+  if(ALTORCH_SANITIZE STREQUAL "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+find_program(ALTORCH_CCACHE ccache)
+if(ALTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER "${ALTORCH_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${ALTORCH_CCACHE}")
+endif()
+
+find_package(Threads REQUIRED)

@@ -1,0 +1,7 @@
+"""`python -m altorch` is the console script `altorch`."""
+
+import sys
+
+from altorch.cli import main
+
+sys.exit(main())

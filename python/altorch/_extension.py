@@ -1,0 +1,38 @@
+"""The compiled half, loaded when first needed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from types import ModuleType
+
+from altorch import _version_check
+
+_loaded: ModuleType | None = None
+_owner = os.getpid()
+
+
+def extension() -> ModuleType:
+    """altorch._C; raises ImportError with a sentence when it cannot be loaded."""
+    global _loaded, _owner
+    if _loaded is None:
+        _version_check.check()
+        import torch  # noqa: F401  the libraries that the extension is linked to
+        import torch.distributed  # noqa: F401
+
+        try:
+            from altorch import _C
+        except ImportError as error:
+            raise ImportError(
+                f"altorch's extension could not be loaded: {error}. Build altorch again for this environment: "
+                "`make build` in its source folder, or pip install --no-build-isolation --force-reinstall --no-deps ."
+            ) from error
+        _loaded, _owner = _C, os.getpid()
+        atexit.register(finalize)
+    return _loaded
+
+
+def finalize() -> None:
+    """Ends MPI once. A forked child inherits this function with the interpreter and must not touch its parent's MPI."""
+    if _loaded is not None and os.getpid() == _owner:
+        _loaded.finalize_mpi()

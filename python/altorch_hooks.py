@@ -1,0 +1,70 @@
+"""The doors through which others come in: torch's two plugin hooks and the console script.
+
+A module outside the package, because these must work where `import altorch` is refused (another torch minor than
+the one built for): `import torch` must never break, and `altorch info` must be able to say what is wrong. Nothing
+here imports the package before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# Set by the console script: `import altorch` then reports a wrong torch instead of refusing it.
+only_reporting = False
+
+
+def autoload() -> None:
+    """Called at every `import torch` (entry-point group torch.backends). Whatever it raised would break that."""
+    try:
+        register()
+    except Exception as error:
+        if os.environ.get("ALTORCH_LOG", "").lower() == "debug":
+            print(f"altorch: not registered at import: {error}", file=sys.stderr)
+
+
+def register() -> None:
+    """Makes the name "al" known to torch.distributed. Cheap; may be called any number of times."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or hasattr(dist.Backend, "AL"):
+        return
+    dist.Backend.register_backend("al", _create, extended_api=True, devices=devices())
+    from torch.distributed.rendezvous import register_rendezvous_handler
+
+    register_rendezvous_handler("mpi", _mpi_rendezvous)
+
+
+def devices() -> list[str]:
+    """The devices that "al" is registered for. A GPU is looked for without touching CUDA: that would break forks."""
+    import torch
+
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None or (hidden is not None and hidden.strip() in ("", "-1")):
+        return ["cpu"]
+    if any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")):
+        return ["cpu", "cuda"]
+    return ["cpu"]
+
+
+def _create(backend_options: Any, options: Any) -> Any:
+    from altorch._backend import create
+
+    return create(backend_options, options)
+
+
+def _mpi_rendezvous(url: str, **kwargs: Any) -> Any:
+    from altorch._rendezvous import mpi_rendezvous
+
+    return mpi_rendezvous(url, **kwargs)
+
+
+def main() -> int:
+    """The console script `altorch`."""
+    global only_reporting
+    only_reporting = True
+    from altorch.cli import main as run
+
+    return run()
