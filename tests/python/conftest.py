@@ -1,0 +1,61 @@
+"""Collection order, pools and options of the Python tests."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
+
+import harness
+import launching
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--large", action="store_true", help="run the tests that move more than 2 GiB")
+    parser.addoption("--torch-suite", action="store_true", help="run all of PyTorch's DistributedTest")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "large: moves more than 2 GiB; run with --large")
+
+
+def pytest_report_header() -> str:
+    backend, launcher = launching.backend_under_test(), launching.launcher_under_test()
+    mpi = os.environ.get("ALTORCH_MPI", "altorch's choice")
+    seed = os.environ["ALTORCH_TEST_SEED"]
+    return f"altorch: backend {backend}, launcher {launcher}, MPI {mpi}, ALTORCH_TEST_SEED={seed}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--large"):
+        skip = pytest.mark.skip(reason="moves more than 2 GiB: run with --large")
+        for item in items:
+            if item.get_closest_marker("large"):
+                item.add_marker(skip)
+    # Tests of one pool follow one another, so that each pool starts once.
+    keys = [key for key in map(harness.pool_key_of, items) if key]
+    in_order = sorted(dict.fromkeys(keys), key=lambda key: (key[1], key[0]))
+    order = {key: index for index, key in enumerate(in_order)}
+    items.sort(key=lambda item: order.get(harness.pool_key_of(item), -1))  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End a pool after its last test; a pool that does not end cleanly is an error of that test."""
+    key = harness.pool_key_of(item)
+    if key is None or (nextitem is not None and harness.pool_key_of(nextitem) == key):
+        return
+    try:
+        harness.close_pool()
+    except harness.RankFailure as failure:
+        pytest.fail(str(failure), pytrace=False)
+
+
+def pytest_sessionfinish() -> None:
+    harness.close_pool(kill=True)
