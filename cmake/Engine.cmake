@@ -9,15 +9,3 @@ list(FILTER engine_sources EXCLUDE REGEX "/csrc/(transports/mpi/shim|bootstrap/f
 add_library(altorch_engine STATIC ${engine_sources})
 target_include_directories(altorch_engine PUBLIC "${CMAKE_SOURCE_DIR}/csrc")
 target_link_libraries(altorch_engine PUBLIC Threads::Threads ${CMAKE_DL_LIBS} rt)
-
-# Files named after an instruction set hold the kernels for it; the CPU is asked at run time before one is called.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  foreach(source ${engine_sources})
-    if(source MATCHES "_avx2\\.cpp$")
-      set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c")
-    elseif(source MATCHES "_avx512\\.cpp$")
-      set_source_files_properties("${source}" PROPERTIES
-        COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mf16c;-mprefer-vector-width=512")
-    endif()
-  endforeach()
-endif()
