@@ -1,9 +1,9 @@
 // Element-wise reductions on host memory.
 //
-// float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool follows
-// torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR. MIN and MAX of floating types
-// propagate NaN. kAvg and kPremulSum reduce as kSum here: the scaling is scale()'s.
-// Thread rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
+// float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool
+// follows torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR. MIN and MAX of
+// floating types propagate NaN. kAvg and kPremulSum reduce as kSum here: the scaling is scale()'s. Thread
+// rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace altorch {
 
-// Whether torch defines this reduction for this type: float8 reduces never, bit operators take integers and bool,
-// MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types (and complex).
+// Whether torch defines this reduction for this type: float8 reduces never, bit operators take integers and
+// bool, MIN, MAX take no complex, AVG takes no bool, PREMUL_SUM takes floating types (and complex).
 bool can_reduce(DType dtype, ReduceOp op);
 
 // out[i] = a[i] (op) b[i] for i < count. `out` may be `a` or `b`; other overlap is not allowed.

@@ -1,0 +1,38 @@
+// The element-wise kernels of one instruction set, as tables of functions.
+//
+// The same source (kernels.inc) is compiled once per instruction set; the best set that this CPU has is
+// chosen at run time, so that one build serves every machine. All sets give the same bits: no fused
+// multiply-add, the same rounding, the same treatment of NaN.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "common/dtype.h"
+#include "common/reduce_op.h"
+
+namespace altorch::reduction {
+
+using ReduceKernel = void (*)(const void* a, const void* b, void* out, std::size_t count);
+using ScaleKernel = void (*)(void* data, double factor, std::size_t count);
+using DivideKernel = void (*)(void* data, long long divisor, std::size_t count);
+using WidenKernel = void (*)(const void* half, float* wide, std::size_t count);
+using NarrowKernel = void (*)(const float* wide, void* half, std::size_t count);
+
+// A null entry is a combination that torch does not define.
+struct KernelTable {
+  const char* name = "";
+  std::array<std::array<ReduceKernel, kReduceOpCount>, kDTypeCount> reduce{};
+  std::array<ScaleKernel, kDTypeCount> scale{};
+  std::array<DivideKernel, kDTypeCount> divide{};
+  std::array<WidenKernel, kDTypeCount> widen{};
+  std::array<NarrowKernel, kDTypeCount> narrow{};
+};
+
+// What this CPU can run, the best last. Never empty.
+std::span<const KernelTable* const> usable_kernel_tables();
+// The best of them.
+const KernelTable& kernel_table();
+
+}  // namespace altorch::reduction

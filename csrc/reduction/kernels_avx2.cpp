@@ -1,0 +1,30 @@
+// The kernels for x86 CPUs with AVX2.
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "reduction/kernel_table.h"
+
+#define ALTORCH_REDUCTION_LEVEL avx2
+#define ALTORCH_REDUCTION_NAME "AVX2"
+#define ALTORCH_REDUCTION_F16C 1
+#define ALTORCH_REDUCTION_LANES 8
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
+#else
+#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC target("avx2,f16c")
+#endif
+#include "reduction/kernels.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+#endif

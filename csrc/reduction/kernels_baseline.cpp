@@ -1,0 +1,17 @@
+// The kernels for any CPU that the build targets.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "reduction/kernel_table.h"
+
+#define ALTORCH_REDUCTION_LEVEL baseline
+#define ALTORCH_REDUCTION_NAME "baseline"
+#define ALTORCH_REDUCTION_F16C 0
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3", "fp-contract=off")
+#endif
+#include "reduction/kernels.inc"
