@@ -1,0 +1,216 @@
+#include "reduction/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include "common/error.h"
+#include "reduction/kernel_table.h"
+#include "reduction/reference.h"
+
+namespace altorch {
+namespace {
+
+using reduction::usable_kernel_tables;
+using reference::all_dtypes;
+using reference::first_difference;
+using reference::kAllOps;
+
+// Torch's rules, written down once more: nothing here asks the table under test.
+bool torch_defines(DType dtype, ReduceOp op) {
+  if (is_float8(dtype)) return false;
+  switch (op) {
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
+      return is_integral(dtype) || dtype == DType::kBool;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return !is_complex(dtype);
+    case ReduceOp::kAvg:
+      return dtype != DType::kBool;
+    case ReduceOp::kPremulSum:
+      return is_floating(dtype) || is_complex(dtype);
+    default:
+      return true;
+  }
+}
+
+std::vector<unsigned char> expected_of(DType dtype, ReduceOp op, const void* a, const void* b,
+                                       std::size_t count) {
+  std::vector<unsigned char> expected(count * size_of(dtype));
+  for (std::size_t i = 0; i < count; ++i) reference::combine(dtype, op, a, b, expected.data(), i);
+  return expected;
+}
+
+TEST(Reduce, DefinesWhatTorchDefines) {
+  for (DType dtype : all_dtypes()) {
+    for (ReduceOp op : kAllOps) {
+      EXPECT_EQ(can_reduce(dtype, op), torch_defines(dtype, op)) << name_of(dtype) << " " << name_of(op);
+      for (const auto* table : usable_kernel_tables()) {
+        const bool there = table->reduce[static_cast<int>(dtype)][static_cast<int>(op)] != nullptr;
+        EXPECT_EQ(there, torch_defines(dtype, op)) << reference::describe(table->name, dtype, op);
+      }
+    }
+  }
+}
+
+TEST(Reduce, MatchesTheReferenceForEverySmallCount) {
+  std::mt19937_64 random(20240601);
+  for (DType dtype : all_dtypes()) {
+    for (ReduceOp op : kAllOps) {
+      if (!can_reduce(dtype, op)) continue;
+      for (const auto* table : usable_kernel_tables()) {
+        const auto kernel = table->reduce[static_cast<int>(dtype)][static_cast<int>(op)];
+        for (std::size_t count = 0; count <= 67; ++count) {
+          const auto a = reference::random_elements(dtype, count, random);
+          const auto b = reference::random_elements(dtype, count, random);
+          const auto expected = expected_of(dtype, op, a.data(), b.data(), count);
+          std::vector<unsigned char> out(expected.size() + 8, 0xA5);
+          kernel(a.data(), b.data(), out.data(), count);
+          ASSERT_EQ(first_difference(dtype, out.data(), expected.data(), count), count)
+              << reference::describe(table->name, dtype, op) << ", count " << count;
+          for (std::size_t i = expected.size(); i < out.size(); ++i) {
+            ASSERT_EQ(int{out[i]}, 0xA5)
+                << reference::describe(table->name, dtype, op) << " wrote past the end, count " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Reduce, MatchesTheReferenceForAMillionElements) {
+  std::mt19937_64 random(7);
+  constexpr std::size_t kCount = 1'000'003;
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kInt8, DType::kComplex64}) {
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct}) {
+      const auto a = reference::random_elements(dtype, kCount, random);
+      const auto b = reference::random_elements(dtype, kCount, random);
+      std::vector<unsigned char> out(a.size());
+      reduce(dtype, op, a.data(), b.data(), out.data(), kCount);
+      const auto expected = expected_of(dtype, op, a.data(), b.data(), kCount);
+      EXPECT_EQ(first_difference(dtype, out.data(), expected.data(), kCount), kCount)
+          << name_of(dtype) << " " << name_of(op);
+    }
+  }
+}
+
+TEST(Reduce, WritesOverEitherOperandAtAnyAddress) {
+  std::mt19937_64 random(99);
+  constexpr std::size_t kCount = 131;
+  for (DType dtype : all_dtypes()) {
+    for (ReduceOp op : kAllOps) {
+      if (!can_reduce(dtype, op)) continue;
+      for (const auto* table : usable_kernel_tables()) {
+        const auto kernel = table->reduce[static_cast<int>(dtype)][static_cast<int>(op)];
+        for (std::size_t offset : {0, 1, 3, 8, 17}) {
+          const auto a = reference::random_elements(dtype, kCount, random);
+          const auto b = reference::random_elements(dtype, kCount, random);
+          const auto expected = expected_of(dtype, op, a.data(), b.data(), kCount);
+          std::vector<unsigned char> left(a.size() + 32), right(a.size() + 32);
+          std::memcpy(left.data() + offset, a.data(), a.size());
+          std::memcpy(right.data() + 1, b.data(), b.size());
+          kernel(left.data() + offset, right.data() + 1, left.data() + offset, kCount);
+          EXPECT_EQ(first_difference(dtype, left.data() + offset, expected.data(), kCount), kCount)
+              << reference::describe(table->name, dtype, op) << " over a, offset " << offset;
+
+          std::memcpy(left.data() + offset, a.data(), a.size());
+          kernel(left.data() + offset, right.data() + 1, right.data() + 1, kCount);
+          EXPECT_EQ(first_difference(dtype, right.data() + 1, expected.data(), kCount), kCount)
+              << reference::describe(table->name, dtype, op) << " over b, offset " << offset;
+        }
+      }
+    }
+  }
+}
+
+TEST(Reduce, IsRefusedWithASentenceWhereTorchDefinesNothing) {
+  unsigned char byte = 1;
+  try {
+    reduce(DType::kFloat8E4M3FN, ReduceOp::kSum, &byte, &byte, &byte, 1);
+    FAIL() << "a float8 sum was computed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("SUM is not defined for float8_e4m3fn"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(int{byte}, 1);
+}
+
+TEST(Scale, MultipliesInFloat32ForHalvesAndInTheTypeItselfOtherwise) {
+  std::mt19937_64 random(5);
+  constexpr std::size_t kCount = 67;
+  constexpr double kFactor = 1.0 / 3.0;
+  for (const auto* table : usable_kernel_tables()) {
+    for (DType dtype : all_dtypes()) {
+      const auto kernel = table->scale[static_cast<int>(dtype)];
+      EXPECT_EQ(kernel != nullptr, is_floating(dtype) || is_complex(dtype)) << name_of(dtype);
+      if (kernel == nullptr) continue;
+      auto data = reference::random_elements(dtype, kCount, random);
+      auto expected = data;
+      const std::size_t reals = is_complex(dtype) ? 2 * kCount : kCount;
+      for (std::size_t i = 0; i < reals; ++i) {
+        void* out = expected.data();
+        if (is_half(dtype)) {
+          const double value = reference::decode_half(dtype, reference::get<std::uint16_t>(out, i));
+          const float scaled = static_cast<float>(value * static_cast<float>(kFactor));
+          reference::put<std::uint16_t>(out, i, reference::encode_half(dtype, scaled));
+        } else if (size_of(dtype) / (is_complex(dtype) ? 2 : 1) == 4) {
+          const double product = double{reference::get<float>(out, i)} * static_cast<float>(kFactor);
+          reference::put<float>(out, i, static_cast<float>(product));
+        } else {
+          reference::put<double>(out, i, reference::get<double>(out, i) * kFactor);
+        }
+      }
+      kernel(data.data(), kFactor, kCount);
+      EXPECT_EQ(first_difference(dtype, data.data(), expected.data(), kCount), kCount)
+          << table->name << " " << name_of(dtype);
+    }
+  }
+}
+
+TEST(Divide, TruncatesIntegersTowardsZero) {
+  std::int32_t values[] = {7, -7, 8, -8, 0, 2147483647, -2147483647 - 1};
+  divide(DType::kInt32, values, 3, 7);
+  const std::int32_t expected[] = {2, -2, 2, -2, 0, 715827882, -715827882};
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(values[i], expected[i]) << i;
+
+  std::uint8_t bytes[] = {255, 4, 3};
+  divide(DType::kUInt8, bytes, 300, 3);  // a divisor that the type cannot hold
+  for (std::uint8_t byte : bytes) EXPECT_EQ(int{byte}, 0);
+
+  std::uint64_t large[] = {~std::uint64_t{0}};
+  divide(DType::kUInt64, large, 2, 1);
+  EXPECT_EQ(large[0], ~std::uint64_t{0} / 2);
+
+  std::uint32_t beyond[] = {0xFFFFFFFFu};
+  divide(DType::kUInt32, beyond, (1LL << 31), 1);  // a divisor beyond int32
+  EXPECT_EQ(beyond[0], 1u);
+}
+
+TEST(Divide, RoundsOnceForFloatingTypes) {
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (int bits = 0; bits < 65536; ++bits) {
+      auto half = static_cast<std::uint16_t>(bits);
+      const auto quotient = static_cast<float>(reference::decode_half(dtype, half) / 3.0);
+      const std::uint16_t expected = reference::encode_half(dtype, quotient);
+      divide(dtype, &half, 3, 1);
+      ASSERT_EQ(first_difference(dtype, &half, &expected, 1), 1u) << name_of(dtype) << " bits " << bits;
+    }
+  }
+  double value[] = {1.0, -2.0};
+  divide(DType::kFloat64, value, 3, 2);
+  EXPECT_EQ(value[0], 1.0 / 3.0);
+  divide(DType::kComplex128, value, 2, 1);
+  EXPECT_EQ(value[1], -2.0 / 3.0 / 2);
+}
+
+TEST(Divide, RefusesAnEmptyAverageAndBool) {
+  float value = 1;
+  EXPECT_THROW(divide(DType::kFloat32, &value, 0, 1), Error);
+  EXPECT_THROW(divide(DType::kBool, &value, 2, 1), Error);
+  EXPECT_THROW(scale(DType::kInt32, &value, 2, 1), Error);
+  EXPECT_EQ(value, 1.0f);
+}
+
+}  // namespace
+}  // namespace altorch
