@@ -1,0 +1,29 @@
+// What the algorithms cost in the alpha-beta-gamma model; see algorithm.h for the meaning of p and n.
+//
+// The formulas are those of the critical path when every rank can send one message and receive one at a time,
+// and nothing is cut into segments. tests/cpp/collectives/cost_test.cpp holds them against the schedules.
+#pragma once
+
+#include "collectives/algorithm.h"
+
+namespace altorch::cost {
+
+double all_reduce_recursive_doubling(int p, double n, const CostModel& model);
+double all_reduce_rabenseifner(int p, double n, const CostModel& model);
+double all_reduce_ring(int p, double n, const CostModel& model);
+double reduce_binomial(int p, double n, const CostModel& model);
+double broadcast_binomial(int p, double n, const CostModel& model);
+double broadcast_scatter_all_gather(int p, double n, const CostModel& model);
+double all_gather_bruck(int p, double n, const CostModel& model);
+double all_gather_recursive_doubling(int p, double n, const CostModel& model);
+double all_gather_ring(int p, double n, const CostModel& model);
+// p-1 rounds in which every rank sends one block, receives one and adds it.
+double reduce_scatter_in_rounds(int p, double n, const CostModel& model);
+double all_to_all_bruck(int p, double n, const CostModel& model);
+double all_to_all_pairwise(int p, double n, const CostModel& model);
+// gather, and scatter, which is the same backwards.
+double tree_of_blocks(int p, double n, const CostModel& model);
+double star_of_blocks(int p, double n, const CostModel& model);
+double barrier_dissemination(int p, double n, const CostModel& model);
+
+}  // namespace altorch::cost

@@ -1,0 +1,9 @@
+#include "collectives/proof.h"
+
+namespace altorch::proof {
+namespace {
+
+TEST(Broadcast, IsProvedFor1To64Ranks) { prove(OpKind::kBroadcast); }
+
+}  // namespace
+}  // namespace altorch::proof
