@@ -361,7 +361,10 @@ def on_ranks(*sizes: int, deadline: float = 60, env: Mapping[str, str] | None = 
             except RankFailure as failure:
                 close_pool(kill=True)
                 repeat = f"ALTORCH_TEST_SEED={os.environ.get('ALTORCH_TEST_SEED', '0')}"
-                pytest.fail(f"{failure}\n(repeat with {repeat})", pytrace=False)
+                message = f"{failure}\n(repeat with {repeat})"
+            else:
+                return
+            pytest.fail(message, pytrace=False)
 
         names = list(inspect.signature(body).parameters)[1:]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -1,0 +1,285 @@
+"""Conformance of the operations that reduce: operation x type x operator x size x async x world size."""
+
+from __future__ import annotations
+
+import pytest
+import reference as ref
+import torch
+import torch.distributed as dist
+from harness import on_ranks
+
+WORLDS = (1, 2, 3, 4)
+SIZES = (0, 1, 2, 3, 17, 1000, 4099)
+BY_TYPE = pytest.mark.parametrize("dtype", ref.REDUCIBLE, ids=ref.name_of)
+
+
+def operators_or_skip(world, dtype):
+    operators = ref.operators(world, dtype)
+    if not operators:
+        pytest.skip(f"{world.backend} does not reduce {ref.name_of(dtype)}")
+    return operators
+
+
+def inputs_of(world, dtype, shape, op):
+    return [ref.random_tensor(world, dtype, shape, rank, op) for rank in range(world.size)]
+
+
+@on_ranks(*WORLDS)
+@BY_TYPE
+def test_all_reduce(world, dtype):
+    for op in operators_or_skip(world, dtype):
+        pending = []
+        for index, size in enumerate((*SIZES, ())):  # () is a 0-dim tensor
+            world.case = f"all_reduce {ref.name_of(dtype)} {op} {size}"
+            inputs = inputs_of(world, dtype, size, op)
+            tensor = inputs[world.rank].clone()
+            asynchronous = index % 2 == 1
+            work = dist.all_reduce(tensor, ref.reduce_op(op), async_op=asynchronous)
+            if asynchronous:
+                pending.append((world.case, work, tensor, inputs))
+            else:
+                ref.check_reduced(world, tensor, inputs, op)
+                world.identical(tensor)
+        for world.case, work, tensor, inputs in reversed(pending):
+            work.wait()
+            ref.check_reduced(world, tensor, inputs, op)
+            world.identical(tensor)
+
+
+@on_ranks(2, 3, 4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8], ids=ref.name_of)
+def test_all_reduce_of_every_size_class(world, dtype):
+    """Sizes around the places where routes change, and one that is cut into several pieces."""
+    for size in (5, 63, 64, 65, 255, 1023, 4097, 16383, 65536, 131071, 524289, 2_000_003):
+        world.case = f"all_reduce {ref.name_of(dtype)} SUM {size}"
+        inputs = inputs_of(world, dtype, size, "SUM")
+        tensor = inputs[world.rank].clone()
+        dist.all_reduce(tensor)
+        ref.check_reduced(world, tensor, inputs, "SUM")
+        world.identical(tensor)
+
+
+@on_ranks(2, 4)
+def test_all_reduce_gives_the_same_bits_again(world):
+    """Within a route, run to run: same input, same bits."""
+    for size in (3, 1000, 300_001):
+        world.case = f"repeat all_reduce float32 {size}"
+        source = ref.random_tensor(world, torch.float32, size)
+        results = []
+        for _ in range(3):
+            tensor = source.clone()
+            dist.all_reduce(tensor)
+            results.append(tensor)
+        for other in results[1:]:
+            ref.check_equal(world, other, results[0])
+
+
+@on_ranks(1, 2, 3)
+@BY_TYPE
+def test_all_reduce_coalesced(world, dtype):
+    for op in operators_or_skip(world, dtype)[:2]:
+        world.case = f"all_reduce_coalesced {ref.name_of(dtype)} {op}"
+        shapes = [5, (3, 7), 1, 130]
+        per_rank = []
+        for rank in range(world.size):
+            joined = ref.random_tensor(world, dtype, 5 + 21 + 1 + 130, rank, op).split([5, 21, 1, 130])
+            per_rank.append([part.reshape(shape) for part, shape in zip(joined, shapes, strict=True)])
+        for asynchronous in (False, True):
+            tensors = [tensor.clone() for tensor in per_rank[world.rank]]
+            work = dist.all_reduce_coalesced(tensors, ref.reduce_op(op), async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            for index, tensor in enumerate(tensors):
+                ref.check_reduced(world, tensor, [inputs[index] for inputs in per_rank], op)
+                world.identical(tensor)
+
+
+@on_ranks(*WORLDS)
+@BY_TYPE
+def test_reduce(world, dtype):
+    for op in operators_or_skip(world, dtype):
+        for index, size in enumerate(SIZES):
+            root = index % world.size
+            world.case = f"reduce {ref.name_of(dtype)} {op} {size} to {root}"
+            inputs = inputs_of(world, dtype, size, op)
+            tensor = inputs[world.rank].clone()
+            work = dist.reduce(tensor, root, ref.reduce_op(op), async_op=bool(index % 2))
+            if work is not None:
+                work.wait()
+            if world.rank == root:
+                ref.check_reduced(world, tensor, inputs, op)
+            elif world.is_al:
+                # MPI and NCCL leave the input alone where it is not the output; Gloo uses it as scratch.
+                ref.check_equal(world, tensor, inputs[world.rank])
+
+
+@on_ranks(*WORLDS)
+@BY_TYPE
+def test_reduce_scatter(world, dtype):
+    """Lists: even for every backend; uneven where the backend takes them."""
+    for op in operators_or_skip(world, dtype):
+        for index, size in enumerate((0, 1, 3, 17, 1000)):
+            uneven = world.is_al and index % 2 == 1
+            counts = [size + (3 * rank if uneven else 0) for rank in range(world.size)]
+            world.case = f"reduce_scatter {ref.name_of(dtype)} {op} {counts}"
+            per_rank = [tensor.split(counts) for tensor in inputs_of(world, dtype, sum(counts), op)]
+            mine = [part.clone() for part in per_rank[world.rank]]
+            output = torch.empty(counts[world.rank], dtype=dtype)
+            work = dist.reduce_scatter(output, mine, ref.reduce_op(op), async_op=bool(index % 2))
+            if work is not None:
+                work.wait()
+            ref.check_reduced(world, output, [parts[world.rank] for parts in per_rank], op)
+            for part, original in zip(mine, per_rank[world.rank], strict=True):
+                ref.check_equal(world, part, original)  # inputs stay as they were
+
+
+@on_ranks(*WORLDS)
+@BY_TYPE
+def test_reduce_scatter_tensor(world, dtype):
+    for op in operators_or_skip(world, dtype):
+        for index, size in enumerate((0, 1, 3, 17, 1000, 4099)):
+            world.case = f"reduce_scatter_tensor {ref.name_of(dtype)} {op} {size}"
+            inputs = inputs_of(world, dtype, size * world.size, op)
+            want = [tensor.split(size)[world.rank] if size else tensor for tensor in inputs]
+            source, output = inputs[world.rank].clone(), torch.empty(size, dtype=dtype)
+            work = dist.reduce_scatter_tensor(output, source, ref.reduce_op(op), async_op=bool(index % 2))
+            if work is not None:
+                work.wait()
+            ref.check_reduced(world, output, want, op)
+            ref.check_equal(world, source, inputs[world.rank])
+            if world.is_al and size:  # in place: the output is this rank's slice of the input
+                world.case += " in place"
+                output = source[world.rank * size : (world.rank + 1) * size]
+                dist.reduce_scatter_tensor(output, source, ref.reduce_op(op))
+                ref.check_reduced(world, output, want, op)
+
+
+@on_ranks(2, 3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=ref.name_of)
+def test_reduce_scatter_tensor_coalesced(world, dtype):
+    sizes = (3, 1, 1000)
+    world.case = f"coalesced reduce_scatter_tensor {ref.name_of(dtype)} {sizes}"
+    per_rank = []
+    for rank in range(world.size):
+        total = [size * world.size for size in sizes]
+        per_rank.append(ref.random_tensor(world, dtype, sum(total), rank).split(total))
+    outputs = [torch.empty(size, dtype=dtype) for size in sizes]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for output, source in zip(outputs, per_rank[world.rank], strict=True):
+            dist.reduce_scatter_tensor(output, source.clone())
+    manager.wait()
+    for index, output in enumerate(outputs):
+        want = [parts[index].split(sizes[index])[world.rank] for parts in per_rank]
+        ref.check_reduced(world, output, want, "SUM")
+
+
+@on_ranks(1, 2, 3)
+def test_bool_sum_is_or_and_average_of_bool_is_refused(world):
+    if not world.is_al:
+        pytest.skip("Gloo does not reduce bool")
+    tensor = torch.tensor([world.rank == 0, True, False])
+    dist.all_reduce(tensor)
+    ref.check_equal(world, tensor, torch.tensor([True, True, False]))
+    with pytest.raises((RuntimeError, ValueError), match=r"(?i)AVG.*bool|bool.*AVG"):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    dist.all_reduce(tensor)
+
+
+@on_ranks(2)
+def test_bit_operators_of_floats_are_refused(world):
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        with pytest.raises((RuntimeError, ValueError)):
+            dist.all_reduce(torch.ones(3), op)
+    dist.all_reduce(torch.ones(3))
+
+
+@on_ranks(2)
+def test_complex_product_is_refused(world):
+    with pytest.raises((RuntimeError, ValueError), match=r"(?i)complex"):
+        dist.all_reduce(torch.ones(3, dtype=torch.complex64), dist.ReduceOp.PRODUCT)
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("dtype", ref.FLOAT8, ids=ref.name_of)
+def test_float8_is_not_reduced(world, dtype):
+    with pytest.raises((RuntimeError, ValueError, TypeError)):
+        dist.all_reduce(torch.zeros(8, dtype=torch.uint8).view(dtype))
+    dist.all_reduce(torch.ones(3))
+
+
+@on_ranks(2, 3)
+@pytest.mark.parametrize("dtype", ref.FLOATS, ids=ref.name_of)
+def test_nan_and_infinity(world, dtype):
+    """NaN on any rank wins in every reduction; infinities follow IEEE."""
+    if not world.is_al:
+        pytest.skip("Gloo's MIN and MAX do not propagate NaN")
+    nan, inf = float("nan"), float("inf")
+    rows = torch.tensor([[nan, inf, 1.0, -inf], [1.0, inf, nan, 2.0], [3.0, 1.0, 2.0, 4.0]], dtype=dtype)
+    for op in ("SUM", "MIN", "MAX"):
+        for repeat in (1, 9, 500):  # short and vectorised paths
+            world.case = f"NaN {ref.name_of(dtype)} {op} x{repeat}"
+            inputs = [rows[rank % 3].repeat(repeat) for rank in range(world.size)]
+            tensor = inputs[world.rank].clone()
+            dist.all_reduce(tensor, ref.reduce_op(op))
+            want = torch.from_numpy(ref.reduced(inputs, op)).to(dtype)
+            torch.testing.assert_close(tensor, want, rtol=0, atol=0, equal_nan=True)
+
+
+@on_ranks(2, 4)
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64], ids=ref.name_of
+)
+def test_premul_sum_takes_a_number_or_a_tensor(world, dtype):
+    if not world.is_al:
+        pytest.skip("Gloo has no PREMUL_SUM")
+    for factor in (0.25, torch.tensor([0.25])):
+        world.case = f"PREMUL_SUM {ref.name_of(dtype)} by {type(factor).__name__}"
+        inputs = inputs_of(world, dtype, 100, "SUM")
+        tensor = inputs[world.rank].clone()
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+        ref.check_reduced(world, tensor, [tensor * 0.25 for tensor in inputs], "SUM")
+        world.identical(tensor)
+
+
+@on_ranks(2)
+def test_sparse_all_reduce_works_or_says_that_it_does_not(world):
+    indices = torch.tensor([[world.rank, 3]])
+    tensor = torch.sparse_coo_tensor(indices, torch.ones(2), (5,))
+    try:
+        dist.all_reduce(tensor)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        assert "sparse" in str(error).lower(), error
+    else:
+        assert torch.equal(tensor.to_dense(), torch.tensor([1.0, 1.0, 0.0, 2.0, 0.0]))
+    dist.all_reduce(torch.ones(3))
+
+
+@on_ranks(2, 3)
+def test_non_contiguous_reductions_work_or_are_refused(world):
+    """A strided tensor gives the right result in its own strides, or a clear error and nothing changed."""
+    if not world.is_al:
+        pytest.skip("Gloo reduces a strided view as if it were contiguous, and so gives wrong numbers")
+    for label, view in (
+        ("transpose", lambda t: t.t()),
+        ("step", lambda t: t[:, ::2]),
+        ("row", lambda t: t[2:5]),
+    ):
+        world.case = f"all_reduce of a {label} view"
+        inputs = [view(ref_input(world, rank)).clone() for rank in range(world.size)]
+        mine = ref_input(world, world.rank)
+        before = mine.clone()
+        try:
+            dist.all_reduce(view(mine))
+        except (RuntimeError, ValueError) as error:
+            assert "contiguous" in str(error), error
+            ref.check_equal(world, mine, before)
+            continue
+        ref.check_reduced(world, view(mine), inputs, "SUM")
+        outside = torch.ones_like(mine, dtype=torch.bool)
+        view(outside).fill_(False)
+        assert torch.equal(mine[outside], before[outside]), f"{world.case}: wrote outside the view"
+    dist.all_reduce(torch.ones(3))
+
+
+def ref_input(world, rank):
+    return ref.random_tensor(world, torch.float32, (8, 6), rank)
