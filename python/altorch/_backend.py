@@ -1,0 +1,180 @@
+"""Makes the backend of one process group: settles with the other ranks whether MPI carries it, else Gloo does.
+
+The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
+and once more after it started, because starting may fail on one rank alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+import warnings
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from altorch import _launcher
+from altorch._extension import extension
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+# How often this process made a group of that name. torch gives the names again after destroy_process_group, and the
+# store may still hold what the first group left.
+_generations: dict[str, int] = {}
+_warned = False
+
+
+@dataclass
+class _Standing:
+    """What a rank tells the others of the group."""
+
+    library: str = ""  # path of the MPI library; empty: none
+    reason: str = ""  # why this one, or why none
+    chosen_by_user: bool = False  # through ALTORCH_MPI
+    refused_by_user: bool = False  # ALTORCH_MPI=none
+    job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
+    mpi_rank: int = -1  # its rank there
+
+
+_own = _Standing()
+
+
+def shim_directory() -> str:
+    """Where the MPI shims and bootstrap helpers lie."""
+    return str(Path(__file__).parent / "lib")
+
+
+def create(backend_options: Any, options: Any) -> Any:
+    """The creator that torch calls; every member of the group is in it at the same time."""
+    from torch.distributed import PrefixStore
+
+    compiled = extension()
+    if options is None:
+        options = compiled.Options()
+    elif not isinstance(options, compiled.Options):
+        raise TypeError(
+            f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
+        )
+    name = backend_options.group_id
+    generation = _generations[name] = _generations.get(name, 0) + 1
+    store = PrefixStore(f"altorch/{generation}", backend_options.store)
+    group = _Group(store, backend_options.group_rank, backend_options.group_size, name,
+                   list(backend_options.global_ranks_in_group), backend_options.timeout, options)  # fmt: skip
+    return group.create()
+
+
+class _Group:
+    def __init__(self, store: Store, rank: int, size: int, name: str, global_ranks: list[int], timeout: timedelta,
+                 options: Any) -> None:  # fmt: skip
+        self.store, self.rank, self.size, self.name = store, rank, size, name
+        self.global_ranks = global_ranks or list(range(size))  # torch gives an empty list for the whole world
+        self.timeout, self.options = timeout, options
+
+    def create(self) -> Any:
+        standings = self._exchange("standing", asdict(self._standing()))
+        everybody = [_Standing(**row) for row in standings]
+        obstacle = self._obstacle(everybody)
+        if obstacle is None:
+            backend, obstacle = self._over_mpi(everybody)
+            if backend is not None:
+                return backend
+        self._report(everybody, obstacle)
+        return self._over_gloo()
+
+    def _standing(self) -> _Standing:
+        if _own.job:
+            return _own
+        standing = _Standing()
+        asked = os.environ.get("ALTORCH_MPI", "")
+        standing.refused_by_user = asked.lower() == "none"
+        standing.chosen_by_user = bool(asked) and not standing.refused_by_user
+        try:
+            from altorch import _mpi
+
+            found = _mpi.find()
+            standing.library, standing.reason = str(found.path or ""), found.reason
+        except Exception as error:
+            standing.reason = f"looking for an MPI library failed: {error}"
+        launcher = _launcher.detect()
+        if standing.library and launcher.starts_mpi and launcher.size != self.size:
+            standing.library = ""
+            standing.reason = (
+                f"{launcher.name} started {launcher.size} ranks, and MPI starts on all of them together, but this "
+                f"first group has {self.size}"
+            )
+        return standing
+
+    def _obstacle(self, everybody: list[_Standing]) -> str | None:
+        """Why MPI cannot carry this group; the same on every rank."""
+        without = [i for i, standing in enumerate(everybody) if not standing.job and not standing.library]
+        if without:
+            return f"rank {self.global_ranks[without[0]]} has no MPI ({everybody[without[0]].reason})"
+        jobs = {standing.job for standing in everybody}
+        if len(jobs) > 1:
+            other = next(i for i, standing in enumerate(everybody) if standing.job != everybody[0].job)
+            return (
+                f"ranks {self.global_ranks[0]} and {self.global_ranks[other]} started MPI in different groups, and MPI "
+                "starts once in a process; make the group of all ranks first"
+            )
+        return None
+
+    def _over_mpi(self, everybody: list[_Standing]) -> tuple[Any, str | None]:
+        """The backend, or why MPI did not start; the same on every rank."""
+        global _own
+        started = bool(everybody[0].job)
+        own = everybody[self.rank]
+        mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
+        backend, failure = None, ""
+        try:
+            backend = self._call(self.store, own.library, mpi_ranks, None)
+        except RuntimeError as error:
+            if started:
+                raise
+            failure = str(error)
+        if started:
+            return backend, None
+        verdicts = self._exchange("started", {"failure": failure, "job": uuid.uuid4().hex if self.rank == 0 else ""})
+        failed = [i for i, verdict in enumerate(verdicts) if verdict["failure"]]
+        if failed:
+            return None, f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]['failure']}"
+        _own = _Standing(library=own.library, reason=own.reason, chosen_by_user=own.chosen_by_user,
+                         job=verdicts[0]["job"], mpi_rank=self.rank)  # fmt: skip
+        return backend, None
+
+    def _over_gloo(self) -> Any:
+        from torch.distributed import PrefixStore, ProcessGroupGloo
+
+        gloo = ProcessGroupGloo(PrefixStore("gloo", self.store), self.rank, self.size, timeout=self.timeout)
+        gloo._set_sequence_number_for_group()
+        return self._call(self.store, "", self.global_ranks, gloo)
+
+    def _call(self, store: Store, library: str, ranks: list[int], gloo: Any) -> Any:
+        return extension().create_backend(store, self.rank, self.size, self.name, ranks, self.timeout.total_seconds(),
+                                          self.options, library, shim_directory(), gloo)  # fmt: skip
+
+    def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
+        """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
+        global _warned
+        if any(standing.chosen_by_user for standing in everybody):
+            from torch.distributed import DistBackendError
+
+            chosen = os.environ.get("ALTORCH_MPI", "on another rank")
+            raise DistBackendError(
+                f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {obstacle}. See `altorch info`; without "
+                "ALTORCH_MPI altorch looks for an MPI itself and takes Gloo when there is none."
+            )
+        if any(standing.refused_by_user for standing in everybody) or self.rank != 0 or _warned:
+            return
+        _warned = True
+        warnings.warn(
+            f"altorch: torch's Gloo carries the traffic, not MPI: {obstacle}. See `altorch info`.", RuntimeWarning,
+            stacklevel=2)  # fmt: skip
+
+    def _exchange(self, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:
+        """Everybody's value, in rank order."""
+        self.store.set(f"{key}/{self.rank}", json.dumps(value))
+        found = self.store.multi_get([f"{key}/{rank}" for rank in range(self.size)])
+        return [json.loads(text) for text in found]

@@ -1,0 +1,74 @@
+"""How the commands print: rich tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def print_json(document: object) -> None:
+    print(json.dumps(document, indent=2, default=str))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
+    """`right`: names of the columns to align to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(plain(column), justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(cell) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
+    """Names and values, one a line; empty values are left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table.add_column(overflow="fold", min_width=14)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value != "":
+            table.add_row(plain(name), plain(value))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print()
+
+
+def plain(cell: Any) -> str:
+    """Text for a cell; brackets are text, not rich's markup."""
+    from rich.markup import escape
+
+    if cell is True:
+        return "yes"
+    if cell is False:
+        return "no"
+    return "" if cell is None else escape(str(cell))
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count == int(count) else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def parse_bytes(text: str) -> int:
+    """`4096`, `4K`, `4KiB`, `1.5M`: units are powers of 1024."""
+    units = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+    number = text.strip().upper().removesuffix("IB").removesuffix("B")
+    unit = number[-1:] if number[-1:].isalpha() else ""
+    try:
+        value = float(number.removesuffix(unit)) * units[unit]
+    except (ValueError, KeyError):
+        raise ValueError(f"'{text}' is not a size: write 4096, 64K, 4M or 1G.") from None
+    if value < 0:
+        raise ValueError(f"'{text}' is not a size: it is negative.")
+    return int(value)

@@ -1,0 +1,109 @@
+"""`altorch check`: every operation against a reference, for a new cluster.
+
+    altorch check --ranks 4                               starts four ranks on this machine
+    torchrun --nnodes 2 --nproc-per-node 8 ... -m altorch check      checks what torchrun started
+    mpirun -n 16 altorch check                            the same under an MPI launcher
+
+Results travel through the rendezvous store, not through the backend that is being checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from altorch.cli._output import print_json, print_table
+
+SUMMARY = "Run every operation on small and large tensors and compare with a reference; exit code 1 on a difference."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, metavar="N", help="start N ranks here (default 2 when nothing started us)")
+    parser.add_argument("--backend", default="al", help="backend to check (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=60, help="deadline of one operation [s] (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from altorch import _launcher
+
+    launcher = _launcher.detect()
+    if arguments.ranks is not None or launcher.name == "none":
+        return _start_ranks(arguments)
+    return _check(arguments, launcher)
+
+
+def _start_ranks(arguments: argparse.Namespace) -> int:
+    ranks = 2 if arguments.ranks is None else arguments.ranks
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += ["-m", "altorch", "check", f"--backend={arguments.backend}", f"--timeout={arguments.timeout}"]
+    command += ["--json"] if arguments.json else []
+    environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(name, None)
+    return 1 if subprocess.run(command, env=environment, check=False).returncode else 0
+
+
+def _check(arguments: argparse.Namespace, launcher: Any) -> int:
+    import torch.distributed as dist
+
+    from altorch.cli import _check_cases
+
+    init = "mpi://" if launcher.starts_mpi and "MASTER_ADDR" not in os.environ else None
+    began = time.perf_counter()
+    dist.init_process_group(arguments.backend, init_method=init, timeout=timedelta(seconds=arguments.timeout))
+    seconds = time.perf_counter() - began
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = dist.PrefixStore("altorch-check", dist.distributed_c10d._get_default_store())
+
+    rows: list[dict[str, Any]] = []
+    for case in _check_cases.CASES:
+        began = time.perf_counter()
+        try:
+            case.run(rank, size)
+            failure = ""
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        taken = time.perf_counter() - began
+        store.set(f"{case.name}/{rank}", failure)
+        failures = [text.decode() for text in store.multi_get([f"{case.name}/{r}" for r in range(size)])]
+        wrong = [(r, text) for r, text in enumerate(failures) if text]
+        rows.append({"operation": case.name, "ok": not wrong, "seconds": taken,
+                     "failures": [{"rank": r, "error": text} for r, text in wrong]})  # fmt: skip
+        if wrong:
+            break  # the ranks may no longer be in step
+    passed = all(row["ok"] for row in rows) and len(rows) == len(_check_cases.CASES)
+    if rank == 0:
+        _report(arguments, rows, passed, size, seconds, launcher)
+    store.set(f"done/{rank}", "")
+    store.multi_get([f"done/{r}" for r in range(size)])  # rank 0 may host the store
+    if passed:
+        dist.destroy_process_group()
+    return 0 if passed else 1
+
+
+def _report(arguments: argparse.Namespace, rows: list[dict[str, Any]], passed: bool, size: int, seconds: float,
+            launcher: Any) -> None:  # fmt: skip
+    if arguments.json:
+        print_json({"backend": arguments.backend, "ranks": size, "launcher": launcher.name, "passed": passed,
+                    "init_seconds": seconds, "operations": rows})  # fmt: skip
+        return
+    print_table(
+        f"{arguments.backend}: {size} ranks, started by {launcher.name}, group made in {seconds:.2f} s",
+        ["operation", "right", "time [ms]", "what is wrong"],
+        [
+            [row["operation"], row["ok"], f"{row['seconds'] * 1e3:.1f}",
+             "; ".join(f"rank {f['rank']}: {f['error']}" for f in row["failures"])]
+            for row in rows
+        ],
+        right=["time [ms]"],
+    )  # fmt: skip
+    from altorch.cli import _check_cases
+
+    missing = len(_check_cases.CASES) - len(rows)
+    print("All operations are right." if passed else json.dumps({"passed": False, "not run": missing}))

@@ -1,0 +1,61 @@
+"""`altorch explain all_reduce --bytes 4M --ranks 6`: the route that a call takes, why, and its rounds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from altorch.cli._output import human_bytes, parse_bytes, plain, print_json, print_table
+
+SUMMARY = "Which route and algorithm a call takes, why, what its rounds are and what the alternatives cost."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("operation", help="all_reduce, broadcast, all_gather, ... (see: altorch algorithms)")
+    parser.add_argument("--bytes", default="4M", metavar="SIZE",
+                        help="size of the tensor, or of one block: 4096, 64K, 4M, 1G (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--ranks", type=int, default=2, help="ranks of the group (default: %(default)s)")
+    parser.add_argument("--rank", type=int, default=0, help="whose rounds to show (default: %(default)s)")
+    parser.add_argument("--dtype", default="float32", help="element type, torch's name (default: %(default)s)")
+    parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from altorch._extension import extension
+
+    try:
+        size = parse_bytes(arguments.bytes)
+        if arguments.ranks < 1 or not 0 <= arguments.rank < arguments.ranks:
+            raise ValueError(f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
+                             f"they are {arguments.ranks} and {arguments.rank}.")  # fmt: skip
+        found = extension().explain(arguments.operation, arguments.dtype, size, arguments.ranks, arguments.rank,
+                                    arguments.algorithm)  # fmt: skip
+    except (ValueError, RuntimeError) as error:
+        print(f"altorch explain: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        print_json(found)
+        return 0
+
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
+    console.print(f"[bold]{plain(what)}[/bold]")
+    console.print(f"route      {plain(found['route'])}")
+    console.print(f"algorithm  {plain(found['algorithm'])}")
+    console.print(f"why        {plain(found['reason'])}")
+    console.print(f"cost       {found['cost_seconds'] * 1e6:.1f} us by the cost model")
+    if found["rounds_text"]:
+        console.print(f"\nRounds of rank {arguments.rank}\n{plain(found['rounds_text'])}")
+    if found["alternatives"]:
+        rows = [_alternative(row) for row in found["alternatives"]]
+        print_table("Alternatives (ALTORCH_ROUTE picks another)", ["algorithm", "cost [us]"], rows, right=["cost [us]"])
+    return 0
+
+
+def _alternative(row: object) -> list[str]:
+    if isinstance(row, dict):
+        name = row.get("name", row.get("algorithm", ""))
+        return [str(name), f"{float(row.get('cost_seconds', 0.0)) * 1e6:.1f}"]
+    return [str(row), ""]
