@@ -5,46 +5,90 @@
 namespace altorch {
 
 // Each is defined in <operation>/<name>.cpp.
+// clang-format off
+namespace schedules {
 using Build = Schedule(const Problem& problem);
-namespace all_reduce {
-Build recursive_doubling, rabenseifner, ring;
-}
-namespace broadcast {
-Build binomial, scatter_all_gather;
-}
-namespace all_gather {
-Build bruck, recursive_doubling, ring;
-}
-namespace barrier {
-Build dissemination;
-}
+namespace all_reduce { Build recursive_doubling, rabenseifner, ring; }
+namespace reduce { Build binomial; }
+namespace broadcast { Build binomial, scatter_all_gather; }
+namespace all_gather { Build recursive_doubling, bruck, ring; }
+namespace reduce_scatter { Build pairwise, ring; }
+namespace all_to_all { Build bruck, pairwise; }
+namespace gather { Build binomial, linear; }
+namespace scatter { Build binomial, linear; }
+namespace barrier { Build dissemination; }
+}  // namespace schedules
+// clang-format on
 
 namespace {
+
+using namespace schedules;
 
 constexpr bool kEvenOnly = true, kPipelined = true;
 
 // clang-format off
 constexpr Algorithm kAlgorithms[] = {
-    {OpKind::kAllReduce, "recursive_doubling", "partners at distance 1, 2, 4, ... exchange all they have; small sizes",
+    {OpKind::kAllReduce, "recursive_doubling",
+     "partners at distance 1, 2, 4, ... exchange all they have; small vectors",
      "log2(p) (a + n b + n g)", !kEvenOnly, !kPipelined, cost::all_reduce_recursive_doubling, all_reduce::recursive_doubling},
-    {OpKind::kAllReduce, "rabenseifner", "recursive halving, then recursive doubling; medium sizes",
+    {OpKind::kAllReduce, "rabenseifner",
+     "recursive halving, then recursive doubling; medium vectors",
      "2 log2(p) a + 2 (p-1)/p n b + (p-1)/p n g", !kEvenOnly, !kPipelined, cost::all_reduce_rabenseifner, all_reduce::rabenseifner},
-    {OpKind::kAllReduce, "ring", "every block twice around a ring of neighbours; large sizes",
+    {OpKind::kAllReduce, "ring",
+     "every block twice around a ring of neighbours; large vectors",
      "2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g", !kEvenOnly, kPipelined, cost::all_reduce_ring, all_reduce::ring},
 
-    {OpKind::kBroadcast, "binomial", "down a binomial tree; small sizes",
+    {OpKind::kReduce, "binomial",
+     "up a binomial tree",
+     "ceil(log2 p) (a + n b + n g)", !kEvenOnly, !kPipelined, cost::reduce_binomial, reduce::binomial},
+
+    {OpKind::kBroadcast, "binomial",
+     "down a binomial tree; small vectors",
      "ceil(log2 p) (a + n b)", !kEvenOnly, !kPipelined, cost::broadcast_binomial, broadcast::binomial},
-    {OpKind::kBroadcast, "scatter_all_gather", "one block to each rank down a tree, then around a ring; large sizes",
+    {OpKind::kBroadcast, "scatter_all_gather",
+     "one block to each rank down a tree, then around a ring; large vectors",
      "(ceil(log2 p) + p-1) a + 2 (p-1)/p n b", !kEvenOnly, !kPipelined, cost::broadcast_scatter_all_gather, broadcast::scatter_all_gather},
 
-    {OpKind::kAllGather, "recursive_doubling", "partners at distance 1, 2, 4, ... exchange all they have; small sizes, p = 2^k",
+    {OpKind::kAllGather, "recursive_doubling",
+     "partners at distance 1, 2, 4, ... exchange all they have; small blocks, p = 2^k",
      "log2(p) a + (p-1) n b", !kEvenOnly, !kPipelined, cost::all_gather_recursive_doubling, all_gather::recursive_doubling},
-    {OpKind::kAllGather, "bruck", "what a rank has doubles in every round, for any p; small sizes",
+    {OpKind::kAllGather, "bruck",
+     "what a rank has doubles in every round; small blocks, any p",
      "ceil(log2 p) a + (p-1) n b", !kEvenOnly, !kPipelined, cost::all_gather_bruck, all_gather::bruck},
-    {OpKind::kAllGather, "ring", "every block once around a ring of neighbours; large sizes",
+    {OpKind::kAllGather, "ring",
+     "every block once around a ring of neighbours; large blocks",
      "(p-1) (a + n b)", !kEvenOnly, !kPipelined, cost::all_gather_ring, all_gather::ring},
 
-    {OpKind::kBarrier, "dissemination", "in round k each rank tells the one 2^k further on",
+    {OpKind::kReduceScatter, "pairwise",
+     "every block straight to its rank, a different partner in each round; uneven blocks",
+     "(p-1) (a + n b + n g)", !kEvenOnly, kPipelined, cost::reduce_scatter_in_rounds, reduce_scatter::pairwise},
+    {OpKind::kReduceScatter, "ring",
+     "every block once around a ring of neighbours, summed on the way",
+     "(p-1) (a + n b + n g)", !kEvenOnly, kPipelined, cost::reduce_scatter_in_rounds, reduce_scatter::ring},
+
+    {OpKind::kAllToAll, "bruck",
+     "blocks travel in company along the bits of their distance; small blocks",
+     "ceil(log2 p) (a + p/2 n b)", kEvenOnly, !kPipelined, cost::all_to_all_bruck, all_to_all::bruck},
+    {OpKind::kAllToAll, "pairwise",
+     "every block straight to its rank, a different partner in each round; large blocks",
+     "(p-1) (a + n b)", !kEvenOnly, !kPipelined, cost::all_to_all_pairwise, all_to_all::pairwise},
+
+    {OpKind::kGather, "binomial",
+     "up a binomial tree, whole subtrees at once; small blocks",
+     "ceil(log2 p) a + (p-1) n b", kEvenOnly, !kPipelined, cost::tree_of_blocks, gather::binomial},
+    {OpKind::kGather, "linear",
+     "every block straight to the root; large or uneven blocks",
+     "(p-1) (a + n b)", !kEvenOnly, !kPipelined, cost::star_of_blocks, gather::linear},
+
+    {OpKind::kScatter, "binomial",
+     "down a binomial tree, whole subtrees at once; small blocks",
+     "ceil(log2 p) a + (p-1) n b", kEvenOnly, !kPipelined, cost::tree_of_blocks, scatter::binomial},
+    {OpKind::kScatter, "linear",
+     "every block straight from the root; large or uneven blocks",
+     "(p-1) (a + n b)", !kEvenOnly, !kPipelined, cost::star_of_blocks, scatter::linear},
+
+    {OpKind::kBarrier, "dissemination",
+     "in round k each rank tells the one 2^k further on",
      "ceil(log2 p) a", !kEvenOnly, !kPipelined, cost::barrier_dissemination, barrier::dissemination},
 };
 // clang-format on

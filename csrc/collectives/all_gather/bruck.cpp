@@ -7,7 +7,7 @@
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
-namespace altorch::all_gather {
+namespace altorch::schedules::all_gather {
 
 Schedule bruck(const Problem& problem) {
   ScheduleBuilder builder;
@@ -41,4 +41,4 @@ Schedule bruck(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_gather
+}  // namespace altorch::schedules::all_gather

@@ -4,7 +4,7 @@
 #include "collectives/phases/blocks.h"
 #include "collectives/phases/fold.h"
 
-namespace altorch::all_gather {
+namespace altorch::schedules::all_gather {
 
 Schedule recursive_doubling(const Problem& problem) {
   ScheduleBuilder builder;
@@ -35,4 +35,4 @@ Schedule recursive_doubling(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_gather
+}  // namespace altorch::schedules::all_gather

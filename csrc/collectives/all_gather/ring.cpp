@@ -1,7 +1,7 @@
 // Every block goes once around the ring: (p-1) (a + n b), all of it between neighbours. For large blocks.
 #include "collectives/phases/ring.h"
 
-namespace altorch::all_gather {
+namespace altorch::schedules::all_gather {
 
 Schedule ring(const Problem& problem) {
   ScheduleBuilder builder;
@@ -12,4 +12,4 @@ Schedule ring(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_gather
+}  // namespace altorch::schedules::all_gather

@@ -10,7 +10,7 @@
 #include "collectives/phases/blocks.h"
 #include "collectives/phases/fold.h"
 
-namespace altorch::all_reduce {
+namespace altorch::schedules::all_reduce {
 namespace {
 
 struct Exchange {
@@ -71,4 +71,4 @@ Schedule rabenseifner(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_reduce
+}  // namespace altorch::schedules::all_reduce

@@ -2,7 +2,7 @@
 // messages possible. Other numbers of ranks are folded to the power of two below, for 2 messages more.
 #include "collectives/phases/fold.h"
 
-namespace altorch::all_reduce {
+namespace altorch::schedules::all_reduce {
 
 Schedule recursive_doubling(const Problem& problem) {
   ScheduleBuilder builder;
@@ -32,4 +32,4 @@ Schedule recursive_doubling(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_reduce
+}  // namespace altorch::schedules::all_reduce

@@ -5,7 +5,7 @@
 // A block is summed in ring order, and once only, so all ranks end with the same bits.
 #include "collectives/phases/ring.h"
 
-namespace altorch::all_reduce {
+namespace altorch::schedules::all_reduce {
 
 Schedule ring(const Problem& problem) {
   ScheduleBuilder builder;
@@ -17,4 +17,4 @@ Schedule ring(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::all_reduce
+}  // namespace altorch::schedules::all_reduce

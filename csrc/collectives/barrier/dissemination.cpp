@@ -3,7 +3,7 @@
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
-namespace altorch::barrier {
+namespace altorch::schedules::barrier {
 
 Schedule dissemination(const Problem& problem) {
   ScheduleBuilder builder;
@@ -15,4 +15,4 @@ Schedule dissemination(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::barrier
+}  // namespace altorch::schedules::barrier

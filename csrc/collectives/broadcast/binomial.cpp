@@ -2,7 +2,7 @@
 #include "collectives/phases/binomial_tree.h"
 #include "collectives/schedule_builder.h"
 
-namespace altorch::broadcast {
+namespace altorch::schedules::broadcast {
 
 Schedule binomial(const Problem& problem) {
   ScheduleBuilder builder;
@@ -14,4 +14,4 @@ Schedule binomial(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::broadcast
+}  // namespace altorch::schedules::broadcast

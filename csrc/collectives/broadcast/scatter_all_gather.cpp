@@ -6,7 +6,7 @@
 #include "collectives/phases/binomial_tree.h"
 #include "collectives/phases/ring.h"
 
-namespace altorch::broadcast {
+namespace altorch::schedules::broadcast {
 
 Schedule scatter_all_gather(const Problem& problem) {
   ScheduleBuilder builder;
@@ -26,4 +26,4 @@ Schedule scatter_all_gather(const Problem& problem) {
   return builder.finish();
 }
 
-}  // namespace altorch::broadcast
+}  // namespace altorch::schedules::broadcast

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "collectives/phases/segments.h"
+
 namespace altorch {
 namespace {
-
-// Segment k of a block. A message is sent for the first segment even if it is empty, for the others if they
-// are not: a rule that both ends can follow from the block's count alone.
-std::optional<Slice> segment_of(const Slice& block, std::int64_t segment, std::int64_t k) {
-  const std::int64_t begin = k * segment;
-  if (k > 0 && begin >= block.count) return std::nullopt;
-  return part(block, begin, std::min(segment, block.count - begin));
-}
 
 struct Addition {
   Slice partial, own, sum;
@@ -27,20 +21,17 @@ class RingReduceScatter {
         blocks_(blocks),
         region_(region),
         in_place_(in_place),
-        result_(result) {
-    const std::int64_t largest = std::max<std::int64_t>(blocks.largest(), 1);
-    segment_ = segment > 0 ? std::min(segment, largest) : largest;
-    segments_ = (largest + segment_ - 1) / segment_;
-    const int lanes = segments_ > 1 ? 2 : 1;
-    for (int lane = 0; lane < lanes; ++lane) {
-      arrived_[lane] = builder_.scratch(segment_);
-      if (!in_place_ && place_.size > 2) travelling_[lane] = builder_.scratch(segment_);
+        result_(result),
+        segments_(blocks.largest(), segment) {
+    for (int lane = 0; lane < std::min<std::int64_t>(segments_.number(), 2); ++lane) {
+      arrived_[lane] = builder_.scratch(segments_.length());
+      if (!in_place_ && place_.size > 2) travelling_[lane] = builder_.scratch(segments_.length());
     }
   }
 
   void build() {
-    for (std::int64_t first = 0; first < segments_; first += 2) {
-      const int lanes = first + 1 < segments_ ? 2 : 1;
+    for (std::int64_t first = 0; first < segments_.number(); first += 2) {
+      const int lanes = first + 1 < segments_.number() ? 2 : 1;
       for (int step = 0; step < place_.size - 1; ++step) {
         for (int lane = 0; lane < lanes; ++lane) {
           // With two lanes the sum that is sent next is one round old; with one it is not made yet.
@@ -57,12 +48,12 @@ class RingReduceScatter {
   void post(int step, std::int64_t k, int lane) {
     if (const auto sent = sum_of(step - 1, k, lane)) builder_.send(place_.right, *sent);
     std::optional<Addition> next;
-    if (const auto own = segment_of(own_block(step), segment_, k)) {
+    if (const auto own = segments_.cut(own_block(step), k)) {
       const Slice partial = part(arrived_[arrival_ % 2], 0, own->count);
       builder_.receive(place_.left, partial);
       next = Addition{partial, *own, *sum_of(step, k, lane)};
     }
-    if (segments_ > 1) ++arrival_;
+    if (segments_.number() > 1) ++arrival_;
     if (pending_) builder_.reduce(pending_->partial, pending_->own, pending_->sum);
     builder_.end_round();
     pending_ = next;
@@ -81,9 +72,9 @@ class RingReduceScatter {
 
   // Where segment k of that block is summed up. Step -1: nothing has been added yet.
   std::optional<Slice> sum_of(int step, std::int64_t k, int lane) const {
-    const auto own = segment_of(own_block(step), segment_, k);
+    const auto own = segments_.cut(own_block(step), k);
     if (!own || step < 0) return own;
-    if (step == place_.size - 2) return segment_of(result_, segment_, k);
+    if (step == place_.size - 2) return segments_.cut(result_, k);
     return in_place_ ? *own : part(travelling_[lane], 0, own->count);
   }
 
@@ -93,7 +84,7 @@ class RingReduceScatter {
   const Region region_;
   const bool in_place_;
   const Slice result_;
-  std::int64_t segment_ = 0, segments_ = 0;
+  const Segments segments_;
   Slice arrived_[2], travelling_[2];
   int arrival_ = 0;
   std::optional<Addition> pending_;

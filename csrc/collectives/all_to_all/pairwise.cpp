@@ -1,0 +1,24 @@
+// In round s each rank sends to the one s further on and receives from the one s before: (p-1) (a + n b),
+// without scratch, everyone with a different partner at any time. For large blocks, and for blocks of
+// different sizes.
+#include "collectives/phases/blocks.h"
+#include "collectives/schedule_builder.h"
+
+namespace altorch::schedules::all_to_all {
+
+Schedule pairwise(const Problem& problem) {
+  ScheduleBuilder builder;
+  const int rank = problem.rank, size = problem.size;
+  const Blocks sent(problem.input_counts, problem.count, size),
+      received(problem.output_counts, problem.count, size);
+  builder.copy(sent.block(Region::kInput, rank), received.block(Region::kOutput, rank));
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = wrap(rank + distance, size), from = wrap(rank - distance, size);
+    builder.receive(from, received.block(Region::kOutput, from));
+    builder.send(to, sent.block(Region::kInput, to));
+    builder.end_round();
+  }
+  return builder.finish();
+}
+
+}  // namespace altorch::schedules::all_to_all

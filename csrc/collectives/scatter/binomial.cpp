@@ -1,0 +1,31 @@
+// Blocks go down a binomial tree, each rank being sent all of its subtree at once: ceil(log2 p) a + (p-1) n b
+// at the root. For small blocks; all of one size.
+#include "collectives/phases/subtree_blocks.h"
+
+namespace altorch::schedules::scatter {
+
+Schedule binomial(const Problem& problem) {
+  ScheduleBuilder builder;
+  const BinomialTree tree(problem.rank, problem.size, problem.root);
+  const bool is_root = tree.parent < 0, is_leaf = tree.children.empty();
+  const Slice own{Region::kOutput, 0, problem.count};
+  const Slice subtree = is_root || is_leaf ? own : builder.scratch(tree.subtree * problem.count);
+  const SubtreeBlocks blocks(problem, tree, Region::kInput, subtree);
+
+  if (!is_root) {
+    blocks.for_each_run(tree.relative, tree.subtree,
+                        [&](const Slice& run) { builder.receive(tree.parent, run); });
+    builder.end_round();
+  }
+  for (const auto& child : tree.children) {
+    blocks.for_each_run(child.relative, child.subtree,
+                        [&](const Slice& run) { builder.send(child.rank, run); });
+  }
+  if (is_root)
+    builder.copy({Region::kInput, problem.root * problem.count, problem.count}, own);
+  else if (!is_leaf)
+    builder.copy(part(subtree, 0, problem.count), own);
+  return builder.finish();
+}
+
+}  // namespace altorch::schedules::scatter

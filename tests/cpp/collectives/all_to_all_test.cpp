@@ -1,0 +1,9 @@
+#include "collectives/proof.h"
+
+namespace altorch::proof {
+namespace {
+
+TEST(AllToAll, IsProvedFor1To64Ranks) { prove(OpKind::kAllToAll); }
+
+}  // namespace
+}  // namespace altorch::proof

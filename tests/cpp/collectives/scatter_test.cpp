@@ -1,0 +1,9 @@
+#include "collectives/proof.h"
+
+namespace altorch::proof {
+namespace {
+
+TEST(Scatter, IsProvedFor1To64Ranks) { prove(OpKind::kScatter); }
+
+}  // namespace
+}  // namespace altorch::proof
