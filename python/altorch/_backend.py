@@ -10,7 +10,7 @@ import json
 import os
 import uuid
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ class _Standing:
     refused_by_user: bool = False  # ALTORCH_MPI=none
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
+    proposed_job: str = field(default_factory=lambda: uuid.uuid4().hex)  # name of the job to start; rank 0's counts
 
 
 _own = _Standing()
@@ -61,17 +62,35 @@ def create(backend_options: Any, options: Any) -> Any:
     name = backend_options.group_id
     generation = _generations[name] = _generations.get(name, 0) + 1
     store = PrefixStore(f"altorch/{generation}", backend_options.store)
-    group = _Group(store, backend_options.group_rank, backend_options.group_size, name,
-                   list(backend_options.global_ranks_in_group), backend_options.timeout, options)  # fmt: skip
+    group = _Group(
+        store,
+        backend_options.group_rank,
+        backend_options.group_size,
+        name,
+        list(backend_options.global_ranks_in_group),
+        backend_options.timeout,
+        options,
+    )
     return group.create()
 
 
 class _Group:
-    def __init__(self, store: Store, rank: int, size: int, name: str, global_ranks: list[int], timeout: timedelta,
-                 options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        name: str,
+        global_ranks: list[int],
+        timeout: timedelta,
+        options: Any,
+    ) -> None:
         self.store, self.rank, self.size, self.name = store, rank, size, name
         self.global_ranks = global_ranks or list(range(size))  # torch gives an empty list for the whole world
         self.timeout, self.options = timeout, options
+        from torch.distributed import is_initialized
+
+        self.is_default = not is_initialized()
 
     def create(self) -> Any:
         standings = self._exchange("standing", asdict(self._standing()))
@@ -126,22 +145,34 @@ class _Group:
         global _own
         started = bool(everybody[0].job)
         own = everybody[self.rank]
+        job = everybody[0].job or everybody[0].proposed_job
         mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
         backend, failure = None, ""
         try:
-            backend = self._call(self.store, own.library, mpi_ranks, None)
+            # Of a job that was torn down with destroy_process_group, the new first group renews what lives in the store.
+            backend = self._call(self.store, own.library, mpi_ranks, not started or self.is_default, job)
         except RuntimeError as error:
             if started:
                 raise
             failure = str(error)
         if started:
             return backend, None
-        verdicts = self._exchange("started", {"failure": failure, "job": uuid.uuid4().hex if self.rank == 0 else ""})
+        verdicts = self._exchange(
+            "started", {"failure": failure, "job": uuid.uuid4().hex if self.rank == 0 else ""}
+        )
         failed = [i for i, verdict in enumerate(verdicts) if verdict["failure"]]
         if failed:
-            return None, f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]['failure']}"
-        _own = _Standing(library=own.library, reason=own.reason, chosen_by_user=own.chosen_by_user,
-                         job=verdicts[0]["job"], mpi_rank=self.rank)  # fmt: skip
+            return (
+                None,
+                f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]['failure']}",
+            )
+        _own = _Standing(
+            library=own.library,
+            reason=own.reason,
+            chosen_by_user=own.chosen_by_user,
+            job=verdicts[0]["job"],
+            mpi_rank=self.rank,
+        )
         return backend, None
 
     def _over_gloo(self) -> Any:
@@ -149,11 +180,12 @@ class _Group:
 
         gloo = ProcessGroupGloo(PrefixStore("gloo", self.store), self.rank, self.size, timeout=self.timeout)
         gloo._set_sequence_number_for_group()
-        return self._call(self.store, "", self.global_ranks, gloo)
+        return gloo
 
-    def _call(self, store: Store, library: str, ranks: list[int], gloo: Any) -> Any:
-        return extension().create_backend(store, self.rank, self.size, self.name, ranks, self.timeout.total_seconds(),
-                                          self.options, library, shim_directory(), gloo)  # fmt: skip
+    def _call(self, store: Store, library: str, job_ranks: list[int], first_group: bool, job: str) -> Any:
+        return extension().create_backend(
+            store, self.rank, self.size, self.name, job_ranks, self.timeout.total_seconds(), self.options, first_group,
+            library, shim_directory(), job, os.environ.get("MASTER_ADDR", ""))  # fmt: skip
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
@@ -170,8 +202,10 @@ class _Group:
             return
         _warned = True
         warnings.warn(
-            f"altorch: torch's Gloo carries the traffic, not MPI: {obstacle}. See `altorch info`.", RuntimeWarning,
-            stacklevel=2)  # fmt: skip
+            f"altorch: torch's Gloo carries the traffic, not MPI: {obstacle}. See `altorch info`.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _exchange(self, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:
         """Everybody's value, in rank order."""

@@ -1,0 +1,176 @@
+#include "backend/backend.h"
+
+#include <ATen/ATen.h>
+
+#include "backend/issue.h"
+#include "backend/premul.h"
+#include "backend/store.h"
+#include "reduction/reduce.h"
+
+namespace altorch::backend {
+
+AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
+                     c10::intrusive_ptr<AlOptions> options)
+    : Backend(settings.rank, settings.size),
+      settings_(std::move(settings)),
+      communicator_(std::move(communicator)),
+      options_(std::move(options)) {}
+
+AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
+
+void AlBackend::abort() { communicator_->close("the group was aborted"); }
+
+void AlBackend::shutdown() { communicator_->close("the group was destroyed"); }
+
+std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {
+  return timeout.count() > 0 ? timeout : options_->timeout;
+}
+
+void AlBackend::check_rank(std::int64_t rank, const char* what) const {
+  if (rank >= 0 && rank < getSize()) return;
+  throw Error(ErrorKind::kInvalidArgument, std::string(what) + " is rank " + std::to_string(rank) +
+                                               " of the group, which has ranks 0 to " +
+                                               std::to_string(getSize() - 1));
+}
+
+AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
+  for (Block& block : call.loads) block.load();
+  const std::uint64_t sequence = call.operation.sequence;
+  c10::intrusive_ptr<AlWork> window;
+  if (async || window_) {
+    const std::lock_guard lock(window_mutex_);
+    window = window_;
+  }
+  if (!async && !window) {
+    call.operation.input_counts = call.input_counts;
+    call.operation.output_counts = call.output_counts;
+    bool buffers_free = true;
+    try {
+      communicator_->run(call.operation, buffers_free);
+    } catch (...) {
+      if (!buffers_free) AlWork::keep_for_ever(std::move(call.keep));
+      throw;
+    }
+    for (const Block& block : call.stores) block.store();
+    return c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs));
+  }
+  auto task = std::make_shared<Task>();
+  task->operation = call.operation;
+  task->input_counts = std::move(call.input_counts);
+  task->output_counts = std::move(call.output_counts);
+  task->operation.input_counts = task->input_counts;
+  task->operation.output_counts = task->output_counts;
+  std::function<void()> finish;
+  if (!call.stores.empty()) {
+    finish = [stores = std::move(call.stores)] {
+      for (const Block& block : stores) block.store();
+    };
+  }
+  auto work = window;
+  if (window) {
+    window->add_outputs(call.outputs);
+  } else {
+    work = c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
+  }
+  work->add_task(task, std::move(call.keep), std::move(finish));
+  try {
+    communicator_->submit(task);
+  } catch (...) {
+    work->abandon(*task);
+    throw;
+  }
+  if (window) return c10::make_intrusive<AlWork>(getRank(), type, sequence, Tensors());
+  work->seal();
+  return work;
+}
+
+void AlBackend::startCoalescing() {
+  const std::lock_guard lock(window_mutex_);
+  TORCH_CHECK(!window_, "altorch: a coalescing window is open already; windows do not nest");
+  window_ = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(), Tensors(),
+                                        communicator_);
+}
+
+AlBackend::WorkPtr AlBackend::endCoalescing() {
+  const std::lock_guard lock(window_mutex_);
+  TORCH_CHECK(window_, "altorch: there is no coalescing window to end");
+  auto work = std::move(window_);
+  window_ = nullptr;
+  work->seal();
+  return work;
+}
+
+void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const {
+  operation.dtype = dtype_of(tensor);
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      operation.op = ReduceOp::kSum;
+      break;
+    case c10d::ReduceOp::AVG:
+      operation.op = ReduceOp::kAvg;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      operation.op = ReduceOp::kProduct;
+      break;
+    case c10d::ReduceOp::MIN:
+      operation.op = ReduceOp::kMin;
+      break;
+    case c10d::ReduceOp::MAX:
+      operation.op = ReduceOp::kMax;
+      break;
+    case c10d::ReduceOp::BAND:
+      operation.op = ReduceOp::kBand;
+      break;
+    case c10d::ReduceOp::BOR:
+      operation.op = ReduceOp::kBor;
+      break;
+    case c10d::ReduceOp::BXOR:
+      operation.op = ReduceOp::kBxor;
+      break;
+    case c10d::ReduceOp::PREMUL_SUM: {
+      operation.op = ReduceOp::kPremulSum;
+      const auto* factor = static_cast<const PremulSupplement*>(op.supplement_.get());
+      if (!factor) throw Error(ErrorKind::kInvalidArgument, "PREMUL_SUM comes without its factor");
+      operation.factor = factor->tensor_factor.defined() ? factor->tensor_factor.item<double>()
+                                                         : factor->double_factor;
+      break;
+    }
+    default:
+      throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
+  }
+  if (can_reduce(operation.dtype, operation.op)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
+                  "; convert the tensor or choose another reduction");
+}
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const std::vector<int>& ranks,
+                                                   const c10::intrusive_ptr<Options>& options) {
+  return guarded([&]() -> c10::intrusive_ptr<Backend> {
+    const int split = splits_++;
+    const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
+    if (mine == ranks.end()) return nullptr;
+    GroupSettings child = settings_;
+    child.name = options && !options->group_name.empty() ? options->group_name
+                                                         : settings_.name + "/split" + std::to_string(split);
+    child.rank = static_cast<int>(mine - ranks.begin());
+    child.size = static_cast<int>(ranks.size());
+    child.job_ranks.clear();
+    for (const int rank : ranks) {
+      check_rank(rank, "a member of the split");
+      child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
+    }
+    auto child_options = c10::make_intrusive<AlOptions>(options ? options->timeout : options_->timeout);
+    child.timeout = child_options->timeout;
+    child_options->group_name = child.name;
+    // Disjoint groups may be split off in one call, with one store for all.
+    std::string members;
+    for (const int rank : child.job_ranks) members += "." + std::to_string(rank);
+    auto communicator =
+        join_group(child, std::make_shared<C10dStore>(store, "altorch/split" + std::to_string(split) + members));
+    return c10::make_intrusive<AlBackend>(child, std::move(communicator), std::move(child_options));
+  });
+}
+
+}  // namespace altorch::backend

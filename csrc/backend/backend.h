@@ -1,0 +1,110 @@
+// c10d::Backend over the engine: checks tensors, builds the Operation, hands it over, gives back a Work.
+//
+// The legacy names of the virtuals are overridden; newer torch versions forward their `*_single` names to them.
+// Thread rules: any thread, as c10d asks.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <mutex>
+#include <optional>
+
+#include "backend/options.h"
+#include "backend/process.h"
+#include "backend/tensors.h"
+#include "backend/work.h"
+
+namespace altorch::backend {
+
+class AlBackend : public c10d::Backend {
+ public:
+  AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
+            c10::intrusive_ptr<AlOptions> options);
+  ~AlBackend() override;
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  const std::string getBackendName() const override { return "al"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setSequenceNumberForGroup() override {}  // every rank counts from 0
+  std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
+  void abort() override;
+  void shutdown() override;
+
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  // backend_reduce.cpp
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+
+  // backend_move.cpp
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+
+  // backend_message.cpp
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  std::vector<StatisticsRow> statistics() const { return communicator_->statistics().rows(); }
+  const char* transport() const { return communicator_->transport(); }
+
+ private:
+  // An operation with what must live as long as it.
+  struct Call {
+    Operation operation;
+    std::vector<std::int64_t> input_counts, output_counts;
+    std::vector<Block> loads;   // staged inputs: filled before the start
+    std::vector<Block> stores;  // staged outputs: emptied after the end
+    Tensors keep;
+    Tensors outputs;  // of the Work
+  };
+  // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill` throws is
+  // told to the peers, who may already wait.
+  template <typename Fill>
+  WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
+  WorkPtr launch(c10d::OpType type, Call call, bool async);
+  WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
+  std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
+  std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
+  void check_rank(std::int64_t rank, const char* what) const;
+  void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
+  // Runs `count` operations as one Work.
+  template <typename Each>
+  WorkPtr coalesce(std::size_t count, bool async, Each&& each);
+
+  const GroupSettings settings_;
+  const std::shared_ptr<Communicator> communicator_;
+  const c10::intrusive_ptr<AlOptions> options_;
+  int splits_ = 0;
+  std::mutex window_mutex_;
+  c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
+};
+
+}  // namespace altorch::backend

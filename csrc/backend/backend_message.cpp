@@ -1,0 +1,130 @@
+// Messages between two ranks, and the barriers.
+#include "backend/issue.h"
+
+namespace altorch::backend {
+
+std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
+  auto task = std::make_shared<Task>();
+  operation.tag = tag;
+  task->operation = operation;
+  return task;
+}
+
+AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag) {
+  const bool sends = kind == OpKind::kSend;
+  Operation operation;
+  operation.kind = kind;
+  operation.root = peer;
+  operation.tag = tag;
+  operation.timeout = options_->timeout;
+  Block block(tensor);
+  try {
+    if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
+    if (peer == getRank()) {
+      throw Error(ErrorKind::kInvalidArgument, "a rank cannot exchange messages with itself; copy the tensor");
+    }
+    if (tag < 0 || tag > communicator_->max_message_tag()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "the tag must lie between 0 and " + std::to_string(communicator_->max_message_tag()));
+    }
+    operation.dtype = dtype_of(tensor);
+  } catch (const Error& cause) {
+    throw communicator_->refuse(operation, cause);
+  }
+  if (sends) block.load();
+  operation.input = sends ? block.data() : nullptr;
+  operation.output = sends ? nullptr : block.data();
+  operation.count = block.numel();
+
+  c10::intrusive_ptr<AlWork> window;
+  {
+    const std::lock_guard lock(window_mutex_);
+    window = window_;
+  }
+  Tensors outputs;
+  if (!sends) outputs.push_back(tensor);
+  auto work = window ? window
+                     : c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), outputs, communicator_);
+  if (window) window->add_outputs(outputs);
+  auto task = post(operation, tag);
+  std::function<void()> finish;
+  if (!sends && block.staged()) finish = [block] { block.store(); };
+  work->add_task(task, {tensor, block.tensor()}, std::move(finish));
+  try {
+    communicator_->post(task);
+  } catch (...) {
+    work->abandon(*task);
+    throw;
+  }
+  if (window) return c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), Tensors());
+  work->seal();
+  return work;
+}
+
+AlBackend::WorkPtr AlBackend::send(Tensors& tensors, int destination, int tag) {
+  return guarded([&] {
+    return message(c10d::OpType::SEND, OpKind::kSend, only_tensor(tensors, "send's tensor"), destination, tag);
+  });
+}
+
+AlBackend::WorkPtr AlBackend::recv(Tensors& tensors, int source, int tag) {
+  return guarded([&] {
+    return message(c10d::OpType::RECV, OpKind::kReceive, only_tensor(tensors, "recv's tensor"), source, tag);
+  });
+}
+
+AlBackend::WorkPtr AlBackend::recvAnysource(Tensors& tensors, int tag) {
+  return guarded([&] {
+    return message(c10d::OpType::RECVANYSOURCE, OpKind::kReceive, only_tensor(tensors, "recv's tensor"), kAnySource, tag);
+  });
+}
+
+AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
+  return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp, [](Call&) {});
+}
+
+// Rank 0 hears from everyone, then lets everyone go: unlike a barrier it can say who has not come.
+void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  guarded([&] {
+    const std::int64_t tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
+    const auto timeout = deadline(options.timeout);
+    const auto exchange = [&](OpKind kind, int peer) {
+      Operation operation;
+      operation.kind = kind;
+      operation.root = peer;
+      operation.timeout = timeout;
+      auto task = post(operation, tag);
+      communicator_->post(task);
+      return task;
+    };
+    const auto finish = [&](const std::shared_ptr<Task>& task) {
+      communicator_->wait(*task, std::chrono::milliseconds(0));
+      if (task->error) throw *task->error;
+    };
+    if (getRank() != 0) {
+      finish(exchange(OpKind::kSend, 0));
+      finish(exchange(OpKind::kReceive, 0));
+      return;
+    }
+    std::vector<std::shared_ptr<Task>> arrivals;
+    for (int peer = 1; peer < getSize(); ++peer) arrivals.push_back(exchange(OpKind::kReceive, peer));
+    std::string missing;
+    int count = 0;
+    for (int peer = 1; peer < getSize(); ++peer) {
+      try {
+        finish(arrivals[static_cast<std::size_t>(peer - 1)]);
+      } catch (const Error&) {
+        if (count == 0 || wait_all_ranks) missing += (count ? ", " : "") + std::to_string(peer);
+        ++count;
+      }
+    }
+    if (count > 0) {
+      throw Error(ErrorKind::kTimeout,
+                  "[Rank 0]: " + std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") + missing +
+                      " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms");
+    }
+    for (int peer = 1; peer < getSize(); ++peer) finish(exchange(OpKind::kSend, peer));
+  });
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,24 @@
+#include "backend/errors.h"
+
+namespace altorch::backend {
+
+void throw_as_torch(const Error& error) {
+  switch (error.kind()) {
+    case ErrorKind::kInvalidArgument:
+      C10_THROW_ERROR(ValueError, error.what());
+    case ErrorKind::kUnsupported:
+      C10_THROW_ERROR(NotImplementedError, error.what());
+    default:
+      C10_THROW_ERROR(DistBackendError, error.what());
+  }
+}
+
+std::exception_ptr as_torch(const Error& error) {
+  try {
+    throw_as_torch(error);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,24 @@
+// The one place where the engine's errors become torch's.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include "common/error.h"
+
+namespace altorch::backend {
+
+// kInvalidArgument becomes ValueError, kUnsupported NotImplementedError, everything else DistBackendError.
+[[noreturn]] void throw_as_torch(const Error& error);
+std::exception_ptr as_torch(const Error& error);
+
+// Runs `body`, mapping what it throws.
+template <typename Body>
+auto guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw_as_torch(error);
+  }
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,47 @@
+// How a call of AlBackend becomes an operation: shared by backend_reduce.cpp, backend_move.cpp, backend_message.cpp.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/errors.h"
+
+namespace altorch::backend {
+
+template <typename Fill>
+AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async,
+                                    Fill&& fill) {
+  return guarded([&] {
+    Call call;
+    call.operation.kind = kind;
+    call.operation.timeout = deadline(timeout);
+    call.operation.sequence = communicator_->next_sequence();
+    try {
+      fill(call);
+    } catch (const Error& cause) {
+      throw communicator_->refuse(call.operation, cause);
+    }
+    return launch(type, std::move(call), async);
+  });
+}
+
+template <typename Each>
+AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
+  bool outer = false;
+  {
+    const std::lock_guard lock(window_mutex_);
+    outer = static_cast<bool>(window_);
+  }
+  if (!outer) startCoalescing();
+  WorkPtr last;
+  try {
+    for (std::size_t i = 0; i < count; ++i) last = each(i);
+  } catch (...) {
+    if (!outer) endCoalescing();
+    throw;
+  }
+  if (outer) return last;
+  auto work = endCoalescing();
+  if (!async) work->wait();
+  return work;
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,31 @@
+// The c10d Store as the engine's KeyValueStore.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/error.h"
+#include "common/key_value_store.h"
+
+namespace altorch::backend {
+
+// Uses a clone of the store, a connection of its own: somebody else's blocking get on the original does not stop us.
+// Waits poll, so that one thread's wait does not stop another's.
+class C10dStore : public KeyValueStore {
+ public:
+  C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+
+ private:
+  std::mutex mutex_;
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+}  // namespace altorch::backend

@@ -1,0 +1,203 @@
+#include "backend/tensors.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+namespace altorch::backend {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
+
+}  // namespace
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kByte:
+      return DType::kUInt8;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kUInt16:
+      return DType::kUInt16;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kUInt32:
+      return DType::kUInt32;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kUInt64:
+      return DType::kUInt64;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kBool:
+      return DType::kBool;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kComplexFloat:
+      return DType::kComplex64;
+    case at::kComplexDouble:
+      return DType::kComplex128;
+    case at::kFloat8_e4m3fn:
+      return DType::kFloat8E4M3FN;
+    case at::kFloat8_e5m2:
+      return DType::kFloat8E5M2;
+    case at::kFloat8_e4m3fnuz:
+      return DType::kFloat8E4M3FNUZ;
+    case at::kFloat8_e5m2fnuz:
+      return DType::kFloat8E5M2FNUZ;
+    case at::kFloat8_e8m0fnu:
+      return DType::kFloat8E8M0FNU;
+    default:
+      refuse(std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
+             " cannot be communicated; convert the tensor or view it as bytes");
+  }
+}
+
+void check_tensor(const at::Tensor& tensor, const char* what) {
+  if (!tensor.defined()) refuse(std::string(what) + " is not a defined tensor");
+  if (tensor.layout() != at::kStrided) {
+    refuse(std::string(what) + " is sparse; call to_dense() first, altorch moves dense tensors only");
+  }
+  if (!tensor.device().is_cpu()) {
+    refuse(std::string(what) + " is on device " + tensor.device().str() +
+           ", but this group has no route for it; move it with .cpu()");
+  }
+  dtype_of(tensor);
+}
+
+const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char* what) {
+  if (tensors.size() != 1) {
+    refuse(std::string(what) + ": one tensor is expected, " + std::to_string(tensors.size()) + " were given");
+  }
+  check_tensor(tensors[0], what);
+  return tensors[0];
+}
+
+void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const char* what) {
+  if (tensor.scalar_type() == like.scalar_type()) return;
+  refuse(std::string(what) + " has type " + c10::toString(tensor.scalar_type()) + ", expected " +
+         c10::toString(like.scalar_type()) + " as the other tensors of the call");
+}
+
+void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* as) {
+  if (tensor.numel() == expected) return;
+  refuse(std::string(what) + " has " + std::to_string(tensor.numel()) + " elements, expected " +
+         std::to_string(expected) + ": as many as " + as);
+}
+
+void check_list(const std::vector<std::vector<at::Tensor>>& lists, int size, const at::Tensor& like,
+                const char* what) {
+  if (lists.size() != 1) refuse(std::string(what) + ": one list is expected, " + std::to_string(lists.size()) + " were given");
+  if (static_cast<int>(lists[0].size()) != size) {
+    refuse(std::string(what) + " has " + std::to_string(lists[0].size()) + " tensors, expected one per rank: " +
+           std::to_string(size));
+  }
+  for (const at::Tensor& tensor : lists[0]) {
+    check_tensor(tensor, what);
+    check_same_dtype(tensor, like, what);
+  }
+}
+
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const char* what) {
+  if (outputs.size() == inputs.size()) return;
+  refuse(std::string(what) + ": " + std::to_string(outputs.size()) + " outputs for " +
+         std::to_string(inputs.size()) + " inputs");
+}
+
+std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
+                                       const char* what) {
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (splits.empty()) {
+    if (rows % size != 0) {
+      refuse(std::string(what) + " has " + std::to_string(rows) + " rows, which " + std::to_string(size) +
+             " ranks cannot share evenly; give split sizes");
+    }
+    return std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.numel() / size);
+  }
+  if (static_cast<int>(splits.size()) != size) {
+    refuse(std::string(what) + ": " + std::to_string(splits.size()) + " split sizes were given, expected one per rank: " +
+           std::to_string(size));
+  }
+  const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
+  std::int64_t sum = 0;
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t split : splits) {
+    if (split < 0) refuse(std::string(what) + ": a split size is negative");
+    sum += split;
+    counts.push_back(split * row);
+  }
+  if (sum != rows) {
+    refuse(std::string(what) + " has " + std::to_string(rows) + " rows, but its split sizes add up to " +
+           std::to_string(sum));
+  }
+  return counts;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+Block::Block(const at::Tensor& tensor) : parts_{tensor} {
+  staged_ = !is_plain(tensor);
+  block_ = staged_ ? at::empty(tensor.sizes(), tensor.options()) : tensor;
+}
+
+Block::Block(const std::vector<at::Tensor>& tensors) : parts_(tensors) {
+  if (tensors.empty()) return;
+  std::int64_t total = 0;
+  bool adjacent = true;
+  const char* next = static_cast<const char*>(tensors[0].data_ptr());
+  for (const at::Tensor& tensor : tensors) {
+    adjacent = adjacent && is_plain(tensor) && (tensor.numel() == 0 || tensor.data_ptr() == next);
+    if (tensor.numel() > 0) next = static_cast<const char*>(tensor.data_ptr()) + tensor.nbytes();
+    total += tensor.numel();
+  }
+  // Neighbours by address may still be two allocations; they are one block only within one storage.
+  for (const at::Tensor& tensor : tensors) {
+    adjacent = adjacent && (tensor.numel() == 0 || tensor.storage().data() == tensors[0].storage().data());
+  }
+  staged_ = !adjacent;
+  block_ = staged_ ? at::empty({total}, tensors[0].options())
+                   : at::from_blob(tensors[0].data_ptr(), {total}, tensors[0].options());
+}
+
+void Block::load() {
+  if (!staged_) return;
+  const at::NoGradGuard no_grad;
+  if (parts_.size() == 1) {
+    block_.view(parts_[0].sizes()).copy_(parts_[0]);
+    return;
+  }
+  std::int64_t offset = 0;
+  for (const at::Tensor& part : parts_) {
+    block_.narrow(0, offset, part.numel()).copy_(part.reshape({-1}));
+    offset += part.numel();
+  }
+}
+
+void Block::store() const {
+  if (!staged_) return;
+  const at::NoGradGuard no_grad;
+  std::int64_t offset = 0;
+  for (const at::Tensor& part : parts_) {
+    part.detach().copy_(block_.flatten().narrow(0, offset, part.numel()).view(part.sizes()));
+    offset += part.numel();
+  }
+}
+
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors, bool& even) {
+  std::vector<std::int64_t> counts;
+  counts.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) counts.push_back(tensor.numel());
+  even = std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) { return count == counts[0]; });
+  return counts;
+}
+
+}  // namespace altorch::backend

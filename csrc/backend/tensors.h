@@ -1,0 +1,59 @@
+// From tensors to buffers: the checks that every operation makes, and staging for memory that is not one block.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/error.h"
+
+namespace altorch::backend {
+
+// Throws Error(kInvalidArgument) for a type that altorch does not know (quantised ones, for instance).
+DType dtype_of(const at::Tensor& tensor);
+
+// A dense CPU tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
+void check_tensor(const at::Tensor& tensor, const char* what);
+// c10d passes lists of tensors, one per device; here there is one.
+const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char* what);
+void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const char* what);
+
+void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* as);
+// `lists` holds one list with a tensor per rank, all of `like`'s type.
+void check_list(const std::vector<std::vector<at::Tensor>>& lists, int size, const at::Tensor& like,
+                const char* what);
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const char* what);
+// Elements for each rank, from split sizes along the first dimension (empty: even).
+std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
+                                       const char* what);
+
+// Whether the elements lie in memory as the engine reads them.
+bool is_plain(const at::Tensor& tensor);
+
+// One block of memory that stands for a tensor, or for a list of tensors one after another. Where the memory is not one
+// block already, it is copied: load() before the operation, store() after it.
+class Block {
+ public:
+  explicit Block(const at::Tensor& tensor);
+  // All of one type; may be empty.
+  explicit Block(const std::vector<at::Tensor>& tensors);
+
+  void load();
+  void store() const;
+  bool staged() const { return staged_; }
+  void* data() const { return block_.defined() ? block_.data_ptr() : nullptr; }
+  std::int64_t numel() const { return block_.defined() ? block_.numel() : 0; }
+  const at::Tensor& tensor() const { return block_; }
+
+ private:
+  std::vector<at::Tensor> parts_;
+  at::Tensor block_;
+  bool staged_ = false;
+};
+
+// Elements of each tensor; `even` is set when they are all alike.
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors, bool& even);
+
+}  // namespace altorch::backend

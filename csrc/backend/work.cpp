@@ -1,0 +1,202 @@
+#include "backend/work.h"
+
+#include <ATen/core/jit_type.h>
+
+#include "backend/errors.h"
+#include "common/adaptive_wait.h"
+#include "engine/callback_thread.h"
+
+namespace altorch::backend {
+AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs)
+    : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), done_(true), ended_(began_) {}
+
+AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
+               std::shared_ptr<Communicator> communicator)
+    : Work(rank, type),
+      sequence_(sequence),
+      outputs_(std::move(outputs)),
+      communicator_(std::move(communicator)),
+      pending_(1) {}  // one for seal()
+
+void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
+                      std::function<void()> finish) {
+  pending_.fetch_add(1);
+  {
+    const std::lock_guard lock(guard_);
+    parts_.push_back({task, std::move(keep)});
+  }
+  auto self = c10::intrusive_ptr<AlWork>::reclaim_copy(this);
+  task->on_done = [self = std::move(self), finish = std::move(finish)](Task& done) mutable {
+    if (!done.error && finish) finish();
+    finish = nullptr;
+    AlWork* work = self.get();
+    work->part_done(done);
+    // References may go here, and with them tensors that want Python's lock: not on the progress thread.
+    CallbackThread::instance().push([self = std::move(self)] { self->release_parts(); });
+  };
+}
+
+void AlWork::part_done(const Task& task) {
+  {
+    const std::lock_guard lock(guard_);
+    if (task.error) {
+      if (!failure_) failure_ = as_torch(*task.error);
+      timed_out_ |= task.error->kind() == ErrorKind::kTimeout;
+    }
+    for (Part& part : parts_) {
+      if (part.task.get() != &task) continue;
+      part.done = true;
+      if (!task.buffers_free) keep_for_ever(part.keep);
+    }
+  }
+  if (pending_.fetch_sub(1) == 1) complete();
+}
+
+void AlWork::release_parts() {
+  std::vector<std::vector<at::Tensor>> released;  // outlives the lock: freeing may want Python's
+  const std::lock_guard lock(guard_);
+  for (Part& part : parts_) {
+    if (part.done) released.push_back(std::move(part.keep));
+  }
+}
+
+void AlWork::add_outputs(const std::vector<at::Tensor>& outputs) {
+  outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
+}
+
+void AlWork::abandon(Task& task) {
+  task.on_done = nullptr;
+  pending_.fetch_sub(1);
+  const std::lock_guard lock(guard_);
+  std::erase_if(parts_, [&](const Part& part) { return part.task.get() == &task; });
+}
+
+void AlWork::keep_for_ever(std::vector<at::Tensor> tensors) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::vector<at::Tensor>>();
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(tensors));
+}
+
+void AlWork::seal() {
+  if (pending_.fetch_sub(1) == 1) complete();
+}
+
+void AlWork::complete() {
+  bool futures = false;
+  {
+    const std::lock_guard lock(guard_);
+    ended_ = std::chrono::steady_clock::now();
+    done_.store(true, std::memory_order_release);
+    futures = future_ || result_future_;
+  }
+  if (!futures) return;
+  auto self = c10::intrusive_ptr<AlWork>::reclaim_copy(this);
+  CallbackThread::instance().push([self = std::move(self)] { self->mark_futures(); });
+}
+
+void AlWork::mark_futures() {
+  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(guard_);
+    if (!future_marked_) future = future_;
+    if (!result_future_marked_) result = result_future_;
+    future_marked_ |= static_cast<bool>(future);
+    result_future_marked_ |= static_cast<bool>(result);
+    failure = failure_;
+  }
+  if (future) {
+    if (failure) {
+      future->setError(failure);
+    } else {
+      future->markCompleted(at::IValue(outputs_));
+    }
+  }
+  if (result) {
+    const auto outcome = !failure     ? c10d::WorkResult::SUCCESS
+                         : timed_out_ ? c10d::WorkResult::TIMEOUT
+                                      : c10d::WorkResult::COMM_ERROR;
+    result->markCompleted(at::IValue(static_cast<std::uint8_t>(outcome)));
+  }
+}
+
+bool AlWork::isCompleted() {
+  if (done_.load(std::memory_order_acquire)) return true;
+  if (communicator_) {
+    bool moved = false;
+    communicator_->drive(moved);
+  }
+  return done_.load(std::memory_order_acquire);
+}
+
+bool AlWork::isSuccess() const {
+  const std::lock_guard lock(guard_);
+  return done_.load(std::memory_order_acquire) && !failure_;
+}
+
+std::exception_ptr AlWork::exception() const {
+  const std::lock_guard lock(guard_);
+  return failure_;
+}
+
+int AlWork::sourceRank() const { return parts_.empty() ? -1 : parts_.front().task->source; }
+
+std::vector<at::Tensor> AlWork::result() { return outputs_; }
+
+void AlWork::synchronize() { wait(kNoTimeout); }
+
+void AlWork::blockCurrentStream() { wait(kNoTimeout); }
+
+bool AlWork::wait(std::chrono::milliseconds timeout) {
+  for (const Part& part : parts_) {
+    if (!communicator_->wait(*part.task, timeout)) {
+      C10_THROW_ERROR(DistBackendError, "altorch: wait(timeout=" + std::to_string(timeout.count()) +
+                                            " ms) gave up; the operation itself goes on until its own deadline");
+    }
+  }
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(guard_);
+    failure = failure_;
+  }
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AlWork::getFuture() {
+  bool ready = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(guard_);
+    if (!future_) {
+      future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    }
+    future = future_;
+    ready = done_.load(std::memory_order_acquire);
+  }
+  if (ready) mark_futures();
+  return future;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AlWork::getFutureResult() {
+  bool ready = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(guard_);
+    if (!result_future_) result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+    future = result_future_;
+    ready = done_.load(std::memory_order_acquire);
+  }
+  if (ready) mark_futures();
+  return future;
+}
+
+std::uint64_t AlWork::getSequencenumber() const { return sequence_; }
+
+float AlWork::getDuration() const {
+  TORCH_CHECK(done_.load(std::memory_order_acquire), "altorch: getDuration() needs a completed operation");
+  return std::chrono::duration<float, std::milli>(ended_ - began_).count();
+}
+
+}  // namespace altorch::backend

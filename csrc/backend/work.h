@@ -1,0 +1,80 @@
+// What torch gets back for an operation.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/communicator.h"
+
+namespace altorch::backend {
+
+// One or several operations of the engine. An operation that ran inline has none left: it is born complete.
+//
+// wait() helps the operation along. Errors surface in wait() and in the Future. Tensors are kept until everything is
+// done, and released on the callback thread, because a tensor may belong to Python.
+// Thread rules: any thread.
+class AlWork : public c10d::Work {
+ public:
+  // Born complete.
+  AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs);
+  // For tasks that add_task() brings.
+  AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
+         std::shared_ptr<Communicator> communicator);
+
+  // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then.
+  void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep, std::function<void()> finish);
+  // All tasks are submitted: completion may be announced.
+  void seal();
+  // A task that could not be submitted after all.
+  void abandon(Task& task);
+  // Tensors of an operation that failed half-way: MPI may still write to them. Never released.
+  static void keep_for_ever(std::vector<at::Tensor> tensors);
+  // More results, of a task that joins later: for coalescing windows.
+  void add_outputs(const std::vector<at::Tensor>& outputs);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void blockCurrentStream() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  std::uint64_t getSequencenumber() const override;
+  float getDuration() const override;
+
+ private:
+  struct Part {
+    std::shared_ptr<Task> task;
+    std::vector<at::Tensor> keep;
+    bool done = false;
+  };
+  void part_done(const Task& task);
+  void release_parts();
+  void complete();
+  void mark_futures();
+
+  const std::uint64_t sequence_;
+  std::vector<at::Tensor> outputs_;
+  const std::shared_ptr<Communicator> communicator_;
+  std::atomic<int> pending_{0};
+  std::atomic<bool> done_{false};
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point ended_{};
+
+  mutable std::mutex guard_;  // what follows
+  std::vector<Part> parts_;  // grows only before seal()
+  std::exception_ptr failure_;
+  bool timed_out_ = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future_, result_future_;
+  bool future_marked_ = false, result_future_marked_ = false;
+};
+
+}  // namespace altorch::backend

@@ -1,0 +1,139 @@
+// The Python module altorch._C: makes backends, and answers questions about the engine. Nothing else.
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+
+#include "backend/backend.h"
+#include "backend/errors.h"
+#include "backend/store.h"
+#include "collectives/algorithm.h"
+#include "common/env.h"
+#include "engine/explain.h"
+#include "engine/route.h"
+
+namespace py = pybind11;
+using namespace altorch;           // NOLINT
+using namespace altorch::backend;  // NOLINT
+
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                 const std::string& name, const std::vector<int>& job_ranks,
+                                                 double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
+                                                 bool first_group, const std::string& mpi_library,
+                                                 const std::string& shim_directory, const std::string& job_id,
+                                                 const std::string& master_address) {
+  return guarded([&] {
+    RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
+    for (const std::string& unknown : unknown_settings()) {
+      TORCH_WARN_ONCE("altorch: the environment variable ", unknown, " is none that altorch knows; `altorch info` lists them");
+    }
+    auto keys = std::make_shared<C10dStore>(store, "altorch");
+    GroupSettings settings{name, rank, size, job_ranks, milliseconds(timeout_seconds)};
+    options->timeout = settings.timeout;
+    if (first_group) {
+      start_job({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
+    }
+    auto communicator = join_group(settings, keys);
+    return c10::static_intrusive_pointer_cast<c10d::Backend>(
+        c10::make_intrusive<AlBackend>(settings, std::move(communicator), options));
+  });
+}
+
+py::list algorithm_rows() {
+  py::list rows;
+  for (const Algorithm& row : algorithms()) {
+    py::dict entry;
+    entry["op"] = name_of(row.kind);
+    entry["name"] = std::string(row.name);
+    entry["summary"] = std::string(row.summary);
+    entry["cost_formula"] = std::string(row.cost_formula);
+    entry["even_only"] = row.even_only;
+    entry["pipelined"] = row.pipelined;
+    rows.append(entry);
+  }
+  return rows;
+}
+
+py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
+                     const std::optional<std::string>& algorithm) {
+  const Explanation said =
+      guarded([&] { return explain(operation, dtype, bytes, ranks, rank, algorithm.value_or("")); });
+  py::dict entry;
+  entry["route"] = said.route;
+  entry["algorithm"] = said.algorithm;
+  entry["reason"] = said.reason;
+  entry["rounds_text"] = said.rounds;
+  entry["cost_seconds"] = said.seconds;
+  py::list alternatives;
+  for (const auto& other : said.alternatives) {
+    py::dict row;
+    row["name"] = other.name;
+    row["cost_seconds"] = other.seconds;
+    alternatives.append(row);
+  }
+  entry["alternatives"] = alternatives;
+  return entry;
+}
+
+py::list setting_rows() {
+  py::list rows;
+  for (const Setting& row : settings()) {
+    py::dict entry;
+    entry["name"] = row.name;
+    entry["type"] = row.type;
+    entry["default"] = row.default_value;
+    entry["meaning"] = row.meaning;
+    entry["value"] = setting(row.name);
+    rows.append(entry);
+  }
+  return rows;
+}
+
+// Empty for a backend that is not ours.
+py::list statistics(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  py::list rows;
+  const auto* mine = dynamic_cast<const AlBackend*>(backend.get());
+  if (!mine) return rows;
+  for (const StatisticsRow& row : mine->statistics()) {
+    py::dict entry;
+    entry["operation"] = name_of(row.kind);
+    entry["count"] = row.count;
+    entry["bytes"] = row.bytes;
+    entry["route"] = std::string(row.transport) + ":" + std::string(row.route);
+    entry["seconds"] = std::chrono::duration<double>(row.time).count();
+    rows.append(entry);
+  }
+  return rows;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, module) {
+  py::module_::import("torch._C._distributed_c10d");
+  py::class_<AlOptions, c10::intrusive_ptr<AlOptions>, c10d::Backend::Options>(
+      module, "Options", "What `pg_options` of a group with backend 'al' may say.")
+      .def(py::init([](double timeout_seconds) {
+             return c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds));
+           }),
+           py::arg("timeout_seconds") = 1800.0);
+  module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("job_ranks"), py::arg("timeout_seconds"),
+             py::arg("options"), py::arg("first_group"), py::arg("mpi_library"), py::arg("shim_directory"),
+             py::arg("job_id"), py::arg("master_address"),
+             "Collective over the group: starts MPI when it is the first group, and makes its backend.");
+  module.def("statistics", &statistics, py::arg("backend"), "What the group has done, by operation and route.");
+  module.def("algorithms", &algorithm_rows, "The table of algorithms.");
+  module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"),
+             py::arg("rank") = 0, py::arg("algorithm") = py::none());
+  module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
+  module.def("unknown_settings", [] { return unknown_settings(); });
+  module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");
+  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), "Ends MPI, if that is safe.");
+}

@@ -1,0 +1,53 @@
+#include "common/adaptive_wait.h"
+
+#include <sched.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace altorch {
+namespace {
+
+constexpr std::uint32_t kSpins = 50;               // about the time of a cache-line hand-over, many times over
+constexpr std::uint32_t kCrowdedPolls = 200;       // how long one slow yield is remembered
+constexpr std::chrono::microseconds kSlowYield{100};
+constexpr std::chrono::milliseconds kImpatience{5};  // beyond this the peers are late, not busy
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+void sleep_for(std::chrono::microseconds duration) {
+  timespec request{0, static_cast<long>(duration.count()) * 1000};
+  nanosleep(&request, nullptr);
+}
+
+}  // namespace
+
+void AdaptiveWait::pause() {
+  if (++polls_ <= kSpins) return relax();
+  const auto now = Clock::now();
+  if (polls_ == kSpins + 1) began_ = now;
+  const auto waited = now - began_;
+  if (waited > kImpatience) {
+    // A wait of 10 ms may be noticed 0.1 ms late, one of a second 0.5 ms late.
+    const auto share = std::chrono::duration_cast<std::chrono::microseconds>(waited / 100);
+    return sleep_for(share < kLongestSleep ? share : kLongestSleep);
+  }
+  if (crowded_ > 0) {
+    --crowded_;
+    return sleep_for(std::chrono::microseconds(20));
+  }
+  sched_yield();
+  if (Clock::now() - now > kSlowYield) crowded_ = kCrowdedPolls;
+}
+
+AdaptiveWait::Clock::duration AdaptiveWait::waited() const {
+  return polls_ <= kSpins ? Clock::duration::zero() : Clock::now() - began_;
+}
+
+}  // namespace altorch

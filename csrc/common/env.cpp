@@ -1,0 +1,65 @@
+#include "common/env.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "common/error.h"
+
+extern char** environ;
+
+namespace altorch {
+namespace {
+
+constexpr Setting kSettings[] = {
+    {"ALTORCH_MPI", "path or name", "",
+     "The MPI library to use: a path to libmpi.so, 'mpich', 'openmpi', or 'none' for Gloo. Empty: look for one."},
+    {"ALTORCH_MPI_THREAD", "word", "serialized",
+     "The thread level asked of MPI: single, serialized (fastest shared-memory paths) or multiple."},
+    {"ALTORCH_ROUTE", "rules", "",
+     "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'. "
+     "Must be the same on every rank."},
+    {"ALTORCH_SEGMENT_BYTES", "bytes", "262144",
+     "Size of one segment of a pipelined algorithm. Must be the same on every rank."},
+    {"ALTORCH_STALL_SECONDS", "seconds", "1",
+     "How long an operation waits before it compares notes with its peers through the store."},
+    {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI on every rank."},
+    {"ALTORCH_LOG_LEVEL", "word", "warning", "What is written to standard error: error, warning, info or debug."},
+};
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+std::string setting(const char* name) {
+  for (const Setting& row : kSettings) {
+    if (std::strcmp(row.name, name) != 0) continue;
+    const char* value = std::getenv(name);
+    return value && *value ? value : row.default_value;
+  }
+  throw Error(ErrorKind::kInternal, std::string("the setting ") + name + " has no row in common/env.cpp");
+}
+
+double numeric_setting(const char* name) {
+  const std::string text = setting(name);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0') {
+    throw Error(ErrorKind::kInvalidArgument, std::string(name) + "='" + text + "' is not a number");
+  }
+  return value;
+}
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> unknown;
+  for (char** entry = environ; *entry; ++entry) {
+    if (std::strncmp(*entry, "ALTORCH_", 8) != 0) continue;
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    if (name.starts_with("ALTORCH_TEST_")) continue;  // the test suite's own
+    bool known = false;
+    for (const Setting& row : kSettings) known |= name == row.name;
+    if (!known) unknown.push_back(name);
+  }
+  return unknown;
+}
+
+}  // namespace altorch

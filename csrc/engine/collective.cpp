@@ -1,0 +1,166 @@
+#include "engine/collective.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/fingerprint.h"
+#include "reduction/reduce.h"
+
+namespace altorch {
+namespace {
+
+// Algorithms whose scratch grows with the vector run on pieces of this many bytes.
+constexpr std::int64_t kPieceBytes = 8 << 20;
+
+// Engine tags use the upper half of the tag space, users' messages the lower.
+int tag_bits(const Channel& channel) {
+  return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
+}
+
+CollectiveCall call_of(const Operation& operation) {
+  return {operation.kind,   operation.dtype,  operation.op,    operation.root,
+          operation.input,  operation.output, operation.count, operation.input_counts,
+          operation.output_counts};
+}
+
+}  // namespace
+
+Collective::Collective(Links& links, const RouteTable& routes)
+    : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}
+
+bool Collective::native_offered(const Operation& operation) const {
+  return links_.collectives() && !Staging::needed(operation, channel_.size()) &&
+         links_.collectives()->offers(call_of(operation));
+}
+
+void Collective::start(const Operation& operation) {
+  operation_ = &operation;
+  route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
+  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint(operation), tag_bits_);
+  staged_ = Staging::needed(operation, channel_.size());
+  piece_offset_ = 0;
+  piece_length_ = std::max<std::int64_t>(operation.count, 1);
+  if (staged_) {
+    staging_.begin(operation, channel_.rank(), channel_.size());
+  } else if (route_.algorithm && !route_.algorithm->pipelined &&
+             (operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce)) {
+    const auto most = kPieceBytes / static_cast<std::int64_t>(size_of(operation.dtype));
+    piece_length_ = std::min(piece_length_, most);
+  }
+  if (staged_) staging_.next(piece_);
+  start_piece();
+}
+
+void Collective::start_piece() {
+  if (!staged_) {
+    piece_ = *operation_;
+    if (piece_length_ < piece_.count) {
+      const auto skip = static_cast<std::size_t>(piece_offset_) * size_of(piece_.dtype);
+      piece_.count = std::min(piece_length_, operation_->count - piece_offset_);
+      if (piece_.input) piece_.input = static_cast<const char*>(piece_.input) + skip;
+      if (piece_.output) piece_.output = static_cast<char*>(piece_.output) + skip;
+    }
+  }
+  if (!route_.algorithm) return start_native();
+  phase_ = Phase::kSchedule;
+  run_schedule(piece_, *route_.algorithm);
+}
+
+// MPI compares nothing when ranks call the same collective with different arguments, and what follows is its affair.
+// So the ranks compare fingerprints first, along the rounds of a barrier: cheap beside the sizes that go native.
+void Collective::start_native() {
+  const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
+  Problem problem{.rank = channel_.rank(), .size = channel_.size()};
+  uneven_schedule_ = barrier->build(problem);
+  agreement_.assign(1 + uneven_schedule_.steps.size(), fingerprint(*operation_));
+  for (std::size_t i = 0; i < uneven_schedule_.steps.size(); ++i) {
+    Step& step = uneven_schedule_.steps[i];
+    if (step.kind == StepKind::kSend) step.a = {Region::kInput, 0, 1};
+    if (step.kind == StepKind::kReceive) step.a = {Region::kOutput, static_cast<std::int64_t>(i), 1};
+  }
+  phase_ = Phase::kAgreement;
+  execution_.start(uneven_schedule_, channel_,
+                   {agreement_.data(), agreement_.data() + 1, nullptr, DType::kUInt64, ReduceOp::kSum}, tag_);
+}
+
+std::optional<Error> Collective::check_agreement() const {
+  for (const Step& step : uneven_schedule_.steps) {
+    if (step.kind != StepKind::kReceive) continue;
+    const std::uint64_t theirs = agreement_[static_cast<std::size_t>(step.a.offset) + 1];
+    if (theirs == agreement_[0]) continue;
+    return Error(ErrorKind::kMismatch, "rank " + std::to_string(step.peer) + " of the group called " +
+                                           describe_fingerprint(theirs) + ", this rank " +
+                                           describe_fingerprint(agreement_[0]));
+  }
+  return std::nullopt;
+}
+
+void Collective::run_schedule(const Operation& operation, const Algorithm& algorithm) {
+  Problem problem{channel_.rank(),        channel_.size(),         operation.root, operation.count,
+                  operation.input_counts, operation.output_counts, 0};
+  if (algorithm.pipelined) problem.segment_count = segment_elements(operation.dtype);
+  const Schedule* schedule = &uneven_schedule_;
+  if (operation.uneven()) {
+    uneven_schedule_ = algorithm.build(problem);
+  } else {
+    schedule = &schedules_.even(algorithm, problem);
+  }
+  void* scratch = scratch_.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
+  execution_.start(*schedule, channel_,
+                   {operation.input, operation.output, scratch, operation.dtype, operation.op}, tag_);
+}
+
+State Collective::advance(std::optional<Error>& error) {
+  while (true) {
+    if (phase_ == Phase::kNative) {
+      const State state = channel_.test({&native_request_, 1}, error);
+      if (state != State::kDone) return state;
+    } else {
+      const State state = execution_.advance(error);
+      if (state != State::kDone) return state;
+      if (phase_ == Phase::kAgreement) {
+        error = check_agreement();
+        if (error) return State::kFailed;
+        links_.collectives()->start(call_of(piece_), native_request_);
+        phase_ = Phase::kNative;
+        continue;
+      }
+    }
+    finish_piece();
+    if (!next_piece()) {
+      phase_ = Phase::kIdle;
+      scratch_.trim();
+      return State::kDone;
+    }
+    start_piece();
+  }
+}
+
+void Collective::finish_piece() {
+  if (staged_) return staging_.finish_piece();
+  if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
+  const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
+  if (!holds_result) return;
+  const auto count = static_cast<std::size_t>(operation_->kind == OpKind::kReduceScatter
+                                                  ? block_count(piece_.input_counts, piece_.count, channel_.rank())
+                                                  : piece_.count);
+  if (is_integral(piece_.dtype)) {
+    divide(piece_.dtype, piece_.output, channel_.size(), count);
+  } else {
+    scale(piece_.dtype, piece_.output, 1.0 / channel_.size(), count);
+  }
+}
+
+bool Collective::next_piece() {
+  if (staged_) return staging_.next(piece_);
+  piece_offset_ += piece_length_;
+  return piece_offset_ < operation_->count && piece_length_ < operation_->count;
+}
+
+bool Collective::cancel() {
+  const bool clean = phase_ == Phase::kNative ? channel_.cancel({&native_request_, 1}) : execution_.cancel();
+  phase_ = Phase::kIdle;
+  return clean;
+}
+
+}  // namespace altorch

@@ -1,0 +1,64 @@
+// One collective on its way: a resumable state machine over a group's links. It never blocks and owns no thread.
+#pragma once
+
+#include <optional>
+
+#include "collectives/executor.h"
+#include "engine/operation.h"
+#include "engine/route.h"
+#include "engine/schedule_cache.h"
+#include "engine/scratch.h"
+#include "engine/staging.h"
+#include "transports/links.h"
+
+namespace altorch {
+
+// Reused from one operation to the next, so that a repeated operation allocates nothing.
+// Thread rules: one user at a time.
+class Collective {
+ public:
+  Collective(Links& links, const RouteTable& routes);
+
+  // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
+  void start(const Operation& operation);
+  // Moves on as far as possible. On kFailed `error` says why, and cancel() must be called.
+  State advance(std::optional<Error>& error);
+  // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel).
+  bool cancel();
+  const Route& route() const { return route_; }
+
+ private:
+  enum class Phase { kIdle, kAgreement, kNative, kSchedule };
+
+  bool native_offered(const Operation& operation) const;
+  void start_piece();
+  bool next_piece();
+  void start_native();
+  void run_schedule(const Operation& operation, const Algorithm& algorithm);
+  void finish_piece();
+  std::optional<Error> check_agreement() const;
+
+  Links& links_;
+  const RouteTable& routes_;
+  Channel& channel_;
+  const int tag_bits_;
+
+  const Operation* operation_ = nullptr;
+  Route route_;
+  Phase phase_ = Phase::kIdle;
+  std::int64_t tag_ = 0;
+  bool staged_ = false;
+  Operation piece_;                // what runs now: the operation, or one piece of it
+  std::int64_t piece_offset_ = 0;  // elements, when a vector is cut without staging
+  std::int64_t piece_length_ = 0;
+
+  Staging staging_;
+  Scratch scratch_;
+  ScheduleCache schedules_;
+  Schedule uneven_schedule_;
+  Execution execution_;
+  Request native_request_;
+  std::vector<std::uint64_t> agreement_;
+};
+
+}  // namespace altorch

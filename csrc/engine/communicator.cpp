@@ -1,0 +1,364 @@
+#include "engine/communicator.h"
+
+#include <cstdio>
+
+#include "common/adaptive_wait.h"
+#include "common/env.h"
+#include "engine/fingerprint.h"
+#include "engine/progress.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{100};
+constexpr std::string_view kMessageRoute = "message";
+
+std::string seconds(std::chrono::milliseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
+  return text;
+}
+
+}  // namespace
+
+Communicator::Communicator(CommunicatorSettings settings, std::unique_ptr<Links> links)
+    : settings_(std::move(settings)),
+      links_(std::move(links)),
+      rank_(links_->channel().rank()),
+      size_(links_->channel().size()),
+      board_(settings_.store, "board", rank_, size_),
+      stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))),
+      collective_(*links_, routes_) {}
+
+Communicator::~Communicator() = default;
+
+// The engine's own tags begin at half of the tag space.
+std::int64_t Communicator::max_message_tag() const { return (links_->channel().max_tag() >> 2) - 1; }
+
+void Communicator::check_open() const {
+  if (closed_) throw *closed_;
+  if (!ProgressThread::usable()) {
+    throw Error(ErrorKind::kClosed,
+                "this process was forked from the one that made the group and cannot use it; start it with the "
+                "'spawn' method to communicate");
+  }
+}
+
+void Communicator::run(const Operation& operation, bool& buffers_free) {
+  buffers_free = true;
+  bool idle = false;
+  try {
+    const std::lock_guard lock(mutex_);
+    check_open();
+    idle = !inline_running_ && queue_.empty();
+    inline_running_ |= idle;
+  } catch (const Error& error) {
+    throw explain(operation, error);
+  }
+  if (!idle) {
+    auto task = std::make_shared<Task>();
+    task->operation = operation;
+    submit(task);
+    wait(*task, std::chrono::milliseconds(0));
+    buffers_free = task->buffers_free;
+    if (task->error) throw *task->error;
+    return;
+  }
+
+  Vigil vigil = begin_vigil();
+  std::optional<Error> error;
+  bool clean = true;
+  try {
+    collective_.start(operation);
+    AdaptiveWait wait;
+    while (true) {
+      const State state = collective_.advance(error);
+      if (state == State::kDone) break;
+      if (state == State::kPending) {
+        wait.pause();
+        if (closing_.load(std::memory_order_relaxed)) vigil.next_look = {};
+        if (wait.waited() > kLookEvery / 2) error = examine(operation, vigil, Clock::now());
+      }
+      if (error) {
+        clean = collective_.cancel();
+        break;
+      }
+    }
+  } catch (const Error& thrown) {
+    error = thrown;
+    clean = collective_.cancel();
+  }
+  const auto took = Clock::now() - vigil.began;
+  const std::string_view route = collective_.route().name();
+  std::optional<Error> reported;
+  if (error) reported = fail(operation, *error, vigil, clean);
+  bool queued = false;
+  {
+    const std::lock_guard lock(mutex_);
+    inline_running_ = false;
+    queued = !queue_.empty();
+  }
+  if (queued) ProgressThread::instance().watch(shared_from_this());
+  buffers_free = clean;
+  if (reported) throw *reported;
+  statistics_.add(operation.kind, links_->transport(), route, payload_bytes(operation, size_), took);
+}
+
+void Communicator::submit(std::shared_ptr<Task> task) {
+  try {
+    const std::lock_guard lock(mutex_);
+    check_open();
+    queue_.push_back(task);
+  } catch (const Error& error) {
+    throw explain(task->operation, error);
+  }
+  ProgressThread::instance().watch(shared_from_this());
+}
+
+void Communicator::post(std::shared_ptr<Task> task) {
+  const Operation& operation = task->operation;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      check_open();
+    }
+    task->vigil = begin_vigil();
+    const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
+    Channel& channel = links_->channel();
+    if (operation.kind == OpKind::kSend) {
+      channel.send(operation.input, bytes, operation.root, operation.tag, task->request);
+    } else {
+      channel.receive(operation.output, bytes, operation.root, operation.tag, task->request);
+    }
+    std::optional<Error> error;
+    const State state = channel.test({&task->request, 1}, error);
+    if (state == State::kDone) return finish(*task, kMessageRoute, std::nullopt, true);
+    if (state == State::kFailed) {
+      const bool clean = channel.cancel({&task->request, 1});
+      return finish(*task, kMessageRoute, fail(operation, *error, task->vigil, clean), clean);
+    }
+  } catch (const Error& error) {
+    throw explain(operation, error);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(task));
+  }
+  ProgressThread::instance().watch(shared_from_this());
+}
+
+bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
+  if (task.finished()) return true;
+  const ProgressThread::Helper helper;
+  const auto began = Clock::now();
+  AdaptiveWait wait;
+  while (!task.finished()) {
+    bool moved = false;
+    drive(moved);
+    if (moved) wait.reset();
+    if (task.finished()) break;
+    wait.pause();
+    if (timeout.count() > 0 && Clock::now() - began > timeout) return false;
+  }
+  return true;
+}
+
+bool Communicator::drive(bool& moved) {
+  const std::unique_lock driving(drive_mutex_, std::try_to_lock);
+  if (!driving) return true;  // somebody else does
+  const auto now = Clock::now();
+  const bool collectives = drive_collective(now, moved);
+  const bool messages = drive_messages(now, moved);
+  return collectives || messages;
+}
+
+bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
+  while (true) {
+    std::shared_ptr<Task> head;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty()) return false;
+      if (inline_running_) return true;  // the caller who runs it watches again when it is done
+      head = queue_.front();
+    }
+    std::optional<Error> error;
+    State state = State::kPending;
+    try {
+      if (!head_running_) {
+        head_running_ = true;
+        head->vigil = begin_vigil();
+        collective_.start(head->operation);
+      }
+      state = collective_.advance(error);
+      if (state == State::kPending) error = examine(head->operation, head->vigil, now);
+    } catch (const Error& thrown) {
+      error = thrown;
+    }
+    if (state == State::kPending && !error) return true;
+    moved = true;
+    bool clean = true;
+    std::optional<Error> reported;
+    if (error) {
+      clean = collective_.cancel();
+      reported = fail(head->operation, *error, head->vigil, clean);
+    }
+    const std::string_view route = collective_.route().name();
+    head_running_ = false;
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.pop_front();
+    }
+    finish(*head, route, std::move(reported), clean);
+  }
+}
+
+bool Communicator::drive_messages(Clock::time_point now, bool& moved) {
+  {
+    const std::lock_guard lock(mutex_);
+    messages_.insert(messages_.end(), posted_.begin(), posted_.end());
+    posted_.clear();
+  }
+  Channel& channel = links_->channel();
+  for (std::size_t i = 0; i < messages_.size();) {
+    const std::shared_ptr<Task> task = messages_[i];
+    std::optional<Error> error;
+    State state = channel.test({&task->request, 1}, error);
+    if (state == State::kPending) error = examine(task->operation, task->vigil, now);
+    if (state == State::kPending && !error) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
+    bool clean = true;
+    std::optional<Error> reported;
+    if (error) {
+      clean = channel.cancel({&task->request, 1});
+      reported = fail(task->operation, *error, task->vigil, clean);
+    }
+    finish(*task, kMessageRoute, std::move(reported), clean);
+  }
+  return !messages_.empty();
+}
+
+void Communicator::finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free) {
+  if (!error) {
+    statistics_.add(task.operation.kind, links_->transport(), route, payload_bytes(task.operation, size_),
+                    Clock::now() - task.vigil.began);
+  }
+  task.source = task.request.peer;
+  task.error = std::move(error);
+  task.buffers_free = buffers_free;
+  task.finish();
+}
+
+Vigil Communicator::begin_vigil() const {
+  Vigil vigil;
+  vigil.began = Clock::now();
+  vigil.next_look = vigil.began + kLookEvery;
+  return vigil;
+}
+
+std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
+  if (closing_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return closed_;
+  }
+  if (now < vigil.next_look) return std::nullopt;
+  vigil.next_look = now + kLookEvery;
+  ++vigil.looks;
+  if (auto error = look_for_dead(operation, vigil)) return error;
+  if (!operation.is_message() && now - vigil.began > stall_ &&
+      vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
+    if (auto error = look_at_board(operation, vigil)) return error;
+  }
+  if (now - vigil.began < operation.timeout) return std::nullopt;
+  std::string cause = "not done after its timeout of " + seconds(operation.timeout);
+  if (operation.is_message()) {
+    cause += "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
+    cause += " with the same tag?";
+  } else {
+    cause += ": " + board_.whereabouts(operation.sequence);
+    cause += ". Find the rank that is late or took another path, or raise the timeout";
+  }
+  return Error(ErrorKind::kTimeout, cause);
+}
+
+std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vigil& vigil) {
+  if (!settings_.liveness) return std::nullopt;
+  std::span<const int> ranks = settings_.global_ranks;
+  if (operation.is_message() && operation.root >= 0) {
+    ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
+  }
+  const bool ask_store = vigil.looks % 10 == 0;
+  const auto death = settings_.liveness->check(ranks, ask_store || vigil.suspicion);
+  const bool twice = vigil.suspicion && death;
+  vigil.suspicion = death.has_value();
+  if (!twice) return std::nullopt;
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death->rank) + " is lost: " +
+                                         death->evidence + "; look for its error above, then start the job again");
+}
+
+std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {
+  const std::uint64_t mine = fingerprint(operation);
+  board_.publish_wait(operation.sequence, mine);
+  const auto finding = board_.compare(operation.sequence, mine);
+  if (!finding) return std::nullopt;
+  const std::string peer = "rank " + std::to_string(finding->rank) + " of the group";
+  if (finding->gave_up) {
+    vigil.told_by_peer = true;
+    return Error(ErrorKind::kMismatch, peer + " gave it up: " + *finding->gave_up);
+  }
+  return Error(ErrorKind::kMismatch, peer + " called " + describe_fingerprint(finding->fingerprint) +
+                                         ", this rank " + describe_fingerprint(mine) +
+                                         "; all ranks must make the same calls in the same order");
+}
+
+Error Communicator::fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free) {
+  if (!operation.is_message() && !vigil.told_by_peer && size_ > 1) {
+    board_.publish_failure(operation.sequence, cause.what());
+  }
+  const Error full = explain(operation, cause);
+  if (!buffers_free) {
+    links_->mark_broken();
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      closed_ = Error(ErrorKind::kClosed,
+                      "the group cannot be used since an operation failed half-way (" + std::string(full.what()) +
+                          "); destroy it and make a new one");
+    }
+  }
+  return full;
+}
+
+Error Communicator::refuse(const Operation& operation, const Error& cause) {
+  if (!operation.is_message() && size_ > 1) board_.publish_failure(operation.sequence, cause.what());
+  return explain(operation, cause);
+}
+
+std::string Communicator::prefix(const Operation& operation) const {
+  std::string text = "altorch: group '" + settings_.name + "', rank " + std::to_string(rank_) + ": ";
+  text += name_of(operation.kind);
+  if (operation.is_message()) {
+    text += operation.kind == OpKind::kSend ? " to " : " from ";
+    text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
+    text += ", tag " + std::to_string(operation.tag);
+  } else {
+    text += " #" + std::to_string(operation.sequence);
+  }
+  return text + ": ";
+}
+
+Error Communicator::explain(const Operation& operation, const Error& cause) const {
+  return cause.with_prefix(prefix(operation));
+}
+
+void Communicator::close(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) closed_ = Error(ErrorKind::kClosed, why);
+  }
+  closing_.store(true);
+}
+
+}  // namespace altorch

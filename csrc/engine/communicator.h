@@ -1,0 +1,105 @@
+// A process group as the engine sees it: ranks, links, order, deadlines.
+//
+// Collectives of a group run one after another, in the order of the calls. A synchronous one on an idle group runs on
+// the calling thread; otherwise it queues behind the asynchronous ones, which the progress thread moves on. Messages
+// are posted by the calling thread at once and are independent of collectives. Whoever waits helps.
+// Lock order: drive_mutex_ before mutex_; no other lock is taken under either, MPI's own excepted.
+// Thread rules: any thread.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/collective.h"
+#include "engine/task.h"
+#include "observe/liveness.h"
+#include "observe/stall_board.h"
+#include "observe/statistics.h"
+#include "transports/links.h"
+
+namespace altorch {
+
+struct CommunicatorSettings {
+  std::string name;               // of the group, for messages
+  std::vector<int> global_ranks;  // rank in the job of every rank of the group
+  std::shared_ptr<KeyValueStore> store;   // of the group
+  std::shared_ptr<Liveness> liveness;     // of the job; may be null
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator(CommunicatorSettings settings, std::unique_ptr<Links> links);
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return settings_.name; }
+  const char* transport() const { return links_->transport(); }
+  Statistics& statistics() { return statistics_; }
+  std::int64_t max_message_tag() const;
+
+  // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones included.
+  std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
+
+  // Runs a collective to its end. Throws Error; then `buffers_free` says whether the buffers may be released.
+  void run(const Operation& operation, bool& buffers_free);
+  // Queues a collective.
+  void submit(std::shared_ptr<Task> task);
+  // Posts a message.
+  void post(std::shared_ptr<Task> task);
+  // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline rules).
+  bool wait(const Task& task, std::chrono::milliseconds timeout);
+
+  // Moves everything in flight on. True while something remains. Called by the progress thread and by waiters.
+  bool drive(bool& moved);
+
+  // A rank refuses an operation on its own: tells the peers, who may already wait in it.
+  Error refuse(const Operation& operation, const Error& cause);
+  // Adds group, rank, operation and sequence number to an error.
+  Error explain(const Operation& operation, const Error& cause) const;
+
+  // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no peer.
+  void close(const std::string& why);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void check_open() const;
+  Vigil begin_vigil() const;
+  std::optional<Error> examine(const Operation& operation, Vigil& vigil, Clock::time_point now);
+  std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
+  std::optional<Error> look_at_board(const Operation& operation, Vigil& vigil);
+  Error fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free);
+  void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
+  bool drive_collective(Clock::time_point now, bool& moved);
+  bool drive_messages(Clock::time_point now, bool& moved);
+  std::string prefix(const Operation& operation) const;
+
+  const CommunicatorSettings settings_;
+  const std::unique_ptr<Links> links_;
+  const int rank_, size_;
+  RouteTable routes_;
+  Statistics statistics_;
+  StallBoard board_;
+  const std::chrono::milliseconds stall_;
+  std::atomic<std::uint64_t> sequence_{0};
+
+  mutable std::mutex mutex_;  // guards what follows up to the blank line
+  bool inline_running_ = false;
+  std::deque<std::shared_ptr<Task>> queue_;            // collectives; the head may be running
+  std::vector<std::shared_ptr<Task>> posted_;          // messages that drive() has not taken over yet
+  std::optional<Error> closed_;
+
+  std::atomic<bool> closing_{false};
+  std::mutex drive_mutex_;  // guards what follows
+  Collective collective_;   // also used by run(), while inline_running_ keeps drive() away from it
+  bool head_running_ = false;
+  std::vector<std::shared_ptr<Task>> messages_;
+};
+
+}  // namespace altorch

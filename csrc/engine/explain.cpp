@@ -1,0 +1,69 @@
+#include "engine/explain.h"
+
+#include "collectives/printer.h"
+#include "common/error.h"
+#include "engine/route.h"
+#include "engine/staging.h"
+
+namespace altorch {
+namespace {
+
+OpKind kind_named(const std::string& name) {
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    if (name == name_of(static_cast<OpKind>(kind))) return static_cast<OpKind>(kind);
+  }
+  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no operation; `altorch algorithms` lists them");
+}
+
+DType dtype_named(const std::string& name) {
+  for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+    if (name == name_of(static_cast<DType>(dtype))) return static_cast<DType>(dtype);
+  }
+  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no element type; try float32");
+}
+
+}  // namespace
+
+Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
+                    const std::string& algorithm) {
+  Operation asked;
+  asked.kind = kind_named(operation);
+  asked.dtype = dtype_named(dtype);
+  asked.count = bytes / static_cast<std::int64_t>(size_of(asked.dtype));
+  Explanation said;
+  said.route = "mpi: messages over the MPI library; Gloo where there is none";
+  if (asked.is_message()) {
+    said.algorithm = "message";
+    said.reason = "one message, posted at once by the calling thread";
+    return said;
+  }
+  Route route = RouteTable().choose(asked, ranks, true);
+  if (!algorithm.empty() && algorithm != "native") {
+    route = {find_algorithm(asked.kind, algorithm), "asked for"};
+    if (!route.algorithm) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "'" + algorithm + "' is no algorithm of " + operation + "; `altorch algorithms` lists them");
+    }
+  } else if (algorithm == "native") {
+    route = {nullptr, "asked for"};
+  }
+  said.algorithm = route.name();
+  said.reason = route.reason;
+  if (Staging::needed(asked, ranks)) said.reason += "; half types are added in float32, piece by piece";
+  const CostModel model;
+  if (route.algorithm) {
+    Problem problem{.rank = rank, .size = ranks, .count = asked.count};
+    if (route.algorithm->pipelined) problem.segment_count = segment_elements(asked.dtype);
+    said.rounds = describe(*route.algorithm, problem);
+    said.seconds = route.algorithm->cost(ranks, static_cast<double>(bytes), model);
+  } else {
+    said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
+  }
+  for (const Algorithm& row : algorithms()) {
+    if (row.kind != asked.kind || &row == route.algorithm) continue;
+    said.alternatives.push_back({std::string(row.name), row.cost(ranks, static_cast<double>(bytes), model)});
+  }
+  return said;
+}
+
+}  // namespace altorch

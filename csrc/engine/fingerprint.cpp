@@ -1,0 +1,73 @@
+#include "engine/fingerprint.h"
+
+#include <numeric>
+
+namespace altorch {
+namespace {
+
+// Layout, from the low end: count 36, root 14, op 4, dtype 5, kind 5 bits.
+constexpr int kCountBits = 36, kRootBits = 14, kOpBits = 4, kDTypeBits = 5;
+constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
+
+std::uint64_t agreed_count(const Operation& operation) {
+  switch (operation.kind) {
+    case OpKind::kAllGather:
+      if (operation.output_counts.empty()) break;
+      return std::accumulate(operation.output_counts.begin(), operation.output_counts.end(), std::uint64_t{0});
+    case OpKind::kReduceScatter:
+      if (operation.input_counts.empty()) break;
+      return std::accumulate(operation.input_counts.begin(), operation.input_counts.end(), std::uint64_t{0});
+    case OpKind::kAllToAll:  // the ranks' splits may differ, and one rank may call them even by chance
+    case OpKind::kGather:    // only the root knows
+    case OpKind::kScatter:
+      return 0;
+    default:
+      break;
+  }
+  return static_cast<std::uint64_t>(operation.count);
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(const Operation& operation) {
+  const bool rooted = operation.kind == OpKind::kReduce || operation.kind == OpKind::kBroadcast ||
+                      operation.kind == OpKind::kGather || operation.kind == OpKind::kScatter;
+  std::uint64_t bits = static_cast<std::uint64_t>(operation.kind);
+  bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
+  bits = bits << kOpBits | (operation.reduces() ? static_cast<std::uint64_t>(operation.op) : 0);
+  bits = bits << kRootBits | (rooted ? static_cast<std::uint64_t>(operation.root) & mask(kRootBits) : 0);
+  return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
+}
+
+std::string describe_fingerprint(std::uint64_t bits) {
+  const auto count = bits & mask(kCountBits);
+  bits >>= kCountBits;
+  const auto root = bits & mask(kRootBits);
+  bits >>= kRootBits;
+  const auto op = static_cast<ReduceOp>(bits & mask(kOpBits));
+  bits >>= kOpBits;
+  const auto dtype = static_cast<DType>(bits & mask(kDTypeBits));
+  const auto kind = static_cast<OpKind>(bits >> kDTypeBits);
+  std::string text = name_of(kind);
+  if (kind == OpKind::kBarrier) return text;
+  const bool reduces =
+      kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+  if (reduces) text += std::string("(") + name_of(op) + ")";
+  text += " of ";
+  if (count > 0) text += std::to_string(count) + " ";
+  text += name_of(dtype);
+  if (kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
+      kind == OpKind::kScatter) {
+    text += " with root " + std::to_string(root);
+  }
+  return text;
+}
+
+std::int64_t collective_tag(std::uint64_t sequence, std::uint64_t bits, int tag_bits) {
+  // Sequence numbers come back after 2^(half) operations, far more than can be in flight at once.
+  const int sequence_bits = tag_bits / 2;
+  const std::uint64_t hash = (bits * 0x9E3779B97F4A7C15ull) >> (64 - (tag_bits - sequence_bits));
+  return static_cast<std::int64_t>(hash << sequence_bits | (sequence & mask(sequence_bits)));
+}
+
+}  // namespace altorch

@@ -1,0 +1,25 @@
+#include "engine/operation.h"
+
+#include <numeric>
+
+namespace altorch {
+
+std::int64_t payload_bytes(const Operation& operation, int size) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  if (operation.uneven()) {
+    const auto& counts = operation.output_counts.empty() ? operation.input_counts : operation.output_counts;
+    return element * std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  }
+  switch (operation.kind) {
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllToAll:
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return element * operation.count * size;
+    default:
+      return element * operation.count;
+  }
+}
+
+}  // namespace altorch

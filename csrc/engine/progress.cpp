@@ -1,0 +1,79 @@
+#include "engine/progress.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "common/adaptive_wait.h"
+#include "engine/communicator.h"
+
+namespace altorch {
+namespace {
+
+std::atomic<bool> forked{false};
+constexpr std::chrono::milliseconds kNap{1};
+
+}  // namespace
+
+// Never destroyed: threads of the interpreter may still submit while the process exits.
+ProgressThread& ProgressThread::instance() {
+  static auto* thread = new ProgressThread();
+  return *thread;
+}
+
+bool ProgressThread::usable() { return !forked.load(std::memory_order_relaxed); }
+
+ProgressThread::ProgressThread() {
+  pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  thread_ = std::thread([this] { loop(); });
+  pthread_setname_np(thread_.native_handle(), "al-progress");
+  thread_.detach();
+}
+
+void ProgressThread::watch(std::shared_ptr<Communicator> communicator) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(watched_.begin(), watched_.end(),
+                                    [&](const Entry& entry) { return entry.communicator == communicator; });
+    if (found != watched_.end()) {
+      ++found->calls;
+    } else {
+      watched_.push_back({std::move(communicator), 0});
+    }
+    wake = sleeping_;
+  }
+  if (wake) wake_.notify_one();
+}
+
+void ProgressThread::loop() {
+  std::vector<Entry> round;
+  AdaptiveWait wait;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (watched_.empty()) {
+        sleeping_ = true;
+        wake_.wait(lock, [&] { return !watched_.empty(); });
+        sleeping_ = false;
+        wait.reset();
+      } else if (helpers_.load(std::memory_order_relaxed) > 0) {
+        wake_.wait_for(lock, kNap);
+      }
+      round = watched_;
+    }
+    bool moved = false;
+    for (Entry& looked_at : round) {
+      if (looked_at.communicator->drive(moved)) continue;
+      const std::lock_guard lock(mutex_);
+      std::erase_if(watched_, [&](const Entry& entry) {
+        return entry.communicator == looked_at.communicator && entry.calls == looked_at.calls;
+      });
+    }
+    round.clear();  // may end a communicator, outside the lock
+    if (moved) wait.reset();
+    wait.pause();
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,42 @@
+// Which way an operation goes: the transport's own collective, or one of our algorithms over its messages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "engine/operation.h"
+
+namespace altorch {
+
+struct Route {
+  const Algorithm* algorithm = nullptr;  // nullptr: the library's own collective, called "native"
+  const char* reason = "";               // one clause, for `altorch explain`
+
+  std::string_view name() const { return algorithm ? algorithm->name : std::string_view("native"); }
+};
+
+// The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
+// Thread rules: immutable after construction.
+class RouteTable {
+ public:
+  // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws ErrorKind::kInvalidArgument.
+  RouteTable();
+
+  // `native_offered`: the transport can carry this very call out as a whole.
+  Route choose(const Operation& operation, int size, bool native_offered) const;
+
+ private:
+  struct Rule {
+    OpKind kind;
+    std::int64_t from, below;  // payload bytes
+    const Algorithm* algorithm;
+  };
+  std::vector<Rule> overrides_;
+};
+
+// Elements in one segment of a pipelined algorithm, from ALTORCH_SEGMENT_BYTES.
+std::int64_t segment_elements(DType dtype);
+
+}  // namespace altorch

@@ -1,0 +1,53 @@
+// An operation that outlives the call that asked for it: asynchronous collectives and all messages.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/operation.h"
+#include "transports/channel.h"
+
+namespace altorch {
+
+// How long something has been waited for, and when to look again whether it is in vain.
+struct Vigil {
+  std::chrono::steady_clock::time_point began{};
+  std::chrono::steady_clock::time_point next_look{};
+  int looks = 0;
+  bool suspicion = false;    // a peer was found dead at the last look; its last message may still be on its way
+  bool told_by_peer = false; // the failure is a peer's, which has told everybody already
+};
+
+// Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether it is
+// finished, and read `error` and `source` once it is.
+struct Task {
+  Operation operation;
+  std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
+  Vigil vigil;
+
+  Request request;  // messages only
+  int source = -1;  // rank in the group of whom a message came from
+
+  // Called once, by whichever thread finishes the task, before waiters see it finished. Must not block.
+  std::function<void(Task&)> on_done;
+  std::optional<Error> error;
+  bool buffers_free = true;  // false: the buffers must be kept until the process ends
+
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  void finish() {
+    if (on_done) {
+      const auto callback = std::move(on_done);
+      on_done = nullptr;
+      callback(*this);
+    }
+    finished_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace altorch
