@@ -1,0 +1,1 @@
+"""Benchmarks of altorch, each runnable from the repository's root: python -m benchmarks.<name> --help."""

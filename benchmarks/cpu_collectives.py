@@ -1,0 +1,206 @@
+"""Times torch.distributed's operations on CPU tensors, backend by backend in turns within the same processes.
+
+For every size the backends take turns, batch by batch, so that whatever disturbs the machine disturbs all of them.
+A batch's time is the slowest rank's; the figures are the 10th percentile, the median and the maximum over batches,
+per call. `fake` is torch's backend that does nothing: the cost of torch's own dispatch. memcpy is one copy of the
+same number of bytes on every rank at once, and "MPI from C" the same operation called by a C program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from benchmarks import mpi_floor, report
+from benchmarks.ranks import Emit, Row, run_ranks
+
+DTYPES = ("float32", "bfloat16")
+BATCH_SECONDS = 0.004
+MOST_CALLS = 200
+FEWEST_BATCHES, MOST_BATCHES = 5, 60
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def figures(seconds: list[float], messages: int = 1) -> Row:
+    scale = 1e6 / messages
+    return {
+        "p10_us": percentile(seconds, 0.1) * scale,
+        "median_us": percentile(seconds, 0.5) * scale,
+        "max_us": max(seconds) * scale,
+    }
+
+
+def time_batch(call: Any, calls: int, first: int) -> float:
+    """Seconds a call. One call goes before the clock starts and brings the ranks together."""
+    call(first - 1)
+    begin = time.perf_counter()
+    for turn in range(first, first + calls):
+        call(turn)
+    return (time.perf_counter() - begin) / calls
+
+
+def measure(operation: str, size: int, dtype: str, config: Row, groups: Any, emit: Emit) -> None:
+    import torch
+
+    from benchmarks import operations
+
+    buffers = operations.Buffers(size, getattr(torch, dtype), groups.size)
+    calls: dict[str, Any] = {}
+    per_batch: dict[str, int] = {}
+    round_seconds = 0.0
+    for backend, group in groups.measured.items():
+        if backend != "fake":
+            operations.check(operation, buffers, group)
+        calls[backend] = operations.OPERATIONS[operation](buffers, group)
+        groups.line_up()
+        one = groups.agree_on_longest(time_batch(calls[backend], 2, 1))
+        per_batch[backend] = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
+        round_seconds += one * (per_batch[backend] + 1)
+    rounds = max(FEWEST_BATCHES, min(MOST_BATCHES, int(config["seconds"] / max(round_seconds, 1e-9))))
+    rounds = int(groups.agree_on_longest(rounds))
+
+    seconds: dict[str, list[float]] = {backend: [] for backend in calls}
+    for turn in range(rounds):
+        for backend, call in calls.items():
+            first = 1 + turn * per_batch[backend]
+            buffers.dirty(first - 1, per_batch[backend] + 1)
+            groups.line_up()
+            seconds[backend].append(time_batch(call, per_batch[backend], first))
+    for backend in calls:
+        slowest = groups.slowest_of_each(seconds[backend])
+        if groups.rank == 0:
+            row = {
+                "benchmark": "cpu_collectives",
+                "operation": operation,
+                "dtype": dtype if operation != "barrier" else None,
+                "bytes": buffers.bytes if operation != "barrier" else 0,
+                "ranks": groups.size,
+                "backend": backend,
+                "calls_per_batch": per_batch[backend],
+                "batches": rounds,
+            }
+            emit(row | figures(slowest, operations.MESSAGES_PER_CALL.get(operation, 1)))
+
+
+def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
+    """All ranks copy at once: the floor of an operation that must move this many bytes once."""
+    import ctypes
+
+    import torch
+
+    from benchmarks import operations
+
+    buffers = operations.Buffers(size, torch.uint8, groups.size)
+    pairs = [(a.data_ptr(), b.data_ptr()) for a, b in zip(buffers.second, buffers.large, strict=True)]
+
+    def call(turn: int) -> None:
+        target, source = pairs[turn % len(pairs)]
+        ctypes.memmove(target, source, buffers.bytes)
+
+    seconds = []
+    for turn in range(20):
+        buffers.dirty()
+        groups.line_up()
+        seconds.append(time_batch(call, max(1, min(200, (4 << 20) // buffers.bytes)), 1 + turn))
+    slowest = groups.slowest_of_each(seconds)
+    if groups.rank == 0:
+        row = {"benchmark": "cpu_collectives", "operation": "memcpy", "dtype": "uint8", "bytes": buffers.bytes}
+        emit(row | {"ranks": groups.size, "backend": "memcpy"} | figures(slowest))
+
+
+def work(config: Row, emit: Emit) -> None:
+    from benchmarks.groups import Groups
+
+    groups = Groups(config["backends"])
+    if groups.rank == 0:
+        for backend, reason in groups.skipped.items():
+            emit({"benchmark": "cpu_collectives", "backend": backend, "ranks": groups.size, "skipped": reason})
+    for size in config["sizes"]:
+        measure_memcpy(size, groups, emit)
+    for operation in config["operations"]:
+        if operation == "barrier":
+            measure(operation, 4, "float32", config, groups, emit)
+            continue
+        for dtype in config["dtypes"]:
+            for size in config["sizes"]:
+                measure(operation, size, dtype, config, groups, emit)
+    groups.close()
+
+
+def print_rows(rows: list[Row], backends: list[str]) -> None:
+    """One table per number of ranks: a line per operation, type and size."""
+    compare = "al" if "al" in backends else None
+    for ranks in sorted({row["ranks"] for row in rows if "ranks" in row}):
+        here = [row for row in rows if row.get("ranks") == ranks]
+        for row in here:
+            if "skipped" in row:
+                report.console.print(f"[yellow]{row['backend']} skipped: {row['skipped']}")
+        by_key = {
+            (row["operation"], row.get("dtype"), row["bytes"], row["backend"]): row for row in here if "bytes" in row
+        }
+        copies = {row["bytes"]: row["p10_us"] for row in here if row.get("operation") == "memcpy"}
+        lines = []
+        for operation, dtype, size in dict.fromkeys(
+            key[:3] for key in by_key if not key[3].startswith(("mpi-", "memcpy"))
+        ):
+            found = {b: by_key.get((operation, dtype, size, b)) for b in [*backends, *mpi_floor.MODES]}
+            cells = [operation, dtype or "", report.show_bytes(size)]
+            for backend in backends:
+                row = found[backend]
+                cells.append(report.show_microseconds(row and row["p10_us"]))
+                cells.append(report.show_microseconds(row and row["median_us"]))
+            for mode in mpi_floor.MODES:
+                row = found[mode]
+                cells.append(report.show_microseconds(row and row["p10_us"]))
+            cells.append(report.show_microseconds(copies.get(size)))
+            mine, gloo = found.get(compare or ""), found.get("gloo")
+            cells.append(f"{gloo['p10_us'] / mine['p10_us']:.1f}x" if mine and gloo else "-")
+            lines.append(cells)
+        columns = ["operation", "dtype", "size"]
+        for backend in backends:
+            columns += [f"{backend} p10", "median"]
+        columns += ["MPI from C", "posted+test", "memcpy", "gloo / al"]
+        report.print_table(f"{ranks} ranks, microseconds a call (slowest rank)", columns, lines, left=3)
+
+
+def main() -> None:
+    from benchmarks.operation_names import OPERATION_NAMES
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    report.add_common_arguments(parser, backends="al,gloo,fake", ranks="2,4")
+    parser.add_argument("--operations", type=report.names, default=list(OPERATION_NAMES), help="default: all")
+    parser.add_argument("--dtypes", type=report.names, default=list(DTYPES), help="default float32,bfloat16")
+    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M"))
+    parser.add_argument("--seconds", type=float, default=0.6, help="time for one operation, type and size")
+    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    parser.add_argument("--no-mpi-floor", action="store_true", help="leave out the same MPI called from C")
+    mpi_floor.add_arguments(parser)
+    arguments = parser.parse_args()
+
+    rows: list[Row] = [report.where()]
+    report.print_where(rows[0])
+    for ranks in arguments.ranks:
+        config = {name: getattr(arguments, name) for name in ("backends", "operations", "dtypes", "sizes", "seconds")}
+        with report.console.status(f"{ranks} ranks") as status:
+
+            def show(row: Row, status: Any = status, ranks: int = ranks) -> None:
+                status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
+
+            measured = run_ranks(
+                "benchmarks.cpu_collectives:work", ranks, config, deadline=arguments.deadline, on_row=show
+            )
+        if not arguments.no_mpi_floor:
+            measured += mpi_floor.measure(arguments, ranks, arguments.operations, arguments.sizes)
+        print_rows(measured, arguments.backends)
+        rows += measured
+        report.append(arguments.json, rows)
+        rows = []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Process groups of several backends, alive in the same processes, so that they can be measured in turns."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import torch
+import torch.distributed as dist
+
+# What must be imported before torch knows the backend's name.
+PROVIDERS = {"al": "altorch", "fake": "torch.testing._internal.distributed.fake_pg"}
+
+
+def provide(backend: str) -> None:
+    if backend in PROVIDERS:
+        importlib.import_module(PROVIDERS[backend])
+
+
+class Groups:
+    """The control group is Gloo's and carries everything that is not measured."""
+
+    def __init__(self, backends: list[str]) -> None:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self.measured: dict[str, dist.ProcessGroup] = {}
+        self.skipped: dict[str, str] = {}
+        for backend in backends:
+            try:
+                provide(backend)
+            except ImportError as error:
+                self.skipped[backend] = str(error)
+                continue
+            self.measured[backend] = dist.new_group(backend=backend)
+
+    def agree_on_longest(self, seconds: float) -> float:
+        longest = torch.tensor([seconds], dtype=torch.float64)
+        dist.all_reduce(longest, dist.ReduceOp.MAX)
+        return float(longest)
+
+    def slowest_of_each(self, seconds: list[float]) -> list[float]:
+        """Per batch, the time of the rank that took longest."""
+        slowest = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return [float(value) for value in slowest]
+
+    def line_up(self) -> None:
+        dist.barrier()
+
+    def close(self) -> None:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def rank_from_environment() -> int:
+    return int(os.environ["RANK"])

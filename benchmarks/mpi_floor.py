@@ -1,0 +1,125 @@
+"""Builds mpi_floor.c with an MPI's own compiler wrapper and runs it under that MPI's mpiexec."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.ranks import Row
+
+MODES = ("mpi-blocking", "mpi-test")
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mpi", metavar="FOLDER", help="bin folder with mpicc and mpiexec; default: the mpich wheel's")
+    parser.add_argument("--mpi-seconds", type=float, default=0.15, help="time for one operation and size from C")
+
+
+def find_tool(name: str, folder: str | None) -> str | None:
+    """In the named folder, else beside this Python (where the wheel's lie), else on the PATH."""
+    folders = [folder] if folder else [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return shutil.which(name, path=os.pathsep.join(folders))
+
+
+def run_program(mpiexec: str, program: Path, ranks: int, words: list[str], deadline: float) -> tuple[list[Row], str]:
+    """The rows that the program printed, and why it did not end well, or nothing."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_", "PMIX"))}
+    environment |= {  # read by Open MPI only
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    process = subprocess.Popen(
+        [mpiexec, "-n", str(ranks), str(program), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=deadline)
+        problem = "" if process.returncode == 0 else f"status {process.returncode}: {errors[-300:]}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)  # mpiexec ends its ranks
+        try:
+            output, _ = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        problem = f"not done after {deadline:.0f} s; the remaining cases are left out"
+    return [json.loads(line) for line in output.splitlines() if line.startswith('{"')], problem
+
+
+def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], sizes: list[int]) -> list[Row]:
+    compiler, mpiexec = find_tool("mpicc", arguments.mpi), find_tool("mpiexec", arguments.mpi)
+    if compiler is None or mpiexec is None:
+        report.console.print("[yellow]the same MPI from C is skipped: no mpicc and mpiexec (--mpi FOLDER)")
+        return []
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        program = Path(folder) / "mpi_floor"
+        built = subprocess.run(
+            [compiler, "-O2", "-std=gnu11", "-o", str(program), str(SOURCE)], capture_output=True, text=True
+        )
+        if built.returncode != 0:
+            report.console.print(f"[yellow]the same MPI from C is skipped: mpicc failed: {built.stderr[-400:]}")
+            return []
+        cores = len(os.sched_getaffinity(0))
+        for mode in MODES:
+            # An MPI that spins takes milliseconds for 8 bytes when ranks outnumber cores: smallest sizes first, and
+            # no more time than it is worth.
+            deadline = 120.0 if ranks <= cores or mode == "mpi-test" else 60.0
+            words = [mode.removeprefix("mpi-"), str(arguments.mpi_seconds)]
+            words += [",".join(operations), ",".join(map(str, sorted(sizes)))]
+            with report.console.status(f"{ranks} ranks: {mode}"):
+                measured, problem = run_program(mpiexec, program, ranks, words, deadline)
+            if problem:
+                report.console.print(f"[yellow]{mode} on {ranks} ranks: {problem}")
+            rows += measured
+    return rows
+
+
+def main() -> None:
+    from benchmarks.operation_names import OPERATION_NAMES
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    report.add_common_arguments(parser, backends="", ranks="2,4")
+    parser.add_argument("--operations", type=report.names, default=list(OPERATION_NAMES), help="default: all")
+    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M"))
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    rows = [report.where()]
+    report.print_where(rows[0])
+    for ranks in arguments.ranks:
+        rows += measure(arguments, ranks, arguments.operations, arguments.sizes)
+    measured = [row for row in rows if "p10_us" in row]
+    cells = [
+        (
+            row["operation"],
+            row["ranks"],
+            row["backend"],
+            report.show_bytes(row["bytes"]),
+            *(report.show_microseconds(row[key]) for key in ("p10_us", "median_us", "max_us")),
+        )
+        for row in measured
+    ]
+    report.print_table(
+        "MPI from C, microseconds", ["operation", "ranks", "mode", "size", "p10", "median", "max"], cells, left=3
+    )
+    report.append(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Starts the ranks of a benchmark as fresh processes, collects what they emit, and leaves none behind.
+
+    rows = run_ranks("benchmarks.startup:work", ranks=4, config={"backend": "gloo"})
+
+runs ``work(config, emit)`` in every rank with the environment that torchrun would give. Rows that a rank hands to
+``emit`` come back as dictionaries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Emit = Callable[[Row], None]
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class RanksFailed(RuntimeError):
+    """A rank ended with an error or the deadline passed; the message holds the ends of the ranks' output."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_ranks(
+    function: str,
+    ranks: int,
+    config: dict[str, Any],
+    *,
+    deadline: float = 280.0,
+    on_row: Emit | None = None,
+) -> list[Row]:
+    """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        environment = os.environ | {
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "OMP_NUM_THREADS": "1",
+            "BENCHMARK_CONFIG": json.dumps(config),
+            "BENCHMARK_FOLDER": folder,
+        }
+        processes: list[subprocess.Popen[str]] = []
+        readers: list[threading.Thread] = []
+        try:
+            for rank in range(ranks):
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "benchmarks.ranks", function],
+                    cwd=REPOSITORY,
+                    env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdout=subprocess.PIPE,
+                    stderr=open(Path(folder) / f"stderr-{rank}", "w"),
+                    text=True,
+                    start_new_session=True,
+                )
+                processes.append(process)
+                reader = threading.Thread(target=_read_rows, args=(process, rows, on_row), daemon=True)
+                reader.start()
+                readers.append(reader)
+            failure = _wait(processes, time.monotonic() + deadline)
+        finally:
+            for process in processes:
+                _kill(process)
+            for reader in readers:
+                reader.join(timeout=5)
+        if failure:
+            raise RanksFailed(f"{function} on {ranks} ranks: {failure}\n{_tails(Path(folder), ranks)}")
+    return rows
+
+
+def _read_rows(process: subprocess.Popen[str], rows: list[Row], on_row: Emit | None) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if not line.startswith('{"'):
+            continue  # a library's chatter
+        row = json.loads(line)
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
+
+
+def _wait(processes: list[subprocess.Popen[str]], deadline: float) -> str | None:
+    while True:
+        codes = [process.poll() for process in processes]
+        for rank, code in enumerate(codes):
+            if code not in (None, 0):
+                return f"rank {rank} ended with status {code}"
+        if all(code == 0 for code in codes):
+            return None
+        if time.monotonic() > deadline:
+            late = [rank for rank, code in enumerate(codes) if code is None]
+            return f"ranks {late} were still running at the deadline"
+        time.sleep(0.02)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _tails(folder: Path, ranks: int) -> str:
+    texts = []
+    for rank in range(ranks):
+        lines = (folder / f"stderr-{rank}").read_text(errors="replace").splitlines()
+        texts.append(f"--- rank {rank}\n" + "\n".join(lines[-12:]))
+    return "\n".join(texts)
+
+
+def wait_for_all_ranks() -> None:
+    """Returns when every rank has called it. Needs no process group, so that starting one can be timed."""
+    folder = Path(os.environ["BENCHMARK_FOLDER"])
+    size = int(os.environ["WORLD_SIZE"])
+    (folder / f"ready-{os.environ['RANK']}").touch()
+    while not all((folder / f"ready-{rank}").exists() for rank in range(size)):
+        time.sleep(0.001)
+
+
+def _emit(row: Row) -> None:
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    module, _, name = sys.argv[1].partition(":")
+    work = getattr(importlib.import_module(module), name)
+    work(json.loads(os.environ["BENCHMARK_CONFIG"]), _emit)
+
+
+if __name__ == "__main__":
+    main()
