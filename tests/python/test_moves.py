@@ -96,7 +96,8 @@ def test_all_gather_into_tensor(world, dtype):
         world.case = f"all_gather_into_tensor {ref.name_of(dtype)} {size}"
         inputs = inputs_of(world, dtype, size)
         want = torch.cat(inputs)
-        for shape in ((size * world.size,), (world.size, size)):  # concatenated and stacked
+        # Concatenated and stacked; Gloo takes the first form only.
+        for shape in ((size * world.size,), (world.size, size))[: 2 if world.is_al else 1]:
             output = torch.empty(shape, dtype=dtype)
             finish(dist.all_gather_into_tensor(output, inputs[world.rank].clone(), async_op=bool(index % 2)))
             ref.check_equal(world, output.reshape(-1), want)
@@ -143,6 +144,8 @@ def test_all_gather_coalesced(world):
 @BY_TYPE
 def test_gather_and_scatter(world, dtype):
     skip_unsupported(world, dtype)
+    if not world.is_al and dtype in ref.COMPLEX:
+        pytest.skip("Gloo does not gather complex numbers")
     for index, size in enumerate((*SIZES, (2, 3), 5001)):
         root = index % world.size
         inputs = inputs_of(world, dtype, size)
@@ -250,6 +253,8 @@ def test_all_to_all(world, dtype):
 @on_ranks(2, 3)
 def test_strided_and_zero_dimensional_tensors(world):
     """A view that is not contiguous is moved rightly or refused by name; nothing outside it is written."""
+    if not world.is_al:
+        pytest.skip("Gloo moves a strided view as if it were contiguous, and so gives wrong numbers")
     world.case = "broadcast of a 0-dim tensor"
     scalar = torch.tensor(3.5 if world.rank == 0 else 0.0)
     dist.broadcast(scalar, 0)
