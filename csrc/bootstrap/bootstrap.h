@@ -1,0 +1,45 @@
+// Starts MPI in this process, whoever started the process.
+//
+//   (a) torchrun, or anything that tells RANK and WORLD_SIZE: we are the process manager (PMI-1 for the MPICH
+//   family, flux/
+//       for Open MPI 4, pmix/ for Open MPI 5), over the rendezvous store;
+//   (b) mpirun or srun: MPI_Init finds its launcher;
+//   (c) MPI is initialised already, by mpi4py for example: it is used as it is.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "common/key_value_store.h"
+#include "transports/mpi/mpi.h"
+
+namespace altorch {
+
+struct BootstrapOptions {
+  std::string library;         // path of libmpi*.so
+  std::string shim_directory;  // where libaltorch_mpi_*.so and their companions lie
+  int rank = -1;               // -1, with size -1: MPI tells (launcher or existing only)
+  int size = -1;
+  // Keys must be fresh in every call (a prefix of their own). nullptr: launcher or existing only.
+  // Used by a native thread too while start_mpi runs: the caller must not hold Python's lock if the store
+  // needs it.
+  KeyValueStore* store = nullptr;
+  std::string job_id;          // put before all keys
+  std::string master_address;  // host of the store, from which the network interface is found; may be empty
+  std::chrono::milliseconds timeout{120000};
+};
+
+// Blocks until MPI runs on all ranks, or throws an Error on all of them. kUnsupported: MPI cannot be used
+// here, and nothing has happened to the process (fall back to Gloo); other kinds: the start itself failed.
+// MPI is initialised once: later calls check that rank and size are the same and return the same object.
+std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options);
+
+// The Mpi of this process, or null.
+std::shared_ptr<Mpi> running_mpi();
+
+// Finalises MPI at exit if start_mpi initialised it and nothing failed. To be called while the interpreter
+// still lives; safe to call twice, and in forked children, where it does nothing.
+void finalize_mpi();
+
+}  // namespace altorch

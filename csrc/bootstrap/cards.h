@@ -1,0 +1,56 @@
+// What each rank tells all others before anybody calls MPI_Init. MPI_Init waits without end for a rank that
+// does not come, so nobody may enter it before all have said that they can.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bootstrap/probes.h"
+#include "common/key_value_store.h"
+
+namespace altorch {
+
+// How a rank would get its MPI.
+enum class StartMode {
+  kBootstrap,  // through us
+  kLauncher,   // through the launcher that started the process
+  kExisting,   // somebody has called MPI_Init already
+  kRunning,    // we started it earlier, for another process group
+};
+
+struct RankCard {
+  std::string problem;  // why this rank cannot use MPI; empty when it can
+  StartMode mode = StartMode::kBootstrap;
+  std::string family;   // name_of(MpiFamily)
+  std::string version;  // for messages
+  std::string job;      // kRunning: name of the job that MPI runs as
+  std::string node;     // same_node_key()
+  MemoryProbe memory;
+  std::uint64_t free_shared_memory = 0;
+  std::string address;  // on the route to the master; empty when unknown
+  bool address_is_loopback = true;
+};
+
+std::string encode(const RankCard& card);
+RankCard decode_card(const std::string& text);  // throws Error(kInternal) on anything else
+
+struct CardTable {
+  std::string job;  // a name that rank 0 has drawn at random, new in every exchange
+  std::vector<RankCard> cards;
+};
+
+// Every rank calls it with fresh keys under `prefix`. Rank 0 collects and hands out. Throws Error(kTimeout)
+// naming the ranks that did not come.
+CardTable exchange_cards(const RankCard& own, int rank, int size, KeyValueStore& store,
+                         const std::string& prefix, std::chrono::milliseconds timeout);
+
+// A barrier that carries one bit: true on every rank when `ok` was true on every rank.
+bool all_agree(bool ok, int size, KeyValueStore& store, const std::string& key,
+               std::chrono::milliseconds timeout);
+
+// Index of the node of each rank, in order of first appearance.
+std::vector<int> number_nodes(const std::vector<std::string>& node_keys);
+
+}  // namespace altorch

@@ -1,0 +1,25 @@
+// MPI_Init takes signals for itself: MPICH SIGUSR1, UCX SIGHUP and the fatal ones. This gives them back.
+#pragma once
+
+#include <csignal>
+#include <vector>
+
+namespace altorch {
+
+// Remembers every signal's disposition, and on destruction restores those that have changed.
+class SignalKeeper {
+ public:
+  SignalKeeper();
+  ~SignalKeeper();
+  SignalKeeper(const SignalKeeper&) = delete;
+  SignalKeeper& operator=(const SignalKeeper&) = delete;
+
+ private:
+  struct Saved {
+    int signal;
+    struct sigaction action;
+  };
+  std::vector<Saved> saved_;
+};
+
+}  // namespace altorch

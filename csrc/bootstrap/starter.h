@@ -1,0 +1,23 @@
+// The three ways into MPI_Init; bootstrap.cpp chooses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/cards.h"
+
+namespace altorch {
+
+// Why this library cannot be started without a launcher here, or empty.
+std::string bootstrap_problem(const MpiLibrary& library, const BootstrapOptions& options);
+
+// MPI_Init as the launcher prepared it, or MPI as somebody else initialised it.
+std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel level, MpiOrigin origin,
+                                  const BootstrapOptions& options);
+
+// We play the launcher. Every rank has agreed (`table`) and calls it at the same time.
+std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
+                                   const BootstrapOptions& options, const CardTable& table);
+
+}  // namespace altorch

@@ -1,0 +1,251 @@
+#include "transports/mpi/channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "transports/mpi/request_extra.h"
+
+namespace altorch {
+namespace {
+
+// A request that does not complete is worth this many polls per test: each one makes MPI look at the network
+// again.
+constexpr int kPollsPerTest = 8;
+constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
+
+RequestExtra* extra_of(const Request& request) { return static_cast<RequestExtra*>(request.extra); }
+
+void release(Request& request) {
+  delete extra_of(request);
+  request.extra = nullptr;
+  request.handle = 0;
+}
+
+void fail(Request& request, Error error) {
+  if (request.extra == nullptr) request.extra = new RequestExtra;
+  extra_of(request)->failure = std::move(error);
+}
+
+std::string peer_name(int peer) { return peer < 0 ? "any rank" : "rank " + std::to_string(peer); }
+
+}  // namespace
+
+MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::size_t piece)
+    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size), piece_(piece) {}
+
+void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
+  request = Request{0, nullptr, bytes, peer, /*is_receive=*/false, request.exact};
+  if (!mpi_.usable()) return fail(request, mpi_.not_usable());
+  const AltorchMpiTable& table = mpi_.table();
+  const int mpi_tag = static_cast<int>(tag);
+  std::intptr_t handle = 0;
+  if (bytes <= piece_) {
+    int error;
+    {
+      std::lock_guard guard(mpi_.lock());
+      error = table.isend(data, static_cast<int>(bytes), peer, mpi_tag, communicator_, &handle);
+    }
+    request.handle = static_cast<std::uintptr_t>(handle);
+    if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Isend", error)));
+    return;
+  }
+  auto extra = std::make_unique<RequestExtra>();
+  extra->is_long = true;
+  extra->pieces_posted = true;
+  extra->total = bytes;
+  extra->pieces.reserve(bytes / piece_ + 1);
+  int error;
+  {
+    std::lock_guard guard(mpi_.lock());
+    error = table.isend(&extra->total, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
+    for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
+      std::intptr_t piece = 0;
+      int length = static_cast<int>(std::min(piece_, bytes - sent));
+      error =
+          table.isend(static_cast<const char*>(data) + sent, length, peer, mpi_tag, communicator_, &piece);
+      extra->pieces.push_back(piece);
+    }
+  }
+  request.handle = static_cast<std::uintptr_t>(handle);
+  request.extra = extra.release();
+  if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Isend", error)));
+}
+
+void MpiChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
+  request = Request{0, nullptr, bytes, peer, /*is_receive=*/true, request.exact};
+  if (!mpi_.usable()) return fail(request, mpi_.not_usable());
+  const int mpi_tag = static_cast<int>(tag);
+  void* target = data;
+  std::size_t length = bytes;
+  if (bytes > piece_) {
+    auto* extra = new RequestExtra;
+    extra->is_long = true;
+    extra->data = static_cast<char*>(data);
+    extra->tag = mpi_tag;
+    request.extra = extra;
+    target = &extra->total;
+    length = kHeaderBytes;
+  }
+  std::intptr_t handle = 0;
+  int error;
+  {
+    std::lock_guard guard(mpi_.lock());
+    error = mpi_.table().irecv(target, static_cast<int>(length), peer, mpi_tag, communicator_, &handle);
+  }
+  request.handle = static_cast<std::uintptr_t>(handle);
+  if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
+}
+
+State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error) {
+  int pending = 0;
+  std::unique_lock guard(mpi_.lock(), std::defer_lock);
+  for (Request& request : requests) {
+    if (request.handle == 0 && request.extra == nullptr) continue;
+    if (!guard.owns_lock()) {
+      if (!mpi_.usable()) {
+        error = mpi_.not_usable();
+        return State::kFailed;
+      }
+      guard.lock();
+    }
+    State state = test_one(request, error);
+    if (state == State::kFailed) return state;
+    // Once some requests are pending, testing more of them brings little: MPI makes progress on all of them
+    // in each.
+    if (state == State::kPending && ++pending == kPollsPerTest) break;
+  }
+  return pending == 0 ? State::kDone : State::kPending;
+}
+
+State MpiChannel::test_one(Request& request, std::optional<Error>& error) {
+  RequestExtra* extra = extra_of(request);
+  if (extra != nullptr && extra->failure) {
+    error = std::move(extra->failure);
+    extra->failure.reset();
+    if (request.handle == 0 && extra->pieces.empty()) release(request);
+    return State::kFailed;
+  }
+  if (request.handle != 0) {
+    AltorchMpiTest result = {};
+    std::intptr_t handle = static_cast<std::intptr_t>(request.handle);
+    int code = mpi_.table().test(&handle, &result);
+    request.handle = static_cast<std::uintptr_t>(handle);
+    if (code != 0) {
+      const bool mismatch = result.truncated != 0 && request.is_receive;
+      // MPI's own words name sizes too, and some of them the wrong way round.
+      error = mismatch
+                  ? Error(ErrorKind::kMismatch, "A message from " + peer_name(request.peer) +
+                                                    " is larger than the " + std::to_string(request.bytes) +
+                                                    " bytes that this rank expects: the ranks disagree about "
+                                                    "the size or type of a tensor.")
+                  : Error(ErrorKind::kTransport, mpi_.describe("MPI_Test", code));
+      if (extra == nullptr || extra->pieces.empty()) release(request);
+      return State::kFailed;
+    }
+    if (!result.done) return State::kPending;
+    if (request.is_receive) {
+      request.peer = result.source;
+      const bool is_header = extra != nullptr && extra->is_long;
+      if (!is_header || result.bytes != static_cast<std::int64_t>(kHeaderBytes)) {
+        error = check_size(request, static_cast<std::size_t>(result.bytes));
+        if (!error && is_header) {
+          // The receiver allows less than it asked for, but the short message went into the header.
+          error =
+              Error(ErrorKind::kUnsupported, "A receive of more than 1 GiB cannot take a message of less.");
+        }
+      }
+      if (error) {
+        release(request);
+        return State::kFailed;
+      }
+    }
+  }
+  if (extra == nullptr) return State::kDone;
+  if (extra->is_long) return test_long(request, error);
+  if (extra->copy_bytes > 0) std::memcpy(extra->copy_to, extra->bounce.get(), extra->copy_bytes);
+  release(request);
+  return State::kDone;
+}
+
+State MpiChannel::test_long(Request& request, std::optional<Error>& error) {
+  RequestExtra& extra = *extra_of(request);
+  if (!extra.pieces_posted) {
+    error = check_size(request, extra.total);
+    if (error) {
+      release(request);
+      return State::kFailed;
+    }
+    extra.pieces_posted = true;
+    for (std::size_t received = 0; received < extra.total; received += piece_) {
+      std::intptr_t piece = 0;
+      int length = static_cast<int>(std::min<std::size_t>(piece_, extra.total - received));
+      int code =
+          mpi_.table().irecv(extra.data + received, length, request.peer, extra.tag, communicator_, &piece);
+      if (code != 0) {
+        error = Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", code));
+        return State::kFailed;
+      }
+      extra.pieces.push_back(piece);
+    }
+  }
+  for (std::intptr_t& piece : extra.pieces) {
+    if (piece == 0) continue;
+    AltorchMpiTest result = {};
+    int code = mpi_.table().test(&piece, &result);
+    if (code != 0) {
+      error = Error(ErrorKind::kTransport, mpi_.describe("MPI_Test", code));
+      return State::kFailed;
+    }
+    if (!result.done) return State::kPending;
+  }
+  release(request);
+  return State::kDone;
+}
+
+std::optional<Error> MpiChannel::check_size(const Request& request, std::size_t received) const {
+  if (received == request.bytes || (received < request.bytes && !request.exact)) return std::nullopt;
+  return Error(ErrorKind::kMismatch, "A message from " + peer_name(request.peer) + " has " +
+                                         std::to_string(received) + " bytes where this rank expects " +
+                                         std::to_string(request.bytes) +
+                                         ": the ranks disagree about the size or type of a tensor.");
+}
+
+bool MpiChannel::cancel(std::span<Request> requests) {
+  // Give matched messages a moment to finish: a receive that has met its sender cannot be withdrawn.
+  constexpr int kTries = 1000;
+  bool all_free = true;
+  if (!mpi_.usable()) {
+    for (const Request& request : requests)
+      all_free = all_free && request.handle == 0 && request.extra == nullptr;
+    return all_free;
+  }
+  std::lock_guard guard(mpi_.lock());
+  auto withdraw = [&](std::intptr_t& handle, bool is_receive) {
+    AltorchMpiTest result = {};
+    if (handle == 0) return;
+    mpi_.table().test(&handle, &result);
+    if (handle != 0 && is_receive) mpi_.table().cancel(&handle);
+    for (int i = 0; handle != 0 && i < kTries; ++i) mpi_.table().test(&handle, &result);
+  };
+  for (Request& request : requests) {
+    RequestExtra* extra = extra_of(request);
+    std::intptr_t handle = static_cast<std::intptr_t>(request.handle);
+    withdraw(handle, request.is_receive);
+    request.handle = static_cast<std::uintptr_t>(handle);
+    bool is_free = handle == 0;
+    if (extra != nullptr) {
+      for (std::intptr_t& piece : extra->pieces) {
+        withdraw(piece, request.is_receive);
+        is_free = is_free && piece == 0;
+      }
+    }
+    if (is_free) release(request);
+    all_free = all_free && is_free;
+  }
+  return all_free;
+}
+
+}  // namespace altorch

@@ -1,0 +1,40 @@
+// Messages over one MPI communicator.
+//
+// A message of up to kPiece bytes is one MPI message. A larger one is a header that tells its length, then
+// pieces, all with the tag of the message: MPI counts are ints, and a receiver must learn of a wrong length
+// before the pieces that it does not expect match somebody else's receive.
+#pragma once
+
+#include "transports/channel.h"
+#include "transports/mpi/mpi.h"
+
+namespace altorch {
+
+class MpiChannel : public Channel {
+ public:
+  static constexpr std::size_t kPiece = std::size_t{1} << 30;
+
+  // `piece` is for tests, which need not move gigabytes to cut a message.
+  MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::size_t piece = kPiece);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::int64_t max_tag() const override { return mpi_.max_tag(); }
+  void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
+  void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
+  State test(std::span<Request> requests, std::optional<Error>& error) override;
+  bool cancel(std::span<Request> requests) override;
+
+ private:
+  State test_one(Request& request, std::optional<Error>& error);
+  State test_long(Request& request, std::optional<Error>& error);
+  std::optional<Error> check_size(const Request& request, std::size_t received) const;
+
+  Mpi& mpi_;
+  std::intptr_t communicator_;
+  int rank_;
+  int size_;
+  std::size_t piece_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,294 @@
+#include "transports/mpi/collectives.h"
+
+#include <climits>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+
+#include "transports/mpi/request_extra.h"
+
+namespace altorch {
+namespace {
+
+std::optional<AltorchMpiType> reduction_type(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kBool:
+      return ALTORCH_MPI_UINT8;
+    case DType::kInt8:
+      return ALTORCH_MPI_INT8;
+    case DType::kUInt16:
+      return ALTORCH_MPI_UINT16;
+    case DType::kInt16:
+      return ALTORCH_MPI_INT16;
+    case DType::kUInt32:
+      return ALTORCH_MPI_UINT32;
+    case DType::kInt32:
+      return ALTORCH_MPI_INT32;
+    case DType::kUInt64:
+      return ALTORCH_MPI_UINT64;
+    case DType::kInt64:
+      return ALTORCH_MPI_INT64;
+    case DType::kFloat32:
+      return ALTORCH_MPI_FLOAT32;
+    case DType::kFloat64:
+      return ALTORCH_MPI_FLOAT64;
+    case DType::kComplex64:
+      return ALTORCH_MPI_COMPLEX64;
+    case DType::kComplex128:
+      return ALTORCH_MPI_COMPLEX128;
+    default:
+      return std::nullopt;
+  }
+}
+
+// bool is stored as 0 and 1, so that the bit operators are the logical ones.
+std::optional<AltorchMpiOp> bool_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMax:
+    case ReduceOp::kBor:
+      return ALTORCH_MPI_BOR;
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+      return ALTORCH_MPI_BAND;
+    case ReduceOp::kBxor:
+      return ALTORCH_MPI_BXOR;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<AltorchMpiOp> reduction_op(DType dtype, ReduceOp op) {
+  if (dtype == DType::kBool) return bool_op(op);
+  const bool integral = is_integral(dtype);
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return ALTORCH_MPI_SUM;
+    case ReduceOp::kPremulSum:
+      return integral ? std::nullopt : std::optional(ALTORCH_MPI_SUM);
+    case ReduceOp::kProduct:
+      return is_complex(dtype) ? std::nullopt : std::optional(ALTORCH_MPI_PRODUCT);
+    case ReduceOp::kMin:
+      return integral ? std::optional(ALTORCH_MPI_MIN) : std::nullopt;
+    case ReduceOp::kMax:
+      return integral ? std::optional(ALTORCH_MPI_MAX) : std::nullopt;
+    case ReduceOp::kBand:
+      return integral ? std::optional(ALTORCH_MPI_BAND) : std::nullopt;
+    case ReduceOp::kBor:
+      return integral ? std::optional(ALTORCH_MPI_BOR) : std::nullopt;
+    case ReduceOp::kBxor:
+      return integral ? std::optional(ALTORCH_MPI_BXOR) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// To move an element, any MPI type of its size does.
+AltorchMpiType moving_type(DType dtype) {
+  switch (size_of(dtype)) {
+    case 1:
+      return ALTORCH_MPI_UINT8;
+    case 2:
+      return ALTORCH_MPI_UINT16;
+    case 4:
+      return ALTORCH_MPI_UINT32;
+    case 8:
+      return ALTORCH_MPI_UINT64;
+    default:
+      return ALTORCH_MPI_COMPLEX128;
+  }
+}
+
+bool reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+
+std::int64_t total(std::span<const std::int64_t> counts, std::int64_t even, int size) {
+  return counts.empty() ? even * size : std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+std::int64_t block_of(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
+  return counts.empty() ? even : counts[static_cast<std::size_t>(rank)];
+}
+
+std::int64_t offset_of(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
+  if (counts.empty()) return even * rank;
+  return std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
+}
+
+// MPI wants ints. The caller has checked the total.
+void narrow(std::span<const std::int64_t> counts, std::int64_t even, int size, std::vector<int>& out,
+            std::vector<int>& offsets) {
+  int offset = 0;
+  for (int i = 0; i < size; ++i) {
+    out.push_back(static_cast<int>(block_of(counts, even, i)));
+    offsets.push_back(offset);
+    offset += out.back();
+  }
+}
+
+}  // namespace
+
+MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, int rank, int size)
+    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size) {}
+
+bool MpiCollectives::offers(const CollectiveCall& call) const {
+  if (reduces(call.kind) && (!reduction_type(call.dtype) || !reduction_op(call.dtype, call.op))) return false;
+  switch (call.kind) {
+    case OpKind::kBarrier:
+      return true;
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return call.count <= INT_MAX;
+    case OpKind::kReduceScatter:
+    case OpKind::kScatter:
+      return total(call.input_counts, call.count, size_) <= INT_MAX;
+    case OpKind::kAllGather:
+    case OpKind::kGather:
+      return total(call.output_counts, call.count, size_) <= INT_MAX;
+    case OpKind::kAllToAll:
+      // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
+      return call.input_counts.empty() && call.output_counts.empty() && call.count * size_ <= INT_MAX;
+    default:
+      return false;
+  }
+}
+
+void MpiCollectives::start(const CollectiveCall& call, Request& request) {
+  request = Request{};
+  request.exact = false;
+  // Made only where MPI or test() need more than the handle.
+  auto extra = [&]() -> RequestExtra& {
+    if (request.extra == nullptr) request.extra = new RequestExtra;
+    return *static_cast<RequestExtra*>(request.extra);
+  };
+  if (!mpi_.usable()) {
+    extra().failure = mpi_.not_usable();
+    return;
+  }
+  const AltorchMpiTable& table = mpi_.table();
+  const int type = reduces(call.kind) ? *reduction_type(call.dtype) : moving_type(call.dtype);
+  const int op = reduces(call.kind) ? static_cast<int>(*reduction_op(call.dtype, call.op)) : 0;
+  const int count = static_cast<int>(call.count);
+  const std::size_t element = size_of(call.dtype);
+  const bool is_root = call.root == rank_;
+  // Empty tensors have null addresses, which the table takes for MPI_IN_PLACE.
+  static std::byte nothing;
+  const void* whole_input = call.input != nullptr ? call.input : &nothing;
+  auto* output = call.output != nullptr ? static_cast<std::byte*>(call.output) : &nothing;
+  std::intptr_t handle = 0;
+  int error = 0;
+  const char* function = "";
+
+  auto own_block = [&](const void* base, std::span<const std::int64_t> counts) {
+    return static_cast<const std::byte*>(base) +
+           static_cast<std::size_t>(offset_of(counts, call.count, rank_)) * element;
+  };
+  auto too_large = [&](std::span<const std::int64_t> counts) {
+    if (!is_root || total(counts, call.count, size_) <= INT_MAX) return false;
+    extra().failure = Error(ErrorKind::kUnsupported,
+                            "More than INT_MAX elements in one MPI collective; set ALTORCH_ROUTE "
+                            "to one of altorch's own algorithms.");
+    return true;
+  };
+
+  std::lock_guard guard(mpi_.lock());
+  switch (call.kind) {
+    case OpKind::kBarrier:
+      function = "MPI_Ibarrier";
+      error = table.ibarrier(communicator_, &handle);
+      break;
+    case OpKind::kAllReduce:
+      function = "MPI_Iallreduce";
+      error = table.iallreduce(nullptr, output, count, type, op, communicator_, &handle);
+      break;
+    case OpKind::kReduce: {
+      function = "MPI_Ireduce";
+      const void* input = is_root && call.input == call.output ? nullptr : whole_input;
+      error = table.ireduce(input, output, count, type, op, call.root, communicator_, &handle);
+      break;
+    }
+    case OpKind::kBroadcast:
+      function = "MPI_Ibcast";
+      error = table.ibcast(output, count, type, call.root, communicator_, &handle);
+      break;
+    case OpKind::kAllGather: {
+      const void* input = call.input == own_block(output, call.output_counts) ? nullptr : whole_input;
+      if (call.output_counts.empty()) {
+        function = "MPI_Iallgather";
+        error = table.iallgather(input, output, count, type, communicator_, &handle);
+        break;
+      }
+      function = "MPI_Iallgatherv";
+      narrow(call.output_counts, call.count, size_, extra().counts, extra().offsets);
+      error = table.iallgatherv(input, extra().counts[static_cast<std::size_t>(rank_)], output,
+                                extra().counts.data(), extra().offsets.data(), type, communicator_, &handle);
+      break;
+    }
+    case OpKind::kReduceScatter: {
+      // MPI forbids that the result overlaps the input, torch does not.
+      std::byte* target = output;
+      if (output == own_block(whole_input, call.input_counts)) {
+        extra().copy_bytes =
+            static_cast<std::size_t>(block_of(call.input_counts, call.count, rank_)) * element;
+        extra().copy_to = output;
+        extra().bounce = std::make_unique_for_overwrite<std::byte[]>(extra().copy_bytes);
+        target = extra().bounce.get();
+      }
+      if (call.input_counts.empty()) {
+        function = "MPI_Ireduce_scatter_block";
+        error = table.ireduce_scatter_block(whole_input, target, count, type, op, communicator_, &handle);
+        break;
+      }
+      function = "MPI_Ireduce_scatter";
+      narrow(call.input_counts, call.count, size_, extra().counts, extra().offsets);
+      error =
+          table.ireduce_scatter(whole_input, target, extra().counts.data(), type, op, communicator_, &handle);
+      break;
+    }
+    case OpKind::kAllToAll:
+      function = "MPI_Ialltoall";
+      error = table.ialltoall(whole_input, output, count, type, communicator_, &handle);
+      break;
+    // The even forms of gather and scatter would need every rank to know that the call is even.
+    case OpKind::kGather: {
+      if (too_large(call.output_counts)) return;
+      function = "MPI_Igatherv";
+      const void* input = whole_input;
+      int own = static_cast<int>(block_of(call.output_counts, call.count, rank_));
+      if (is_root) {
+        narrow(call.output_counts, call.count, size_, extra().counts, extra().offsets);
+        if (input == own_block(output, call.output_counts)) input = nullptr;
+      }
+      error = table.igatherv(input, own, output, extra().counts.data(), extra().offsets.data(), type,
+                             call.root, communicator_, &handle);
+      break;
+    }
+    case OpKind::kScatter: {
+      if (too_large(call.input_counts)) return;
+      function = "MPI_Iscatterv";
+      void* target = output;
+      int own = static_cast<int>(block_of(call.input_counts, call.count, rank_));
+      if (is_root) {
+        narrow(call.input_counts, call.count, size_, extra().counts, extra().offsets);
+        if (output == own_block(whole_input, call.input_counts)) target = nullptr;
+      }
+      error = table.iscatterv(whole_input, extra().counts.data(), extra().offsets.data(), target, own, type,
+                              call.root, communicator_, &handle);
+      break;
+    }
+    default:
+      extra().failure =
+          Error(ErrorKind::kInternal, std::string("MPI has no collective for ") + name_of(call.kind) + ".");
+  }
+  if (error != 0) {
+    extra().failure = Error(ErrorKind::kTransport, mpi_.describe(function, error));
+  }
+  request.handle = static_cast<std::uintptr_t>(handle);
+}
+
+}  // namespace altorch

@@ -1,0 +1,31 @@
+// MPI's own collectives on one communicator, posted non-blocking.
+//
+// Offered: everything that only moves data; reductions where MPI gives torch's result and every rank the same
+// bits: integers (SUM, PRODUCT, MIN, MAX and the bit operators; AVG as SUM), bool, float32, float64 (SUM,
+// PRODUCT) and complex (SUM). Not offered: half types (MPI has none), MIN and MAX of floats (NaN), PRODUCT of
+// complex (a fused multiply-add gives a*b and b*a different bits), anything that counts beyond INT_MAX. kAvg
+// and kPremulSum reduce as kSum; the engine scales.
+#pragma once
+
+#include "transports/mpi/mpi.h"
+#include "transports/whole_collectives.h"
+
+namespace altorch {
+
+class MpiCollectives : public WholeCollectives {
+ public:
+  MpiCollectives(Mpi& mpi, std::intptr_t communicator, int rank, int size);
+
+  // The answer depends on what all ranks know, except for uneven gather and scatter, whose counts only the
+  // root may know: a total beyond INT_MAX elements is then an error of start() on the root.
+  bool offers(const CollectiveCall& call) const override;
+  void start(const CollectiveCall& call, Request& request) override;
+
+ private:
+  Mpi& mpi_;
+  std::intptr_t communicator_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,132 @@
+// MPI in this process: initialised once, never again, finalised at exit.
+//
+// MPI outlives process groups: destroy_process_group followed by init_process_group uses the same Mpi.
+// Thread rules: every method may be called from any thread unless thread_level() is kSingle; MPI calls of one
+// process are serialised by lock() unless MPI itself is thread safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transports/channel.h"
+#include "transports/mpi/library.h"
+#include "transports/mpi/serial_lock.h"
+#include "transports/whole_collectives.h"
+
+namespace altorch {
+
+enum class MpiThreadLevel { kSingle, kFunneled, kSerialized, kMultiple };
+
+constexpr const char* name_of(MpiThreadLevel level) {
+  constexpr const char* names[] = {"single", "funneled", "serialized", "multiple"};
+  return names[static_cast<int>(level)];
+}
+
+// Who called MPI_Init, and who gave it its ranks.
+enum class MpiOrigin {
+  kBootstrap,  // we, in processes that no MPI launcher knows
+  kLauncher,   // we, under mpirun or srun
+  kExisting,   // somebody else in this process, such as mpi4py
+};
+
+constexpr const char* name_of(MpiOrigin origin) {
+  constexpr const char* names[] = {"altorch's own bootstrap", "an MPI launcher",
+                                   "another user of MPI in this process"};
+  return names[static_cast<int>(origin)];
+}
+
+class Mpi;
+
+// One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may be in
+// flight when the group is destroyed, unless it is marked broken.
+class MpiGroup {
+ public:
+  MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, int size);
+  ~MpiGroup();
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  Channel& channel() { return *channel_; }
+  WholeCollectives& collectives() { return *collectives_; }
+  Mpi& mpi() { return *mpi_; }
+
+  // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not
+  // finalised at exit.
+  void mark_broken();
+
+ private:
+  std::shared_ptr<Mpi> mpi_;
+  std::intptr_t communicator_;
+  bool broken_ = false;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<WholeCollectives> collectives_;
+};
+
+class Mpi : public std::enable_shared_from_this<Mpi> {
+ public:
+  // Calls MPI_Init_thread, or takes MPI as it is when it is already initialised (`origin` is then kExisting
+  // whatever is asked). `wanted`: kSingle, kSerialized or kMultiple. Throws Error(kUnsupported or
+  // kTransport). Called by bootstrap/ only, under its lock.
+  static std::shared_ptr<Mpi> initialise(const MpiLibrary& library, MpiThreadLevel wanted, MpiOrigin origin);
+
+  const MpiLibrary& library() const { return library_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MpiOrigin origin() const { return origin_; }
+  MpiThreadLevel thread_level() const { return thread_level_; }  // what MPI provides
+  std::int64_t max_tag() const { return max_tag_; }
+
+  // Index of the node of each rank of the world; ranks with the same index share memory. Set by bootstrap/.
+  const std::vector<int>& node_of_rank() const { return node_of_rank_; }
+  void set_node_of_rank(std::vector<int> nodes) { node_of_rank_ = std::move(nodes); }
+
+  // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767),
+  // so call it only after its members have met (in the Store, say). The order of `world_ranks` is the order
+  // of the new ranks; this process must be one of them. Throws Error(kTransport).
+  std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag);
+
+  // Barrier over all ranks that gives up after `timeout`: false when some rank has not come.
+  bool barrier(std::chrono::milliseconds timeout);
+  // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world.
+  std::vector<std::string> exchange(const std::string& text);
+
+  // Finalises MPI if this process initialised it, no group was broken and we are not a forked child. Under
+  // altorch's own bootstrap a peer that does not come to finalise within `patience` is not waited for. Safe
+  // to call twice.
+  void finalize(std::chrono::milliseconds patience);
+  // Something failed: leave MPI alone at exit.
+  void mark_broken() { broken_ = true; }
+  // False once MPI is finalised, and in forked children: then no MPI call may be made.
+  bool usable() const;
+  // Why it is not usable.
+  Error not_usable() const;
+
+  SerialLock& lock() { return lock_; }
+  const AltorchMpiTable& table() const { return *library_.table; }
+  // What MPI says about an error code, as a clause: "MPI_Isend failed: ...".
+  std::string describe(const char* function, int error) const;
+
+ private:
+  Mpi(MpiLibrary library, MpiOrigin origin);
+  void check(const char* function, int error) const;
+  void wait(std::intptr_t request, const char* function);
+
+  MpiLibrary library_;
+  MpiOrigin origin_;
+  MpiThreadLevel thread_level_ = MpiThreadLevel::kSingle;
+  int rank_ = 0;
+  int size_ = 1;
+  int process_id_;
+  std::int64_t max_tag_ = 32767;
+  std::intptr_t world_ = 0;
+  std::vector<int> node_of_rank_;
+  SerialLock lock_;
+  bool broken_ = false;
+  bool finalized_ = false;
+};
+
+}  // namespace altorch

@@ -1,0 +1,116 @@
+// What altorch needs of MPI, as a table of C functions that no MPI type leaks into.
+//
+// shim.c is compiled once per MPI ABI and implements the table by the real calls. A shim is not linked to
+// MPI: the program dlopens an MPI library with RTLD_GLOBAL first, then the shim that fits it.
+//
+// Every function returns 0 or an MPI error code for error_string(). Handles are MPI's own, widened to
+// intptr_t; a request of 0 means that nothing is in flight. Counts are elements of `type`.
+#ifndef ALTORCH_TRANSPORTS_MPI_SHIM_TABLE_H_
+#define ALTORCH_TRANSPORTS_MPI_SHIM_TABLE_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ALTORCH_MPI_TABLE_VERSION 1
+#define ALTORCH_MPI_TABLE_SYMBOL "altorch_mpi_table"
+
+typedef enum {
+  ALTORCH_MPI_UINT8,
+  ALTORCH_MPI_INT8,
+  ALTORCH_MPI_UINT16,
+  ALTORCH_MPI_INT16,
+  ALTORCH_MPI_UINT32,
+  ALTORCH_MPI_INT32,
+  ALTORCH_MPI_UINT64,
+  ALTORCH_MPI_INT64,
+  ALTORCH_MPI_FLOAT32,
+  ALTORCH_MPI_FLOAT64,
+  ALTORCH_MPI_COMPLEX64,
+  ALTORCH_MPI_COMPLEX128
+} AltorchMpiType;
+
+typedef enum {
+  ALTORCH_MPI_SUM,
+  ALTORCH_MPI_PRODUCT,
+  ALTORCH_MPI_MIN,
+  ALTORCH_MPI_MAX,
+  ALTORCH_MPI_BAND,
+  ALTORCH_MPI_BOR,
+  ALTORCH_MPI_BXOR
+} AltorchMpiOp;
+
+typedef enum {
+  ALTORCH_MPI_THREAD_SINGLE,
+  ALTORCH_MPI_THREAD_FUNNELED,
+  ALTORCH_MPI_THREAD_SERIALIZED,
+  ALTORCH_MPI_THREAD_MULTIPLE
+} AltorchMpiThread;
+
+typedef struct {
+  int done;
+  int source;     // receives: rank of the sender
+  int64_t bytes;  // receives: what came
+  int cancelled;
+  int truncated;  // the message was larger than the buffer
+} AltorchMpiTest;
+
+typedef struct {
+  int version;      // ALTORCH_MPI_TABLE_VERSION
+  const char* abi;  // "mpich", "openmpi", "abi"
+
+  // Before and after the life of MPI.
+  int (*library_version)(char* text, int capacity);
+  int (*initialized)(int* flag);
+  int (*finalized)(int* flag);
+  int (*init_thread)(int required, int* provided);
+  int (*query_thread)(int* provided);
+  int (*finalize)(void);
+  int (*abort)(int exit_code);
+  void (*error_string)(int error, char* text, int capacity);
+
+  // Communicators. Every one made here returns errors instead of aborting.
+  intptr_t (*comm_world)(void);
+  int (*return_errors)(intptr_t comm);
+  int (*comm_rank)(intptr_t comm, int* rank);
+  int (*comm_size)(intptr_t comm, int* size);
+  int (*tag_upper_bound)(int64_t* bound);
+  int (*comm_create_group)(int count, const int* world_ranks, int tag, intptr_t* comm);
+  int (*comm_free)(intptr_t* comm);
+
+  // Messages, in bytes. A source of -1 is any source.
+  int (*isend)(const void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
+  int (*irecv)(void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
+  // Frees the request when it is done and sets it to 0.
+  int (*test)(intptr_t* request, AltorchMpiTest* result);
+  int (*cancel)(intptr_t* request);
+
+  // Collectives. `input` NULL stands for MPI_IN_PLACE where MPI allows it.
+  int (*ibarrier)(intptr_t comm, intptr_t* request);
+  int (*ibcast)(void* data, int count, int type, int root, intptr_t comm, intptr_t* request);
+  int (*iallreduce)(const void* input, void* output, int count, int type, int op, intptr_t comm,
+                    intptr_t* request);
+  int (*ireduce)(const void* input, void* output, int count, int type, int op, int root, intptr_t comm,
+                 intptr_t* request);
+  int (*ireduce_scatter_block)(const void* input, void* output, int count, int type, int op, intptr_t comm,
+                               intptr_t* request);
+  int (*ireduce_scatter)(const void* input, void* output, const int* counts, int type, int op, intptr_t comm,
+                         intptr_t* request);
+  int (*iallgather)(const void* input, void* output, int count, int type, intptr_t comm, intptr_t* request);
+  int (*iallgatherv)(const void* input, int count, void* output, const int* counts, const int* offsets,
+                     int type, intptr_t comm, intptr_t* request);
+  int (*ialltoall)(const void* input, void* output, int count, int type, intptr_t comm, intptr_t* request);
+  int (*igatherv)(const void* input, int count, void* output, const int* counts, const int* offsets, int type,
+                  int root, intptr_t comm, intptr_t* request);
+  // `output` NULL stands for MPI_IN_PLACE on the root.
+  int (*iscatterv)(const void* input, const int* counts, const int* offsets, void* output, int count,
+                   int type, int root, intptr_t comm, intptr_t* request);
+} AltorchMpiTable;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // ALTORCH_TRANSPORTS_MPI_SHIM_TABLE_H_
