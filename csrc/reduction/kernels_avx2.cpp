@@ -19,7 +19,7 @@
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #pragma GCC target("avx2,f16c")
 #endif
 #include "reduction/kernels.inc"

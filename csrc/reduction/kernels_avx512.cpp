@@ -20,7 +20,7 @@
 #pragma clang attribute push(__attribute__((target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
                              apply_to = function)
 #else
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #pragma GCC target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #endif
 #include "reduction/kernels.inc"

@@ -12,6 +12,6 @@
 #define ALTORCH_REDUCTION_F16C 0
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #endif
 #include "reduction/kernels.inc"

@@ -1,0 +1,94 @@
+"""Measures the processor time of a group that has nothing to do, after it has worked.
+
+`none` is a process that has imported torch and has no group: what the interpreter itself uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.ranks import Emit, Row, run_ranks
+
+
+def ticks() -> int:
+    """Clock ticks that all threads of this process have used: utime + stime of /proc/self/stat."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def work(config: Row, emit: Emit) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from benchmarks.groups import provide, rank_from_environment
+
+    backend = config["backend"]
+    if backend != "none":
+        provide(backend)
+        dist.init_process_group(backend)
+        values = torch.ones(1 << 18)
+        for _ in range(20):
+            dist.all_reduce(values)
+            dist.all_reduce(values, async_op=True).wait()
+        dist.barrier()
+    time.sleep(config["settle"])  # an engine may wait eagerly for a moment after work
+    before, ticks_before = resource.getrusage(resource.RUSAGE_SELF), ticks()
+    time.sleep(config["seconds"])
+    after, ticks_after = resource.getrusage(resource.RUSAGE_SELF), ticks()
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    emit(
+        {
+            "rank": rank_from_environment(),
+            "cpu_ms_per_s": used * 1e3 / config["seconds"],
+            "ticks": ticks_after - ticks_before,
+            "wakes_per_s": (after.ru_nvcsw - before.ru_nvcsw) / config["seconds"],
+            "threads": len(list(Path("/proc/self/task").iterdir())),
+        }
+    )
+    if backend != "none":
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    report.add_common_arguments(parser, backends="none,al,gloo", ranks="2")
+    parser.add_argument("--seconds", type=float, default=10, help="how long to watch, default 10")
+    parser.add_argument("--settle", type=float, default=1, help="pause before watching, default 1")
+    arguments = parser.parse_args()
+
+    rows: list[Row] = [report.where()]
+    report.print_where(rows[0])
+    lines = []
+    for ranks in arguments.ranks:
+        for backend in arguments.backends:
+            config = {"backend": backend, "seconds": arguments.seconds, "settle": arguments.settle}
+            with report.console.status(f"{backend}, {ranks} ranks, {arguments.seconds:.0f} s"):
+                found = run_ranks("benchmarks.idle:work", ranks, config, deadline=60 + arguments.seconds)
+            worst = {name: max(row[name] for row in found) for name in found[0] if name != "rank"}
+            row = {"benchmark": "idle", "backend": backend, "ranks": ranks, "seconds": arguments.seconds}
+            rows.append(row | worst)
+            lines.append(
+                (
+                    backend,
+                    ranks,
+                    f"{worst['cpu_ms_per_s']:.3f}",
+                    worst["ticks"],
+                    f"{worst['wakes_per_s']:.1f}",
+                    worst["threads"],
+                )
+            )
+    report.print_table(
+        f"idle for {arguments.seconds:.0f} s (worst rank)",
+        ["backend", "ranks", "CPU ms per s", "clock ticks", "wakes per s", "threads"],
+        lines,
+    )
+    report.append(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Measures the memory that a backend takes beyond the tensors, at its start and over many operations.
+
+The baseline is taken after `import torch` and with the tensors written. Figures are the growth of the resident set
+since then, and of the proportional set, which counts a page that n processes share as 1/n.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.ranks import Emit, Row, run_ranks
+
+LARGE_BYTES, SMALL_BYTES = 16 << 20, 1 << 10
+LARGE_EVERY = 1000  # one operation in so many is large
+
+
+def resident() -> dict[str, float]:
+    """MiB of this process now."""
+    gc.collect()
+    fields = {}
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, rest = line.partition(":")
+        fields[name] = int(rest.split()[0]) / 1024
+    return {"rss": fields["Rss"], "pss": fields["Pss"]}
+
+
+def work(config: Row, emit: Emit) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from benchmarks.groups import provide, rank_from_environment
+
+    torch.set_num_threads(1)
+    rank, size = rank_from_environment(), config["ranks"]
+    small, large = torch.ones(SMALL_BYTES // 4), torch.ones(LARGE_BYTES // 4)
+    gathered = torch.ones(size * small.numel())
+    large += large  # torch's own first use of its pools
+    provide(config["backend"])
+    baseline = resident()
+
+    def emit_growth(when: str, operations: int) -> None:
+        now = resident()
+        growth = {f"{name}_mib": now[name] - baseline[name] for name in now}
+        emit({"rank": rank, "when": when, "operations": operations} | growth)
+
+    dist.init_process_group(config["backend"])
+    dist.barrier()
+    emit_growth("after start", 1)
+    done = 0
+
+    def run(until: int) -> None:
+        nonlocal done
+        while done < until:
+            kind = done % 4
+            if done % LARGE_EVERY == 0:
+                large.fill_(1)
+                dist.all_reduce(large)
+            elif kind == 0:
+                dist.all_reduce(small)
+            elif kind == 1:
+                dist.all_reduce(small, async_op=True).wait()
+            elif kind == 2:
+                dist.broadcast(small, src=done // 4 % size)
+            else:
+                dist.all_gather_into_tensor(gathered, small)
+            done += 1
+
+    run(1)
+    emit_growth("after the first 16 MiB operation", 1)
+    # The first hundredth warms every pool up; from there on nothing may grow.
+    for share in (0.01, 0.1, 0.5, 1.0):
+        run(int(config["operations"] * share))
+        emit_growth(f"after {int(config['operations'] * share):,}", int(config["operations"] * share))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    report.add_common_arguments(parser, backends="al,gloo", ranks="2")
+    parser.add_argument("--operations", type=int, default=100_000, help="default 100000")
+    arguments = parser.parse_args()
+
+    rows: list[Row] = [report.where()]
+    report.print_where(rows[0])
+    lines = []
+    for ranks in arguments.ranks:
+        for backend in arguments.backends:
+            config = {"backend": backend, "ranks": ranks, "operations": arguments.operations}
+            with report.console.status(f"{backend}, {ranks} ranks, {arguments.operations:,} operations"):
+                found = run_ranks("benchmarks.memory:work", ranks, config, deadline=280)
+            for when in dict.fromkeys(row["when"] for row in found):
+                same = [row for row in found if row["when"] == when]
+                row = {"benchmark": "memory", "backend": backend, "ranks": ranks, "when": when}
+                row["operations"] = same[0]["operations"]
+                row |= {name: max(one[name] for one in same) for name in ("rss_mib", "pss_mib")}
+                rows.append(row)
+                lines.append((backend, ranks, when, f"{row['rss_mib']:.1f}", f"{row['pss_mib']:.1f}"))
+    report.print_table(
+        "memory beyond the tensors, MiB a rank (worst rank)",
+        ["backend", "ranks", "when", "resident", "proportional"],
+        lines,
+        left=3,
+    )
+    report.append(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Element-wise reductions against memcpy: python -m benchmarks.reduction."""
