@@ -109,7 +109,12 @@ def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
         seconds.append(time_batch(call, max(1, min(200, (4 << 20) // buffers.bytes)), 1 + turn))
     slowest = groups.slowest_of_each(seconds)
     if groups.rank == 0:
-        row = {"benchmark": "cpu_collectives", "operation": "memcpy", "dtype": "uint8", "bytes": buffers.bytes}
+        row = {
+            "benchmark": "cpu_collectives",
+            "operation": "memcpy",
+            "dtype": "uint8",
+            "bytes": buffers.bytes,
+        }
         emit(row | {"ranks": groups.size, "backend": "memcpy"} | figures(slowest))
 
 
@@ -119,7 +124,9 @@ def work(config: Row, emit: Emit) -> None:
     groups = Groups(config["backends"])
     if groups.rank == 0:
         for backend, reason in groups.skipped.items():
-            emit({"benchmark": "cpu_collectives", "backend": backend, "ranks": groups.size, "skipped": reason})
+            emit(
+                {"benchmark": "cpu_collectives", "backend": backend, "ranks": groups.size, "skipped": reason}
+            )
     for size in config["sizes"]:
         measure_memcpy(size, groups, emit)
     for operation in config["operations"]:
@@ -132,6 +139,10 @@ def work(config: Row, emit: Emit) -> None:
     groups.close()
 
 
+def cell(row: Row | None, figure: str) -> str:
+    return report.show_microseconds(row[figure] if row else None)
+
+
 def print_rows(rows: list[Row], backends: list[str]) -> None:
     """One table per number of ranks: a line per operation, type and size."""
     compare = "al" if "al" in backends else None
@@ -141,7 +152,9 @@ def print_rows(rows: list[Row], backends: list[str]) -> None:
             if "skipped" in row:
                 report.console.print(f"[yellow]{row['backend']} skipped: {row['skipped']}")
         by_key = {
-            (row["operation"], row.get("dtype"), row["bytes"], row["backend"]): row for row in here if "bytes" in row
+            (row["operation"], row.get("dtype"), row["bytes"], row["backend"]): row
+            for row in here
+            if "bytes" in row
         }
         copies = {row["bytes"]: row["p10_us"] for row in here if row.get("operation") == "memcpy"}
         lines = []
@@ -151,12 +164,9 @@ def print_rows(rows: list[Row], backends: list[str]) -> None:
             found = {b: by_key.get((operation, dtype, size, b)) for b in [*backends, *mpi_floor.MODES]}
             cells = [operation, dtype or "", report.show_bytes(size)]
             for backend in backends:
-                row = found[backend]
-                cells.append(report.show_microseconds(row and row["p10_us"]))
-                cells.append(report.show_microseconds(row and row["median_us"]))
+                cells += [cell(found[backend], "p10_us"), cell(found[backend], "median_us")]
             for mode in mpi_floor.MODES:
-                row = found[mode]
-                cells.append(report.show_microseconds(row and row["p10_us"]))
+                cells.append(cell(found[mode], "p10_us"))
             cells.append(report.show_microseconds(copies.get(size)))
             mine, gloo = found.get(compare or ""), found.get("gloo")
             cells.append(f"{gloo['p10_us'] / mine['p10_us']:.1f}x" if mine and gloo else "-")
@@ -171,11 +181,15 @@ def print_rows(rows: list[Row], backends: list[str]) -> None:
 def main() -> None:
     from benchmarks.operation_names import OPERATION_NAMES
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     report.add_common_arguments(parser, backends="al,gloo,fake", ranks="2,4")
     parser.add_argument("--operations", type=report.names, default=list(OPERATION_NAMES), help="default: all")
     parser.add_argument("--dtypes", type=report.names, default=list(DTYPES), help="default float32,bfloat16")
-    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M"))
+    parser.add_argument(
+        "--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M")
+    )
     parser.add_argument("--seconds", type=float, default=0.6, help="time for one operation, type and size")
     parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
     parser.add_argument("--no-mpi-floor", action="store_true", help="leave out the same MPI called from C")
@@ -185,7 +199,10 @@ def main() -> None:
     rows: list[Row] = [report.where()]
     report.print_where(rows[0])
     for ranks in arguments.ranks:
-        config = {name: getattr(arguments, name) for name in ("backends", "operations", "dtypes", "sizes", "seconds")}
+        config = {
+            name: getattr(arguments, name)
+            for name in ("backends", "operations", "dtypes", "sizes", "seconds")
+        }
         with report.console.status(f"{ranks} ranks") as status:
 
             def show(row: Row, status: Any = status, ranks: int = ranks) -> None:

@@ -55,7 +55,9 @@ def work(config: Row, emit: Emit) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     report.add_common_arguments(parser, backends="none,al,gloo", ranks="2")
     parser.add_argument("--seconds", type=float, default=10, help="how long to watch, default 10")
     parser.add_argument("--settle", type=float, default=1, help="pause before watching, default 1")

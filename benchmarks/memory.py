@@ -79,7 +79,9 @@ def work(config: Row, emit: Emit) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     report.add_common_arguments(parser, backends="al,gloo", ranks="2")
     parser.add_argument("--operations", type=int, default=100_000, help="default 100000")
     arguments = parser.parse_args()

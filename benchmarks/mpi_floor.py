@@ -20,8 +20,12 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mpi", metavar="FOLDER", help="bin folder with mpicc and mpiexec; default: the mpich wheel's")
-    parser.add_argument("--mpi-seconds", type=float, default=0.15, help="time for one operation and size from C")
+    parser.add_argument(
+        "--mpi", metavar="FOLDER", help="bin folder with mpicc and mpiexec; default: the mpich wheel's"
+    )
+    parser.add_argument(
+        "--mpi-seconds", type=float, default=0.15, help="time for one operation and size from C"
+    )
 
 
 def find_tool(name: str, folder: str | None) -> str | None:
@@ -30,9 +34,13 @@ def find_tool(name: str, folder: str | None) -> str | None:
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
-def run_program(mpiexec: str, program: Path, ranks: int, words: list[str], deadline: float) -> tuple[list[Row], str]:
+def run_program(
+    mpiexec: str, program: Path, ranks: int, words: list[str], deadline: float
+) -> tuple[list[Row], str]:
     """The rows that the program printed, and why it did not end well, or nothing."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_", "PMIX"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_", "PMIX"))
+    }
     environment |= {  # read by Open MPI only
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -74,7 +82,9 @@ def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], si
             [compiler, "-O2", "-std=gnu11", "-o", str(program), str(SOURCE)], capture_output=True, text=True
         )
         if built.returncode != 0:
-            report.console.print(f"[yellow]the same MPI from C is skipped: mpicc failed: {built.stderr[-400:]}")
+            report.console.print(
+                f"[yellow]the same MPI from C is skipped: mpicc failed: {built.stderr[-400:]}"
+            )
             return []
         cores = len(os.sched_getaffinity(0))
         for mode in MODES:
@@ -97,7 +107,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     report.add_common_arguments(parser, backends="", ranks="2,4")
     parser.add_argument("--operations", type=report.names, default=list(OPERATION_NAMES), help="default: all")
-    parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M"))
+    parser.add_argument(
+        "--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M")
+    )
     add_arguments(parser)
     arguments = parser.parse_args()
     rows = [report.where()]
@@ -116,7 +128,10 @@ def main() -> None:
         for row in measured
     ]
     report.print_table(
-        "MPI from C, microseconds", ["operation", "ranks", "mode", "size", "p10", "median", "max"], cells, left=3
+        "MPI from C, microseconds",
+        ["operation", "ranks", "mode", "size", "p10", "median", "max"],
+        cells,
+        left=3,
     )
     report.append(arguments.json, rows)
 

@@ -8,6 +8,7 @@ runs ``work(config, emit)`` in every rank with the environment that torchrun wou
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -62,15 +63,16 @@ def run_ranks(
         readers: list[threading.Thread] = []
         try:
             for rank in range(ranks):
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.ranks", function],
-                    cwd=REPOSITORY,
-                    env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdout=subprocess.PIPE,
-                    stderr=open(Path(folder) / f"stderr-{rank}", "w"),
-                    text=True,
-                    start_new_session=True,
-                )
+                with (Path(folder) / f"stderr-{rank}").open("w") as errors:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", "benchmarks.ranks", function],
+                        cwd=REPOSITORY,
+                        env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        text=True,
+                        start_new_session=True,
+                    )
                 processes.append(process)
                 reader = threading.Thread(target=_read_rows, args=(process, rows, on_row), daemon=True)
                 reader.start()
@@ -112,10 +114,8 @@ def _wait(processes: list[subprocess.Popen[str]], deadline: float) -> str | None
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

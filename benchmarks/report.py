@@ -25,7 +25,9 @@ console = Console(width=None if sys.stdout.isatty() else 140)
 
 def add_common_arguments(parser: argparse.ArgumentParser, *, backends: str, ranks: str) -> None:
     parser.add_argument("--backends", type=names, default=names(backends), help=f"default {backends}")
-    parser.add_argument("--ranks", type=numbers, default=numbers(ranks), help=f"numbers of ranks, default {ranks}")
+    parser.add_argument(
+        "--ranks", type=numbers, default=numbers(ranks), help=f"numbers of ranks, default {ranks}"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the rows to FILE as JSON lines")
 
 
@@ -81,7 +83,9 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "csrc", "python", "benchmarks/*.py")
+        changed = git(
+            "status", "--porcelain", "--untracked-files=no", "--", "csrc", "python", "benchmarks/*.py"
+        )
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

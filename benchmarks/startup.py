@@ -36,7 +36,9 @@ def work(config: Row, emit: Emit) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     report.add_common_arguments(parser, backends="al,gloo", ranks="2,4")
     parser.add_argument("--repeats", type=int, default=5, help="fresh starts of each backend, default 5")
     arguments = parser.parse_args()

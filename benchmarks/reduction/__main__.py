@@ -20,7 +20,9 @@ SOURCE = Path(__file__).with_name("speed.cpp")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("64,4K,256K,16M"))
     parser.add_argument("--dtypes", default="float32,float16,bfloat16,int8,int64,complex64", help="or all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the rows to FILE as JSON lines")
@@ -38,7 +40,11 @@ def main() -> None:
         with report.console.status("measuring"):
             sizes = ",".join(map(str, arguments.sizes))
             output = subprocess.run(
-                [str(program), sizes, arguments.dtypes], capture_output=True, text=True, check=True, timeout=280
+                [str(program), sizes, arguments.dtypes],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=280,
             ).stdout
     measured = [json.loads(line) for line in output.splitlines()]
     rows += measured
@@ -48,7 +54,10 @@ def main() -> None:
     report.print_table(
         "GB/s of one operand (in place, one core)",
         ["set", "dtype", "op", *(report.show_bytes(size) for size in arguments.sizes)],
-        [(*key, *(f"{found[s]:.1f}" if s in found else "-" for s in arguments.sizes)) for key, found in columns.items()],
+        [
+            (*key, *(f"{found[s]:.1f}" if s in found else "-" for s in arguments.sizes))
+            for key, found in columns.items()
+        ],
         left=3,
     )
     report.append(arguments.json, rows)
