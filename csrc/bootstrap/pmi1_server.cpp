@@ -158,10 +158,21 @@ std::string Pmi1Server::answer(const std::string& line) {
   if (command == "put") return put(line);
   if (command == "get") return get(line);
   if (command == "barrier_in") return barrier();
+  if (command == "get_node_mates") return node_mates();
   if (command == "finalize") return "cmd=finalize_ack\n";
   if (command == "abort") return "";  // the process ends itself
   // spawn, publish_name and their like: not ours to offer.
   return "cmd=" + command + "_result rc=-1 msg=not_supported\n";
+}
+
+// Not part of PMI: flux/ asks it.
+std::string Pmi1Server::node_mates() const {
+  std::string ranks;
+  for (std::size_t i = 0; i < job_.node_of_rank.size(); ++i) {
+    if (job_.node_of_rank[i] != job_.node_of_rank[static_cast<std::size_t>(job_.rank)]) continue;
+    ranks += (ranks.empty() ? "" : ",") + std::to_string(i);
+  }
+  return "cmd=node_mates ranks=" + ranks + "\n";
 }
 
 std::string Pmi1Server::put(const std::string& line) {
@@ -179,8 +190,10 @@ std::string Pmi1Server::put(const std::string& line) {
 std::string Pmi1Server::get(const std::string& line) {
   static const std::string absent = "cmd=get_result rc=-1 msg=key_not_found\n";
   const std::string key = pmi1_field(line, "key");
-  if (key == "PMI_process_mapping" && !job_.process_mapping.empty()) {
-    return "cmd=get_result rc=0 msg=success value=" + job_.process_mapping + "\n";
+  if (key == "PMI_process_mapping") {
+    // Without it MPI compares host names.
+    const std::string mapping = process_mapping(job_.node_of_rank);
+    return mapping.empty() ? absent : "cmd=get_result rc=0 msg=success value=" + mapping + "\n";
   }
   // Other keys of this name are offers of richer process managers; asking the store for them would only cost
   // time.

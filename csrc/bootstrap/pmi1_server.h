@@ -20,8 +20,8 @@ struct Pmi1Job {
   int size = 1;
   // Must be new for every job and restart: MPICH derives names in /dev/shm from it. At most 63 characters.
   std::string name;
-  std::string process_mapping;  // see process_mapping(); empty: MPI finds out by host names
-  std::string key_prefix;       // in the store
+  std::vector<int> node_of_rank;
+  std::string key_prefix;  // in the store
   std::chrono::milliseconds timeout{120000};
 };
 
@@ -45,6 +45,7 @@ class Pmi1Server {
   std::string put(const std::string& line);
   std::string get(const std::string& line);
   std::string barrier();
+  std::string node_mates() const;
 
   Pmi1Job job_;
   std::mutex mutex_;  // of the store and failure_

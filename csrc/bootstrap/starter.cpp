@@ -1,5 +1,6 @@
 #include "bootstrap/starter.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,9 +26,11 @@ std::string flux_library(const BootstrapOptions& options) {
   return options.shim_directory + "/libaltorch_flux.so";
 }
 
-// A number of the job for Open MPI, which wants one instead of a name.
+// A number of the job for Open MPI, which wants one instead of a name. Bit 15 must be clear: Open MPI 4 masks
+// it in the names of its peers, but not in its own.
 std::string job_number(const std::string& job) {
-  return std::to_string(std::stoull(job.substr(job.find('-') + 1), nullptr, 16) % 1'000'000'000 + 1);
+  const std::uint64_t random = std::stoull(job.substr(job.find('-') + 1), nullptr, 16);
+  return std::to_string((random & 0x7fff7fff) | 1);
 }
 
 // The same verdict on every rank, for all look at the same cards.
@@ -54,6 +57,12 @@ bool neighbour_is_readable(const std::vector<RankCard>& cards, const std::vector
     if (nodes[other] == nodes[static_cast<std::size_t>(rank)]) return can_read_memory(cards[other].memory);
   }
   return true;
+}
+
+bool has_more_ranks_than_cores(const std::vector<int>& nodes, int rank) {
+  cpu_set_t cores;
+  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]) > usable;
 }
 
 // The interface that reaches the other nodes. On the master's own node the route to the master is the
@@ -102,6 +111,9 @@ void prepare_open_mpi_4(ScopedEnvironment& environment, const BootstrapOptions& 
   environment.set("FLUX_PMI_LIBRARY_PATH", flux_library(options));
   environment.set("OMPI_MCA_pmix", "flux");
   if (!memory_is_readable) environment.set_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  // Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the
+  // others' time slices.
+  if (crowded) environment.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
 }
 
 // MPICH names its segment after the job and leaves it behind when it is killed. All ranks have it open now,
@@ -154,7 +166,7 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
   job.rank = options.rank;
   job.size = options.size;
   job.name = table.job;
-  job.process_mapping = process_mapping(nodes);
+  job.node_of_rank = nodes;
   job.key_prefix = prefix + "pmi/";
   job.timeout = options.timeout;
   std::shared_ptr<Pmi1Server> server = Pmi1Server::start(job, options.store);
@@ -171,7 +183,8 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
                       outward_interface(table.cards, nodes, options.rank, options.master_address));
     }
     if (library.family == MpiFamily::kOpenMpi) {
-      prepare_open_mpi_4(environment, options, table.job, readable);
+      prepare_open_mpi_4(environment, options, table.job, readable,
+                         has_more_ranks_than_cores(nodes, options.rank));
     } else {
       prepare_mpich(environment, readable);
     }
