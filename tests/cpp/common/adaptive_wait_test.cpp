@@ -1,0 +1,28 @@
+#include "common/adaptive_wait.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+namespace altorch {
+namespace {
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+TEST(AdaptiveWait, LongWaitsLeaveTheCoreToOthers) {
+  const auto began = AdaptiveWait::Clock::now();
+  const double cpu = cpu_seconds();
+  AdaptiveWait wait;
+  while (AdaptiveWait::Clock::now() - began < std::chrono::milliseconds(400)) wait.pause();
+  EXPECT_LT(cpu_seconds() - cpu, 0.2);
+  EXPECT_GT(wait.waited(), std::chrono::milliseconds(300));
+  wait.reset();
+  EXPECT_EQ(wait.waited(), AdaptiveWait::Clock::duration::zero());
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,31 @@
+#include "common/env.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+TEST(Env, GivesDefaultsAndValues) {
+  unsetenv("ALTORCH_STALL_SECONDS");
+  EXPECT_EQ(numeric_setting("ALTORCH_STALL_SECONDS"), 1.0);
+  setenv("ALTORCH_STALL_SECONDS", "2.5", 1);
+  EXPECT_EQ(numeric_setting("ALTORCH_STALL_SECONDS"), 2.5);
+  setenv("ALTORCH_STALL_SECONDS", "soon", 1);
+  EXPECT_THROW(numeric_setting("ALTORCH_STALL_SECONDS"), Error);
+  unsetenv("ALTORCH_STALL_SECONDS");
+  EXPECT_THROW(setting("ALTORCH_NO_SUCH"), Error);
+}
+
+TEST(Env, FindsMisspelledSettings) {
+  setenv("ALTORCH_ROUT", "all_reduce=ring", 1);
+  const auto unknown = unknown_settings();
+  unsetenv("ALTORCH_ROUT");
+  EXPECT_EQ(unknown, std::vector<std::string>{"ALTORCH_ROUT"});
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,183 @@
+#include "engine/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+void run(Communicator& communicator, const Operation& operation) {
+  bool buffers_free = false;
+  communicator.run(operation, buffers_free);
+  EXPECT_TRUE(buffers_free);
+}
+
+std::shared_ptr<Task> task_of(const Operation& operation) {
+  auto task = std::make_shared<Task>();
+  task->operation = operation;
+  return task;
+}
+
+std::vector<std::string> all_good(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
+
+TEST(Communicator, RunsCollectivesOnTheCallingThread) {
+  for (const int size : {1, 2, 3, 5}) {
+    ThreadGroup group(size);
+    const auto errors = group.run([&](int rank, Communicator& communicator) {
+      for (const int count : {0, 1, 7, 100000}) {
+        std::vector<double> values(static_cast<std::size_t>(count), rank + 1.0);
+        run(communicator, all_reduce_of(communicator, values, DType::kFloat64));
+        for (const double value : values) ASSERT_EQ(value, size * (size + 1) / 2.0);
+      }
+      EXPECT_EQ(communicator.sequence(), 4u);
+    });
+    EXPECT_EQ(errors, all_good(size));
+  }
+}
+
+TEST(Communicator, KeepsTheOrderOfQueuedAndInlineCollectives) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    // Every step works on the same memory: any other order than that of the calls gives other numbers.
+    std::vector<std::int64_t> values(5000, rank);
+    std::vector<std::shared_ptr<Task>> tasks;
+    std::int64_t expected = 3;
+    for (int round = 0; round < 20; ++round) {
+      const auto operation = all_reduce_of(communicator, values, DType::kInt64);
+      if (round % 7 == 6) {
+        run(communicator, operation);
+      } else {
+        tasks.push_back(task_of(operation));
+        communicator.submit(tasks.back());
+      }
+      if (round > 0) expected *= 3;
+    }
+    for (const auto& task : tasks) {
+      EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+      EXPECT_FALSE(task->error.has_value());
+    }
+    for (const auto value : values) ASSERT_EQ(value, expected);
+  });
+  EXPECT_EQ(errors, all_good(3));
+}
+
+TEST(Communicator, CompletesQueuedCollectivesThatNobodyWaitsFor) {
+  ThreadGroup group(2);
+  std::atomic<int> done{0};
+  const auto errors = group.run([&](int, Communicator& communicator) {
+    std::vector<float> values(1000, 1.0f);
+    auto task = task_of(all_reduce_of(communicator, values, DType::kFloat32));
+    task->on_done = [&](Task&) { ++done; };
+    communicator.submit(task);
+    for (int i = 0; i < 5000 && !task->finished(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(task->finished());
+    EXPECT_EQ(values[999], 2.0f);
+  });
+  EXPECT_EQ(errors, all_good(2));
+  EXPECT_EQ(done.load(), 2);
+}
+
+TEST(Communicator, CarriesMessagesIndependentlyOfCollectives) {
+  ThreadGroup group(2, {.eager_bytes = 0});
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<int> mine(100, rank), theirs(100, -1);
+    std::vector<std::shared_ptr<Task>> tasks;
+    // Both ranks receive first: that must not stand in the way of their sends.
+    for (const OpKind kind : {OpKind::kReceive, OpKind::kSend}) {
+      Operation operation;
+      operation.kind = kind;
+      operation.dtype = DType::kInt32;
+      operation.root = 1 - rank;
+      operation.tag = 5;
+      operation.input = mine.data();
+      operation.output = theirs.data();
+      operation.count = 100;
+      operation.timeout = std::chrono::seconds(20);
+      tasks.push_back(task_of(operation));
+      communicator.post(tasks.back());
+    }
+    for (const auto& task : tasks) EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+    EXPECT_EQ(tasks[0]->source, 1 - rank);
+    for (const int value : theirs) ASSERT_EQ(value, 1 - rank);
+  });
+  EXPECT_EQ(errors, all_good(2));
+}
+
+TEST(Communicator, TellsEveryRankThatTheirCallsDiffer) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(rank == 1 ? 12 : 10, 1.0f);
+    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("mismatch"), std::string::npos) << error;
+    EXPECT_NE(error.find("all_reduce #1"), std::string::npos) << error;
+    EXPECT_NE(error.find("group 'test'"), std::string::npos) << error;
+  }
+}
+
+TEST(Communicator, TellsPeersWhenOneRankRefuses) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    const auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+    run(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
+  // Nothing was left in flight, so the group goes on.
+  const auto again = group.run([&](int, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+    EXPECT_EQ(values[3], 2.0f);
+  });
+  EXPECT_EQ(again, all_good(2));
+}
+
+TEST(Communicator, GivesUpAtTheDeadlineAndSaysWhoIsMissing) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    std::vector<float> values(10, 1.0f);
+    auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    operation.timeout = std::chrono::milliseconds(300);
+    run(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("timeout of 0.3 s"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not waiting in this group: 1"), std::string::npos) << errors[0];
+}
+
+TEST(Communicator, RefusesEverythingOnceClosedAndEndsWhatIsInFlight) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    std::vector<float> values(10, 1.0f);
+    auto task = task_of(all_reduce_of(communicator, values, DType::kFloat32));
+    communicator.submit(task);
+    communicator.close("the group was destroyed");
+    EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+    ASSERT_TRUE(task->error.has_value());
+    EXPECT_EQ(task->error->kind(), ErrorKind::kClosed);
+    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  EXPECT_NE(errors[0].find("the group was destroyed"), std::string::npos) << errors[0];
+}
+
+TEST(Communicator, CountsWhatItDid) {
+  ThreadGroup group(2);
+  group.run([&](int, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    for (int i = 0; i < 3; ++i) run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  const auto rows = group[0].statistics().rows();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].count, 3u);
+  EXPECT_EQ(rows[0].bytes, 120u);
+  EXPECT_EQ(rows[0].route, "recursive_doubling");
+}
+
+}  // namespace
+}  // namespace altorch

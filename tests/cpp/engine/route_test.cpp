@@ -1,0 +1,70 @@
+#include "engine/route.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+Operation all_reduce(std::int64_t bytes) {
+  Operation operation;
+  operation.kind = OpKind::kAllReduce;
+  operation.count = bytes;
+  return operation;
+}
+
+struct RouteSetting {
+  explicit RouteSetting(const char* text) { setenv("ALTORCH_ROUTE", text, 1); }
+  ~RouteSetting() { unsetenv("ALTORCH_ROUTE"); }
+};
+
+TEST(Route, EveryCollectiveHasOneForEverySize) {
+  const RouteTable routes;
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kBarrier); ++kind) {
+    for (const int size : {1, 2, 3, 8, 64}) {
+      for (std::int64_t count = 0; count < (1 << 28); count = count * 4 + 1) {
+        Operation operation;
+        operation.kind = static_cast<OpKind>(kind);
+        operation.count = count;
+        const Route route = routes.choose(operation, size, false);
+        ASSERT_NE(route.algorithm, nullptr) << name_of(operation.kind);
+        ASSERT_EQ(route.algorithm->kind, operation.kind);
+      }
+    }
+  }
+}
+
+TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
+  const RouteTable routes;
+  const std::vector<std::int64_t> counts = {1, 2, 3};
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather,
+                            OpKind::kScatter}) {
+    Operation operation;
+    operation.kind = kind;
+    operation.input_counts = operation.output_counts = counts;
+    EXPECT_FALSE(routes.choose(operation, 3, true).algorithm->even_only) << name_of(kind);
+  }
+}
+
+TEST(Route, FollowsTheSetting) {
+  const RouteSetting setting("all_reduce:0-64k=ring,all_reduce=native");
+  const RouteTable routes;
+  EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
+  EXPECT_EQ(routes.choose(all_reduce(65536), 4, true).name(), "native");
+  // What the library does not offer goes our way.
+  EXPECT_NE(routes.choose(all_reduce(65536), 4, false).name(), "native");
+}
+
+TEST(Route, RefusesSettingsThatNameNothing) {
+  for (const char* text : {"all_reduce=fastest", "allreduce=ring", "all_reduce", "all_reduce:4=ring",
+                           "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+    const RouteSetting setting(text);
+    EXPECT_THROW(RouteTable(), Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace altorch

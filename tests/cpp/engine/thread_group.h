@@ -1,0 +1,79 @@
+// A process group whose ranks are threads, over the loopback transport.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "support/map_store.h"
+#include "transports/loopback/channel.h"
+
+namespace altorch {
+
+class LoopbackLinks : public Links {
+ public:
+  explicit LoopbackLinks(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  const char* transport() const override { return "loopback"; }
+  Channel& channel() override { return *channel_; }
+  WholeCollectives* collectives() override { return nullptr; }
+  void mark_broken() override {}
+
+ private:
+  std::unique_ptr<Channel> channel_;
+};
+
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int size, LoopbackOptions options = {}) {
+    auto channels = make_loopback_channels(size, options);
+    auto store = std::make_shared<MapStore>();
+    CommunicatorSettings settings{"test", {}, store, nullptr};
+    for (int rank = 0; rank < size; ++rank) settings.global_ranks.push_back(rank);
+    for (auto& channel : channels) {
+      members_.push_back(
+          std::make_shared<Communicator>(settings, std::make_unique<LoopbackLinks>(std::move(channel))));
+    }
+  }
+  Communicator& operator[](int rank) { return *members_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+  // Runs `body(rank, communicator)` on a thread per rank and returns what each threw: "" for nothing.
+  std::vector<std::string> run(const std::function<void(int, Communicator&)>& body) {
+    std::vector<std::string> errors(members_.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          body(rank, (*this)[rank]);
+        } catch (const Error& error) {
+          errors[static_cast<std::size_t>(rank)] = std::string(name_of(error.kind())) + ": " + error.what();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return errors;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Communicator>> members_;
+};
+
+// An all_reduce of `values` in place, as the backend would describe it.
+template <typename Value>
+Operation all_reduce_of(Communicator& communicator, std::vector<Value>& values, DType dtype,
+                        ReduceOp op = ReduceOp::kSum) {
+  Operation operation;
+  operation.kind = OpKind::kAllReduce;
+  operation.dtype = dtype;
+  operation.op = op;
+  operation.input = operation.output = values.data();
+  operation.count = static_cast<std::int64_t>(values.size());
+  operation.timeout = std::chrono::seconds(20);
+  operation.sequence = communicator.next_sequence();
+  return operation;
+}
+
+}  // namespace altorch
