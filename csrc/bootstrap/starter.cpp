@@ -106,7 +106,7 @@ void prepare_mpich(ScopedEnvironment& environment, bool memory_is_readable) {
 }
 
 void prepare_open_mpi_4(ScopedEnvironment& environment, const BootstrapOptions& options,
-                        const std::string& job, bool memory_is_readable) {
+                        const std::string& job, bool memory_is_readable, bool crowded) {
   environment.set("FLUX_JOB_ID", job_number(job));
   environment.set("FLUX_PMI_LIBRARY_PATH", flux_library(options));
   environment.set("OMPI_MCA_pmix", "flux");
