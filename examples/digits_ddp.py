@@ -36,10 +36,19 @@ def load(held_out: int = 360) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor,
 
 def network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * 16, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 16, 128),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(128, 10),
+    )
 
 
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
@@ -61,9 +70,14 @@ def train(model: nn.Module, epochs: int, batch: int) -> float:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=epochs * steps)
     reached = 0.0
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, disable=rank != 0, transient=True,
-    ) as progress:  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=rank != 0,
+        transient=True,
+    ) as progress:
         bar = progress.add_task("training", total=epochs * steps)
         for epoch in range(1, epochs + 1):
             parallel.train()
@@ -82,7 +96,9 @@ def train(model: nn.Module, epochs: int, batch: int) -> float:
             mean = total.item() / steps / size
             reached = accuracy(model, held_images, held_labels)
             if rank == 0:
-                progress.console.print(f"epoch {epoch:2d}   loss {mean:.4f}   held-out accuracy {reached:.4f}")
+                progress.console.print(
+                    f"epoch {epoch:2d}   loss {mean:.4f}   held-out accuracy {reached:.4f}"
+                )
     return reached
 
 
@@ -107,8 +123,13 @@ def print_statistics(seconds: float) -> None:
     table.add_column("route")
     table.add_column("share of time", justify="right")
     for row in sorted(backend.statistics(), key=lambda row: -row["seconds"]):
-        table.add_row(row["operation"], str(row["count"]), f"{row['bytes']:,}", row["route"],
-                      f"{row['seconds'] / seconds:.2%}")  # fmt: skip
+        table.add_row(
+            row["operation"],
+            str(row["count"]),
+            f"{row['bytes']:,}",
+            row["route"],
+            f"{row['seconds'] / seconds:.2%}",
+        )
     console.print(table)
 
 

@@ -17,7 +17,7 @@ def extension() -> ModuleType:
     global _loaded, _owner
     if _loaded is None:
         _version_check.check()
-        import torch  # noqa: F401  the libraries that the extension is linked to
+        import torch
         import torch.distributed  # noqa: F401
 
         try:

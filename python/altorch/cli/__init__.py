@@ -12,8 +12,11 @@ COMMANDS = ("info", "algorithms", "explain", "check")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="altorch", description="A torch.distributed backend: what it is made of, "
-                                     "what it would do and whether it works here.")  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="altorch",
+        description="A torch.distributed backend: what it is made of, "
+        "what it would do and whether it works here.",
+    )
     parser.add_argument("--version", action="version", version=f"altorch {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:

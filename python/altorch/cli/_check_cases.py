@@ -32,8 +32,10 @@ def same(got: torch.Tensor, wanted: torch.Tensor) -> None:
     if torch.equal(got, wanted):
         return
     where = (got != wanted).nonzero()[0].tolist()
-    raise AssertionError(f"{got.dtype}, {got.numel()} elements: element {where} is {got[tuple(where)].item()} instead "
-                         f"of {wanted[tuple(where)].item()}")  # fmt: skip
+    raise AssertionError(
+        f"{got.dtype}, {got.numel()} elements: element {where} is {got[tuple(where)].item()} instead "
+        f"of {wanted[tuple(where)].item()}"
+    )
 
 
 def every(body: Callable[[int, int, int, torch.dtype], None]) -> Callable[[int, int], None]:

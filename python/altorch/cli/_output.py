@@ -11,7 +11,9 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=2, default=str))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()
+) -> None:
     """`right`: names of the columns to align to the right."""
     from rich import box
     from rich.console import Console
@@ -30,7 +32,9 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
     table.add_column(overflow="fold", min_width=14)
     table.add_column(overflow="fold")
     for name, value in pairs.items():

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     print_table(
-        "p ranks, n bytes of the vector or of one block; a: cost of a message, b: of a byte moved, g: of a byte reduced",
+        "p ranks, n bytes of the vector or block; a: cost of a message, b: of a byte moved, g: of a byte reduced",
         ["operation", "algorithm", "cost", "uneven counts", "what it does"],
         [[r["op"], r["name"], r["cost_formula"], not r["even_only"], r["summary"]] for r in rows],
     )

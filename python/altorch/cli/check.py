@@ -24,9 +24,13 @@ SUMMARY = "Run every operation on small and large tensors and compare with a ref
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", type=int, metavar="N", help="start N ranks here (default 2 when nothing started us)")
+    parser.add_argument(
+        "--ranks", type=int, metavar="N", help="start N ranks here (default 2 when nothing started us)"
+    )
     parser.add_argument("--backend", default="al", help="backend to check (default: %(default)s)")
-    parser.add_argument("--timeout", type=float, default=60, help="deadline of one operation [s] (default: %(default)s)")
+    parser.add_argument(
+        "--timeout", type=float, default=60, help="deadline of one operation [s] (default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,8 +77,14 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
         store.set(f"{case.name}/{rank}", failure)
         failures = [text.decode() for text in store.multi_get([f"{case.name}/{r}" for r in range(size)])]
         wrong = [(r, text) for r, text in enumerate(failures) if text]
-        rows.append({"operation": case.name, "ok": not wrong, "seconds": taken,
-                     "failures": [{"rank": r, "error": text} for r, text in wrong]})  # fmt: skip
+        rows.append(
+            {
+                "operation": case.name,
+                "ok": not wrong,
+                "seconds": taken,
+                "failures": [{"rank": r, "error": text} for r, text in wrong],
+            }
+        )
         if wrong:
             break  # the ranks may no longer be in step
     passed = all(row["ok"] for row in rows) and len(rows) == len(_check_cases.CASES)
@@ -87,22 +97,40 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
     return 0 if passed else 1
 
 
-def _report(arguments: argparse.Namespace, rows: list[dict[str, Any]], passed: bool, size: int, seconds: float,
-            launcher: Any) -> None:  # fmt: skip
+def _report(
+    arguments: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    passed: bool,
+    size: int,
+    seconds: float,
+    launcher: Any,
+) -> None:
     if arguments.json:
-        print_json({"backend": arguments.backend, "ranks": size, "launcher": launcher.name, "passed": passed,
-                    "init_seconds": seconds, "operations": rows})  # fmt: skip
+        print_json(
+            {
+                "backend": arguments.backend,
+                "ranks": size,
+                "launcher": launcher.name,
+                "passed": passed,
+                "init_seconds": seconds,
+                "operations": rows,
+            }
+        )
         return
     print_table(
         f"{arguments.backend}: {size} ranks, started by {launcher.name}, group made in {seconds:.2f} s",
         ["operation", "right", "time [ms]", "what is wrong"],
         [
-            [row["operation"], row["ok"], f"{row['seconds'] * 1e3:.1f}",
-             "; ".join(f"rank {f['rank']}: {f['error']}" for f in row["failures"])]
+            [
+                row["operation"],
+                row["ok"],
+                f"{row['seconds'] * 1e3:.1f}",
+                "; ".join(f"rank {f['rank']}: {f['error']}" for f in row["failures"]),
+            ]
             for row in rows
         ],
         right=["time [ms]"],
-    )  # fmt: skip
+    )
     from altorch.cli import _check_cases
 
     missing = len(_check_cases.CASES) - len(rows)

@@ -12,11 +12,17 @@ SUMMARY = "Which route and algorithm a call takes, why, what its rounds are and 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("operation", help="all_reduce, broadcast, all_gather, ... (see: altorch algorithms)")
-    parser.add_argument("--bytes", default="4M", metavar="SIZE",
-                        help="size of the tensor, or of one block: 4096, 64K, 4M, 1G (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--bytes",
+        default="4M",
+        metavar="SIZE",
+        help="size of the tensor, or of one block: 4096, 64K, 4M, 1G (default: %(default)s)",
+    )
     parser.add_argument("--ranks", type=int, default=2, help="ranks of the group (default: %(default)s)")
     parser.add_argument("--rank", type=int, default=0, help="whose rounds to show (default: %(default)s)")
-    parser.add_argument("--dtype", default="float32", help="element type, torch's name (default: %(default)s)")
+    parser.add_argument(
+        "--dtype", default="float32", help="element type, torch's name (default: %(default)s)"
+    )
     parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
 
 
@@ -26,10 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         size = parse_bytes(arguments.bytes)
         if arguments.ranks < 1 or not 0 <= arguments.rank < arguments.ranks:
-            raise ValueError(f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
-                             f"they are {arguments.ranks} and {arguments.rank}.")  # fmt: skip
-        found = extension().explain(arguments.operation, arguments.dtype, size, arguments.ranks, arguments.rank,
-                                    arguments.algorithm)  # fmt: skip
+            raise ValueError(
+                f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
+                f"they are {arguments.ranks} and {arguments.rank}."
+            )
+        found = extension().explain(
+            arguments.operation, arguments.dtype, size, arguments.ranks, arguments.rank, arguments.algorithm
+        )
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
         return 2
@@ -50,7 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"\nRounds of rank {arguments.rank}\n{plain(found['rounds_text'])}")
     if found["alternatives"]:
         rows = [_alternative(row) for row in found["alternatives"]]
-        print_table("Alternatives (ALTORCH_ROUTE picks another)", ["algorithm", "cost [us]"], rows, right=["cost [us]"])
+        print_table(
+            "Alternatives (ALTORCH_ROUTE picks another)",
+            ["algorithm", "cost [us]"],
+            rows,
+            right=["cost [us]"],
+        )
     return 0
 
 

@@ -33,7 +33,9 @@ print(text.value.decode(errors="replace").splitlines()[0].strip())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", action="store_true", help="list every ALTORCH_* setting, not only those in use")
+    parser.add_argument(
+        "--settings", action="store_true", help="list every ALTORCH_* setting, not only those in use"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +62,10 @@ def _guarded(gather: Callable[[], Any]) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    found = {"altorch": f"{__version__} in {Path(__file__).parent.parent}", "python": platform.python_version()}
+    found = {
+        "altorch": f"{__version__} in {Path(__file__).parent.parent}",
+        "python": platform.python_version(),
+    }
     try:
         import torch
 
@@ -102,7 +107,11 @@ def _routes() -> list[dict[str, Any]]:
         import torch.distributed as dist
 
         gloo = dist.is_available() and dist.is_gloo_available()
-        reason = "torch's own; carries everything when there is no MPI" if gloo else "this torch was built without Gloo"
+        reason = (
+            "torch's own; carries everything when there is no MPI"
+            if gloo
+            else "this torch was built without Gloo"
+        )
     except ImportError as error:
         gloo, reason = False, str(error)
     if gloo and problem:
@@ -117,8 +126,13 @@ def _mpi_route() -> dict[str, Any]:
     choice = _mpi.find()
     if not choice.path:
         return {"name": "mpi", "viable": False, "reason": choice.reason}
-    asked = subprocess.run([sys.executable, "-c", LIBRARY_VERSION, choice.path],
-                           capture_output=True, text=True, timeout=30, check=False)  # fmt: skip
+    asked = subprocess.run(
+        [sys.executable, "-c", LIBRARY_VERSION, choice.path],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines() or [f"it ended with code {asked.returncode}"]
         return {"name": "mpi", "viable": False, "reason": f"{choice.path} cannot be loaded: {lines[-1]}"}
@@ -135,8 +149,10 @@ def _shims() -> list[str]:
 def _mpi_considered() -> list[dict[str, str]]:
     from altorch import _mpi
 
-    return [{"path": str(row.path or ""), "family": str(row.family or ""), "reason": row.reason}
-            for row in _mpi.considered()]  # fmt: skip
+    return [
+        {"path": str(row.path or ""), "family": str(row.family or ""), "reason": row.reason}
+        for row in _mpi.considered()
+    ]
 
 
 def _launcher() -> dict[str, str]:
@@ -160,7 +176,7 @@ def _machine() -> dict[str, str]:
         found["/dev/shm"] = f"not usable: {error.strerror}"
     import altorch_hooks
 
-    found["devices of \"al\""] = ", ".join(altorch_hooks.devices())
+    found['devices of "al"'] = ", ".join(altorch_hooks.devices())
     return found
 
 
@@ -176,14 +192,20 @@ def _print(document: dict[str, Any], all_settings: bool) -> None:
     if isinstance(routes, dict):
         print_pairs("Routes", routes)
     else:
-        print_table("Routes", ["route", "open", "what or why not"],
-                    [[row["name"], row["viable"], row["reason"]] for row in routes])  # fmt: skip
+        print_table(
+            "Routes",
+            ["route", "open", "what or why not"],
+            [[row["name"], row["viable"], row["reason"]] for row in routes],
+        )
     considered = document["mpi_considered"]
     if isinstance(considered, dict):
         print_pairs("MPI libraries looked at", considered)
     elif considered:
-        print_table("MPI libraries looked at", ["library", "family", "verdict"],
-                    [[row["path"], row["family"], row["reason"]] for row in considered])  # fmt: skip
+        print_table(
+            "MPI libraries looked at",
+            ["library", "family", "verdict"],
+            [[row["path"], row["family"], row["reason"]] for row in considered],
+        )
     print_pairs("Launcher", document["launcher"])
     print_pairs("Machine", document["machine"])
     _print_settings(document["settings"], all_settings)
@@ -195,8 +217,11 @@ def _print_settings(settings: Any, all_settings: bool) -> None:
         return
     shown = [row for row in settings if all_settings or os.environ.get(row["name"])]
     if shown:
-        print_table("Settings", ["name", "value", "default", "meaning"],
-                    [[row["name"], row["value"], row["default"], row["meaning"]] for row in shown])  # fmt: skip
+        print_table(
+            "Settings",
+            ["name", "value", "default", "meaning"],
+            [[row["name"], row["value"], row["default"], row["meaning"]] for row in shown],
+        )
     else:
         print(f"Settings: all {len(settings)} at their defaults (list them with --settings)")
     known = {row["name"] for row in settings}

@@ -1,0 +1,76 @@
+# Two commands: `make demo` and `make test`. Everything goes into .venv and build/; nothing is installed elsewhere.
+#
+#   PYTHON=python3.12        which Python (>= 3.10)
+#   TORCH='torch==2.11.*'    which torch; default: the newest that altorch is written for
+#   USE_SYSTEM=1             offline: take torch and the tools from PYTHON's own environment, install nothing
+PYTHON ?= python3
+TORCH ?= torch>=2.11,<2.16
+VENV ?= .venv
+RANKS ?= 2
+USE_SYSTEM ?=
+SANITIZER ?= address
+PYTEST_ARGS ?=
+export OMP_NUM_THREADS ?= 1
+
+BIN := $(VENV)/bin
+BUILD := build/dev
+STAMP := $(VENV)/.ready
+
+.PHONY: help demo test test-cpp test-python build lint bench sanitize clean distclean prerequisites
+
+help:
+	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
+	@echo 'make test      C++ unit tests and multi-rank Python tests'
+	@echo 'make build     make .venv and build the extension in place'
+	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
+	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined'
+	@echo 'make bench     the figures of benchmarks/'
+	@echo 'make clean     remove what was built; make distclean: .venv too'
+	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  USE_SYSTEM=1 (offline)'
+
+prerequisites:
+	@PYTHON='$(PYTHON)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/prerequisites.sh
+
+# The environment: made once, and again when what it holds is changed here.
+$(STAMP): pyproject.toml cmake/make_environment.sh | prerequisites
+	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' VENV='$(VENV)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/make_environment.sh
+	@touch $@
+
+# CMake knows what is out of date, so it is asked every time; only the first time goes through pip.
+build: $(STAMP)
+	@if [ -f $(BUILD)/build.ninja ] && [ -f $(BUILD)/.installed ] && [ $(BUILD)/.installed -nt $(STAMP) ]; then \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD); \
+	else \
+	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
+	fi
+
+demo: build
+	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(RANKS) examples/digits_ddp.py
+
+test: test-cpp test-python
+	@echo 'make test: C++ and Python tests passed'
+
+test-cpp: build
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
+	$(BUILD)/tests/cpp/altorch_tests --gtest_brief=1
+
+test-python: build
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+sanitize: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/$(SANITIZER) --target altorch_tests
+	build/$(SANITIZER)/tests/cpp/altorch_tests --gtest_brief=1
+
+lint: build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/lint.sh $(BUILD)
+
+bench: build
+	$(BIN)/python -m benchmarks.run_all
+
+clean:
+	rm -rf build python/altorch/lib python/altorch/_build_info.py python/altorch.egg-info
+	rm -f python/altorch/_C.*.so compile_commands.json
+
+distclean: clean
+	rm -rf $(VENV)
