@@ -61,10 +61,10 @@ constexpr Algorithm kAlgorithms[] = {
 
     {OpKind::kReduceScatter, "pairwise",
      "every block straight to its rank, a different partner in each round; uneven blocks",
-     "(p-1) (a + n b + n g)", !kEvenOnly, kPipelined, cost::reduce_scatter_in_rounds, reduce_scatter::pairwise},
+     "(p-1) (a + n b) + n g", !kEvenOnly, kPipelined, cost::reduce_scatter_pairwise, reduce_scatter::pairwise},
     {OpKind::kReduceScatter, "ring",
      "every block once around a ring of neighbours, summed on the way",
-     "(p-1) (a + n b + n g)", !kEvenOnly, kPipelined, cost::reduce_scatter_in_rounds, reduce_scatter::ring},
+     "(p-1) (a + n b + n g)", !kEvenOnly, kPipelined, cost::reduce_scatter_ring, reduce_scatter::ring},
 
     {OpKind::kAllToAll, "bruck",
      "blocks travel in company along the bits of their distance; small blocks",

@@ -60,7 +60,13 @@ double all_gather_recursive_doubling(int p, double n, const CostModel& m) {
 
 double all_gather_ring(int p, double n, const CostModel& m) { return (p - 1) * (m.alpha + n * m.beta); }
 
-double reduce_scatter_in_rounds(int p, double n, const CostModel& m) {
+double reduce_scatter_pairwise(int p, double n, const CostModel& m) {
+  // All additions but the last are made while the next block arrives.
+  const double message = m.alpha + n * m.beta, addition = n * m.gamma;
+  return p == 1 ? 0 : message + (p - 2) * std::max(message, addition) + addition;
+}
+
+double reduce_scatter_ring(int p, double n, const CostModel& m) {
   return (p - 1) * (m.alpha + n * (m.beta + m.gamma));
 }
 

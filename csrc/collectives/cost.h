@@ -17,8 +17,8 @@ double broadcast_scatter_all_gather(int p, double n, const CostModel& model);
 double all_gather_bruck(int p, double n, const CostModel& model);
 double all_gather_recursive_doubling(int p, double n, const CostModel& model);
 double all_gather_ring(int p, double n, const CostModel& model);
-// p-1 rounds in which every rank sends one block, receives one and adds it.
-double reduce_scatter_in_rounds(int p, double n, const CostModel& model);
+double reduce_scatter_pairwise(int p, double n, const CostModel& model);
+double reduce_scatter_ring(int p, double n, const CostModel& model);
 double all_to_all_bruck(int p, double n, const CostModel& model);
 double all_to_all_pairwise(int p, double n, const CostModel& model);
 // gather, and scatter, which is the same backwards.
