@@ -95,7 +95,7 @@ def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
 
     from benchmarks import operations
 
-    buffers = operations.Buffers(size, torch.uint8, groups.size)
+    buffers = operations.Buffers(size, torch.float32, groups.size)
     pairs = [(a.data_ptr(), b.data_ptr()) for a, b in zip(buffers.second, buffers.large, strict=True)]
 
     def call(turn: int) -> None:

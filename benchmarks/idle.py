@@ -1,11 +1,13 @@
 """Measures the processor time of a group that has nothing to do, after it has worked.
 
-`none` is a process that has imported torch and has no group: what the interpreter itself uses.
+`none` is a process that has imported torch and has no group: what the interpreter itself uses. `store` has a c10d
+store as every group needs one, and no group: what torch itself uses.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import time
 from pathlib import Path
@@ -27,7 +29,11 @@ def work(config: Row, emit: Emit) -> None:
     from benchmarks.groups import provide, rank_from_environment
 
     backend = config["backend"]
-    if backend != "none":
+    store = None
+    if backend == "store":
+        port, size = int(os.environ["MASTER_PORT"]), int(os.environ["WORLD_SIZE"])
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], port, size, is_master=rank_from_environment() == 0)
+    elif backend != "none":
         provide(backend)
         dist.init_process_group(backend)
         values = torch.ones(1 << 18)
@@ -49,7 +55,8 @@ def work(config: Row, emit: Emit) -> None:
             "threads": len(list(Path("/proc/self/task").iterdir())),
         }
     )
-    if backend != "none":
+    del store
+    if backend not in ("none", "store"):
         dist.barrier()
         dist.destroy_process_group()
 
@@ -58,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    report.add_common_arguments(parser, backends="none,al,gloo", ranks="2")
+    report.add_common_arguments(parser, backends="none,store,al,gloo", ranks="2")
     parser.add_argument("--seconds", type=float, default=10, help="how long to watch, default 10")
     parser.add_argument("--settle", type=float, default=1, help="pause before watching, default 1")
     arguments = parser.parse_args()

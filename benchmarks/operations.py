@@ -39,17 +39,16 @@ class Buffers:
 
 
 Call = Callable[[int], None]
-Group = dist.ProcessGroup
 
 
-def all_reduce(buffers: Buffers, group: Group) -> Call:
+def all_reduce(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     def call(turn: int) -> None:
         dist.all_reduce(buffers.large[turn % len(buffers)], group=group)
 
     return call
 
 
-def all_gather(buffers: Buffers, group: Group) -> Call:
+def all_gather(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     def call(turn: int) -> None:
         index = turn % len(buffers)
         dist.all_gather_into_tensor(buffers.large[index], buffers.small[index], group=group)
@@ -57,7 +56,7 @@ def all_gather(buffers: Buffers, group: Group) -> Call:
     return call
 
 
-def reduce_scatter(buffers: Buffers, group: Group) -> Call:
+def reduce_scatter(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     def call(turn: int) -> None:
         index = turn % len(buffers)
         dist.reduce_scatter_tensor(buffers.small[index], buffers.large[index], group=group)
@@ -65,7 +64,7 @@ def reduce_scatter(buffers: Buffers, group: Group) -> Call:
     return call
 
 
-def all_to_all(buffers: Buffers, group: Group) -> Call:
+def all_to_all(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     def call(turn: int) -> None:
         index = turn % len(buffers)
         dist.all_to_all_single(buffers.second[index], buffers.large[index], group=group)
@@ -73,7 +72,7 @@ def all_to_all(buffers: Buffers, group: Group) -> Call:
     return call
 
 
-def broadcast(buffers: Buffers, group: Group) -> Call:
+def broadcast(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     size = dist.get_world_size(group)
 
     # The root moves on, or it would run ahead of the others and no call would be seen whole.
@@ -83,7 +82,7 @@ def broadcast(buffers: Buffers, group: Group) -> Call:
     return call
 
 
-def send_recv(buffers: Buffers, group: Group) -> Call:
+def send_recv(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     """There and back between ranks 0 and 1, 2 and 3, ...: two messages a call."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     peer = rank ^ 1
@@ -102,14 +101,14 @@ def send_recv(buffers: Buffers, group: Group) -> Call:
     return call
 
 
-def barrier(buffers: Buffers, group: Group) -> Call:
+def barrier(buffers: Buffers, group: dist.ProcessGroup) -> Call:
     def call(turn: int) -> None:
         dist.barrier(group=group)
 
     return call
 
 
-OPERATIONS: dict[str, Callable[[Buffers, Group], Call]] = {
+OPERATIONS: dict[str, Callable[[Buffers, dist.ProcessGroup], Call]] = {
     "all_reduce": all_reduce,
     "all_gather_into_tensor": all_gather,
     "reduce_scatter_tensor": reduce_scatter,
@@ -123,7 +122,7 @@ OPERATIONS: dict[str, Callable[[Buffers, Group], Call]] = {
 MESSAGES_PER_CALL = {"send_recv": 2}
 
 
-def check(operation: str, buffers: Buffers, group: Group) -> None:
+def check(operation: str, buffers: Buffers, group: dist.ProcessGroup) -> None:
     """One call on known values; raises when the result is wrong. A benchmark of wrong results is worth nothing."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     buffers.dirty()

@@ -56,7 +56,7 @@ def commands(quick: bool, without_backend: bool) -> list[list[str]]:
     return [
         *(["benchmarks.cpu_collectives", "--backends", backends, *words] for words in collectives),
         ["benchmarks.startup", "--backends", pair, *(["--repeats", "3"] if quick else [])],
-        ["benchmarks.idle", "--backends", f"none,{pair}", "--ranks", "2"],
+        ["benchmarks.idle", "--backends", f"none,store,{pair}", "--ranks", "2"],
         ["benchmarks.memory", "--backends", pair.partition(",")[0], "--operations", operations],
         ["benchmarks.reduction"],
     ]
@@ -80,8 +80,8 @@ def main() -> None:
         file = arguments.only_aims
     else:
         file = arguments.json or results_file()
-        for words in commands(arguments.quick, arguments.without_al):
-            command = list(words)
+        for entry in commands(arguments.quick, arguments.without_al):
+            command = list(entry)
             if arguments.mpi and command[0] == "benchmarks.cpu_collectives":
                 command += ["--mpi", arguments.mpi]
             report.console.rule(" ".join(command))
@@ -91,8 +91,8 @@ def main() -> None:
     found = aims.verdicts(report.read(file))
     aims.print_verdicts(found)
     report.console.print(f"rows: {file}", highlight=False)
-    for command in failed:
-        report.console.print(f"[red]failed: python -m {command}")
+    for name in failed:
+        report.console.print(f"[red]failed: python -m {name}")
     sys.exit(1 if failed or any(verdict.reached is False for verdict in found) else 0)
 
 
