@@ -1,5 +1,8 @@
-"""Finds the MPI library that altorch loads: the user's choice, then what this process or its launcher already uses, then
-the wheel that came with altorch, then the system's."""
+"""Finds the MPI library that altorch loads.
+
+First the user's choice, then what this process or its launcher already uses, then the wheel that came with altorch,
+then the system's.
+"""
 
 from __future__ import annotations
 
