@@ -1,3 +1,4 @@
+#include <bit>
 #include <cstring>
 
 #include "collectives/proof.h"
@@ -21,6 +22,30 @@ TEST(AllReduce, EveryRankEndsWithTheSameBits) {
       const auto first = ranks.output(0);
       for (int rank = 1; rank < p; ++rank) {
         ASSERT_EQ(std::memcmp(first.data(), ranks.output(rank).data(), first.size_bytes()), 0)
+            << "rank " << rank << " differs from rank 0 in " << call.describe();
+      }
+    }
+  }
+}
+
+// Which of two NaNs a sum keeps depends on the order of its operands, and on nothing else.
+TEST(AllReduce, EveryRankKeepsTheSameNaN) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.kind != OpKind::kAllReduce) continue;
+    for (int p = 2; p <= 33; ++p) {
+      const Call call{.algorithm = &algorithm, .size = p, .count = 40};
+      VirtualRanks<float> ranks(call);
+      for (int rank = 0; rank < p; ++rank) {
+        for (int i = 0; i < 40; ++i) {
+          if ((rank + i) % 3 != 0) {
+            ranks.set_output(rank, i,
+                             std::bit_cast<float>(0x7fc00000u + static_cast<unsigned>(rank * 64 + i)));
+          }
+        }
+      }
+      ASSERT_EQ(ranks.run(), "") << call.describe();
+      for (int rank = 1; rank < p; ++rank) {
+        ASSERT_EQ(std::memcmp(ranks.output(0).data(), ranks.output(rank).data(), 40 * sizeof(float)), 0)
             << "rank " << rank << " differs from rank 0 in " << call.describe();
       }
     }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -234,6 +236,8 @@ TEST(Execution, RanksMayBeThreads) {
   const auto channels = make_loopback_channels(kSize, {.eager_bytes = 64, .longest_delay = 3, .seed = 9});
   const Algorithm* ring = find_algorithm(OpKind::kAllReduce, "ring");
   std::array<std::vector<std::int64_t>, kSize> outputs;
+  std::atomic<bool> failed = false;  // ends all ranks
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kSize; ++rank) {
     threads.emplace_back([&, rank] {
@@ -248,11 +252,18 @@ TEST(Execution, RanksMayBeThreads) {
         execution.start(schedule, *channels[r],
                         {nullptr, outputs[r].data(), scratch.data(), DType::kInt64, ReduceOp::kSum}, run % 2);
         AdaptiveWait wait;
-        while (advance(execution) == State::kPending) wait.pause();
+        State state;
+        while ((state = advance(execution)) == State::kPending && !failed) {
+          if (std::chrono::steady_clock::now() > deadline) failed = true;
+          wait.pause();
+        }
+        if (state != State::kDone) failed = true;
+        if (failed) return;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+  ASSERT_FALSE(failed);
   std::int64_t expected = 1;
   for (std::int64_t run = 0; run < kRuns; ++run) expected = expected % 1000 * kSize + kSize * (kSize - 1) / 2;
   for (const auto& output : outputs) {

@@ -5,5 +5,9 @@ namespace {
 
 TEST(ReduceScatter, IsProvedFor1To64Ranks) { prove(OpKind::kReduceScatter); }
 
+TEST(ReduceScatter, FloatsAreCloseToTheReferenceAndRepeatable) {
+  prove_floats(OpKind::kReduceScatter, {1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 33});
+}
+
 }  // namespace
 }  // namespace altorch::proof

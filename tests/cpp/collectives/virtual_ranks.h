@@ -192,7 +192,11 @@ class VirtualRanks {
   const std::vector<Schedule>& schedules() const { return schedules_; }
   const std::vector<Layout>& layouts() const { return layouts_; }
   std::span<const T> output(int rank) const { return region(arenas_, rank, Region::kOutput); }
-  std::span<const T> scratch(int rank) const { return region(arenas_, rank, Region::kScratch); }
+  // Before run(): for operands other than the random ones. check() does not know of them.
+  void set_output(int rank, std::int64_t i, T value) {
+    const auto r = static_cast<std::size_t>(rank);
+    arenas_[r][static_cast<std::size_t>(layouts_[r].output + i)] = value;
+  }
 
   // Polls all ranks in turn to the end. Returns what went wrong, or "".
   std::string run(ReduceOp op = ReduceOp::kSum) {
