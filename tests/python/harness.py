@@ -228,6 +228,19 @@ class Cluster:
     def kill(self, rank: int, sig: int = signal.SIGKILL) -> None:
         os.kill(self.pids[rank], sig)
 
+    def end(self, ranks: Iterable[int], *, deadline: float = 30) -> list[int]:
+        """Ask these ranks to end as a program does at its end; the ranks that still run at the deadline."""
+        ranks = list(ranks)
+        for rank in ranks:
+            with suppress(OSError):
+                self.connections[rank].send(None)
+        end = time.monotonic() + deadline * PATIENCE
+        while time.monotonic() < end:
+            if not any(is_running(self.pids[rank]) for rank in ranks):
+                return []
+            time.sleep(0.05)
+        return [rank for rank in ranks if is_running(self.pids[rank])]
+
     def descendants(self) -> list[int]:
         """Every living process that carries our token."""
         needle = f"{TOKEN}={self._token}".encode()

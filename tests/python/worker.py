@@ -36,7 +36,14 @@ class World:
 
     @property
     def is_al(self) -> bool:
-        return "al" in self.backend.replace("cpu:", "").replace("cuda:", "").split(",")
+        """Whether altorch's engine carries the default group: not another backend, nor Gloo for want of an MPI."""
+        import torch
+        import torch.distributed as dist
+
+        if "al" not in self.backend.replace("cpu:", "").replace("cuda:", "").split(","):
+            return False
+        impl = dist.group.WORLD._get_backend(torch.device("cpu"))
+        return not isinstance(impl, dist.ProcessGroupGloo)
 
     @property
     def seed(self) -> int:

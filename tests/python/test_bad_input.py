@@ -1,0 +1,317 @@
+"""Bad input: an error on the ranks concerned, within seconds, that names group, operation, rank, cause and remedy.
+
+No case may hang or corrupt anything, and the default group works on after every one of them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import on_ranks
+
+WITHIN = 10.0  # seconds
+
+
+def al_only(world):
+    if not world.is_al:
+        pytest.skip("what Gloo says and does here is Gloo's affair")
+
+
+def expect_error(call, *patterns):
+    """The error of call(), which must come soon and match every pattern; "" in patterns matches anything."""
+    started = time.monotonic()
+    try:
+        result = call()
+        if result is not None:
+            result.wait()
+    except Exception as error:
+        text = str(error)
+        seconds = time.monotonic() - started
+        assert seconds < WITHIN, f"the error took {seconds:.1f} s: {text}"
+        missing = [pattern for pattern in patterns if not re.search(pattern, text, re.IGNORECASE)]
+        assert not missing, f"the message lacks {missing}: {text}"
+        return text
+    raise AssertionError("no error was raised")
+
+
+def check_world(world):
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((5,), float(world.size)))
+
+
+def check_usable_or_closed(world, group):
+    """After an error a group works on, or says that it is closed and what to do about it."""
+    tensor = torch.ones(3)
+    try:
+        dist.all_reduce(tensor, group=group)
+    except RuntimeError as error:
+        assert re.search(r"destroy|new (one|group)|make a", str(error)), error
+        return False
+    assert torch.equal(tensor, torch.full((3,), float(world.size))), tensor
+    return True
+
+
+# ------------------------------------------------------------------------------ one caller alone is wrong
+
+
+@on_ranks(1, 2)
+def test_wrong_device(world):
+    al_only(world)
+    tensor = torch.empty(3, device="meta")
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.all_reduce(tensor)
+    check_world(world)
+
+
+@on_ranks(1, 2)
+@pytest.mark.parametrize("kind", ["quantized", "bits", "sparse"])
+def test_types_and_layouts_that_cannot_move(world, kind):
+    al_only(world)
+    tensor = {
+        "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+        "bits": lambda: torch.empty(3, dtype=torch.bits8) if hasattr(torch, "bits8") else None,
+        "sparse": lambda: torch.eye(3).to_sparse(),
+    }[kind]()
+    if tensor is None:
+        pytest.skip("this torch has no such type")
+    expect_error(lambda: dist.broadcast(tensor, 0), "broadcast", "sparse|type", r"convert|view|to_dense")
+    check_world(world)
+
+
+@on_ranks(2, 3)
+def test_messages_name_group_operation_and_rank(world):
+    al_only(world)
+    text = expect_error(
+        lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND),
+        r"group '",
+        "all_reduce",
+        rf"rank {world.rank}",
+        "BAND",
+        "float32",
+        "convert|another",
+    )
+    assert "\n" not in text.strip(), "a message is a sentence, not a stack"
+    check_world(world)
+
+
+@on_ranks(2)
+def test_shapes_within_one_call(world):
+    al_only(world)
+    calls = {
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(torch.empty(5), torch.ones(3)),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(torch.empty(3), torch.ones(5)),
+        "all_to_all": lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), [1, 1], [2, 2]),
+        "scatter": lambda: dist.scatter(torch.empty(3), [torch.ones(4)] * 2 if world.rank == 0 else None, 0),
+    }
+    for name, call in calls.items():
+        world.case = name
+        if name == "scatter" and world.rank != 0:
+            continue
+        if name == "scatter":  # the other rank does not call: the root must notice on its own
+            expect_error(call, name, r"\d")
+            continue
+        expect_error(call, r"\d")
+    dist.barrier()
+
+
+@on_ranks(2)
+def test_different_types_within_one_call(world):
+    al_only(world)
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=r"(?i)type"):
+        dist.all_gather_into_tensor(torch.empty(6, dtype=torch.int64), torch.ones(3))
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=r"(?i)type"):
+        dist.all_to_all_single(torch.empty(4, dtype=torch.int32), torch.ones(4))
+    check_world(world)
+
+
+@on_ranks(2, 3)
+def test_roots_and_peers_that_do_not_exist(world):
+    al_only(world)
+    for call in (
+        lambda: dist.broadcast(torch.ones(2), 99),
+        lambda: dist.reduce(torch.ones(2), 99),
+        lambda: dist.send(torch.ones(2), 99),
+        lambda: dist.recv(torch.ones(2), 99),
+        lambda: dist.broadcast(torch.ones(2), group_src=99),
+        lambda: dist.broadcast(torch.ones(2), group_src=-5),
+        lambda: dist.send(torch.ones(2), group_dst=world.size),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=r"-?\d"):
+            call()
+    check_world(world)
+
+
+@on_ranks(2)
+def test_tags_out_of_range(world):
+    al_only(world)
+    for tag in (-7, 2**40):
+        world.case = f"tag {tag}"
+        with pytest.raises((RuntimeError, ValueError, OverflowError, TypeError)):
+            dist.isend(torch.ones(2), 1 - world.rank, tag=tag)
+    check_world(world)
+
+
+@on_ranks(2)
+def test_a_destroyed_group(world):
+    al_only(world)
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    with pytest.raises((RuntimeError, ValueError, AssertionError)):
+        dist.all_reduce(torch.ones(2), group=group)
+    del group
+    options = dist.BarrierOptions()
+    with pytest.raises(RuntimeError, match=r"(?i)destroyed|closed"):
+        backend.barrier(options).wait()
+    check_world(world)
+
+
+@on_ranks(2, 3)
+def test_one_rank_refuses_and_the_others_learn_why(world):
+    """A caller-side error on one rank must not leave the others waiting until the timeout."""
+    al_only(world)
+    group = dist.new_group()
+    if world.rank == 0:
+        bad = lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BXOR, group=group)  # noqa: E731
+        expect_error(bad, "BXOR")
+    else:
+        expect_error(lambda: dist.all_reduce(torch.ones(3), group=group), "all_reduce", "rank 0")
+    dist.barrier()
+    check_usable_or_closed(world, group)
+    check_world(world)
+
+
+# ------------------------------------------------------------------------------ ranks disagree
+
+
+def different(world, a, b):
+    """The last rank does `b`, the others `a`."""
+    return b if world.rank == world.size - 1 else a
+
+
+MISMATCHES = {
+    "all_reduce size": lambda w, g: dist.all_reduce(torch.ones(8 + different(w, 0, 1)), group=g),
+    "all_reduce large size": lambda w, g: dist.all_reduce(
+        torch.ones(2_000_000 + different(w, 0, 1)), group=g
+    ),
+    "all_reduce size, async": lambda w, g: dist.all_reduce(
+        torch.ones(8 + different(w, 0, 1)), group=g, async_op=True
+    ),
+    "all_reduce zero against some": lambda w, g: dist.all_reduce(torch.ones(different(w, 0, 4)), group=g),
+    "all_reduce type": lambda w, g: dist.all_reduce(
+        torch.ones(8, dtype=different(w, torch.float32, torch.int32)), group=g
+    ),
+    "all_reduce operator": lambda w, g: dist.all_reduce(
+        torch.ones(8), different(w, dist.ReduceOp.SUM, dist.ReduceOp.MAX), group=g
+    ),
+    "broadcast root": lambda w, g: dist.broadcast(torch.ones(8), different(w, 0, 1), group=g),
+    "broadcast size": lambda w, g: dist.broadcast(torch.ones(8 + different(w, 0, 1)), 0, group=g),
+    "reduce root": lambda w, g: dist.reduce(torch.ones(8), different(w, 0, 1), group=g),
+    "all_gather_into_tensor size": lambda w, g: dist.all_gather_into_tensor(
+        torch.empty(w.size * (8 + different(w, 0, 1))), torch.ones(8 + different(w, 0, 1)), group=g
+    ),
+    "reduce_scatter_tensor size": lambda w, g: dist.reduce_scatter_tensor(
+        torch.empty(8 + different(w, 0, 1)), torch.ones(w.size * (8 + different(w, 0, 1))), group=g
+    ),
+    "all_to_all_single even size": lambda w, g: dist.all_to_all_single(
+        torch.empty(w.size * (8 + different(w, 0, 1))), torch.ones(w.size * (8 + different(w, 0, 1))), group=g
+    ),
+    "another operation": lambda w, g: different(
+        w, lambda: dist.all_reduce(torch.ones(8), group=g), lambda: dist.broadcast(torch.ones(8), 0, group=g)
+    )(),
+    "barrier against all_reduce": lambda w, g: different(
+        w, lambda: dist.barrier(g), lambda: dist.all_reduce(torch.ones(8), group=g)
+    )(),
+}
+
+
+@on_ranks(2, 3)
+@pytest.mark.parametrize("case", MISMATCHES)
+def test_ranks_that_disagree(world, case):
+    """Every rank of such a call is concerned: each gets an error that says what the others did."""
+    al_only(world)
+    world.case = case
+    group = dist.new_group()
+    operation = re.escape(
+        case.split()[0].replace("_into_tensor", "").replace("_tensor", "").replace("_single", "")
+    )
+    wanted = [r"group '", rf"rank {world.rank}\b"]
+    if case not in ("another operation", "barrier against all_reduce"):
+        wanted.append(operation)
+    expect_error(lambda: MISMATCHES[case](world, group), *wanted)
+    dist.barrier()
+    check_usable_or_closed(world, group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    check_world(world)
+
+
+@on_ranks(2)
+def test_all_to_all_splits_that_disagree(world):
+    """Rank 0 sends 3 where rank 1 expects 2."""
+    al_only(world)
+    group = dist.new_group()
+    errors = 0
+    sends, takes = ([2, 3], [2, 2]) if world.rank == 0 else ([2, 2], [2, 2])
+    try:
+        dist.all_to_all_single(torch.empty(sum(takes)), torch.ones(sum(sends)), takes, sends, group=group)
+    except RuntimeError as error:
+        errors = 1
+        assert "all_to_all" in str(error) and re.search(r"\d", str(error)), error
+    total = torch.tensor([errors])
+    dist.all_reduce(total)
+    assert total.item() >= 1, "nobody noticed"
+    check_usable_or_closed(world, group) if total.item() == 2 else None
+    check_world(world)
+
+
+@on_ranks(2, 3)
+def test_a_message_larger_than_the_buffer(world):
+    """The receiver is told both sizes; nothing is written beyond its buffer."""
+    al_only(world)
+    for small, large in ((4, 6), (4, 100_000), (30_000, 300_000)):
+        world.case = f"receive {small} of {large}"
+        group = dist.new_group()
+        if world.rank == 0:
+            guard = torch.full((small + 64,), -7.0)
+            buffer = guard[:small]
+            expect_error(
+                lambda buffer=buffer, group=group: dist.recv(buffer, 1, group=group),
+                "recv",
+                "larger|long|trunc|bytes",
+            )
+            assert (guard[small:] == -7.0).all(), "wrote beyond the buffer"
+        elif world.rank == 1:
+            try:
+                dist.send(torch.ones(large), 0, group=group)
+            except RuntimeError as error:
+                assert "send" in str(error), error
+        dist.barrier()
+        dist.destroy_process_group(group)
+    check_world(world)
+
+
+@on_ranks(2)
+def test_a_message_smaller_than_the_buffer(world):
+    """Silently half-filled buffers are corruption: refused too."""
+    al_only(world)
+    group = dist.new_group()
+    if world.rank == 0:
+        expect_error(lambda: dist.recv(torch.zeros(10), 1, group=group), "recv", r"\d")
+    else:
+        dist.send(torch.ones(4), 0, group=group)
+    dist.barrier()
+    check_world(world)
+
+
+@on_ranks(1, 2)
+def test_wrong_options_type(world):
+    al_only(world)
+    with pytest.raises((TypeError, RuntimeError), match=r"altorch\.Options"):
+        dist.new_group(pg_options=object())
