@@ -110,6 +110,8 @@ void prepare_open_mpi_4(ScopedEnvironment& environment, const BootstrapOptions& 
   environment.set("FLUX_JOB_ID", job_number(job));
   environment.set("FLUX_PMI_LIBRARY_PATH", flux_library(options));
   environment.set("OMPI_MCA_pmix", "flux");
+  // Otherwise it looks up a remote rank at the first message to it, when the store is no longer asked.
+  environment.set("OMPI_MCA_mpi_add_procs_cutoff", "2147483647");
   if (!memory_is_readable) environment.set_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   // Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the
   // others' time slices.
