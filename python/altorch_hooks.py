@@ -7,6 +7,7 @@ here imports the package before it is needed.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,18 @@ from typing import Any
 # True in the command line (`altorch`, `python -m altorch`): `import altorch` then accepts a wrong torch, and the
 # commands report it.
 only_reporting = sys.orig_argv[1:3] == ["-m", "altorch"]
+
+
+# Signs of an MPI launcher; which one it is, altorch._launcher finds out when it matters.
+LAUNCHER_RANKS = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PALS_RANKID",
+    "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK",
+    "SLURM_PROCID",
+)
 
 
 def autoload() -> None:
@@ -33,9 +46,13 @@ def register() -> None:
     if not dist.is_available() or hasattr(dist.Backend, "AL"):
         return
     dist.Backend.register_backend("al", _create, extended_api=True, devices=devices())
+    from torch.distributed.rendezvous import _rendezvous_handlers as handlers
     from torch.distributed.rendezvous import register_rendezvous_handler
 
-    register_rendezvous_handler("mpi", _mpi_rendezvous)
+    if "mpi" not in handlers:
+        register_rendezvous_handler("mpi", _mpi_rendezvous)
+        if any(name in os.environ for name in LAUNCHER_RANKS):
+            handlers["env"] = functools.partial(_env_rendezvous, handlers["env"])
 
 
 def devices() -> list[str]:
@@ -60,6 +77,12 @@ def _mpi_rendezvous(url: str, **kwargs: Any) -> Any:
     from altorch._rendezvous import mpi_rendezvous
 
     return mpi_rendezvous(url, **kwargs)
+
+
+def _env_rendezvous(original: Any, url: str, **kwargs: Any) -> Any:
+    from altorch._rendezvous import env_rendezvous
+
+    return env_rendezvous(original, url, **kwargs)
 
 
 def main() -> int:

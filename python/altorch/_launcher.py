@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,24 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 def detect(environment: Mapping[str, str] | None = None) -> Launcher:
     """The launcher; Launcher.name is "none" when there is no sign of one."""
     env = os.environ if environment is None else environment
-    torchs = [_number(env, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    told = _Variables("", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if "TORCHELASTIC_RUN_ID" in env:
-        return Launcher("torchrun", *torchs)
+        return _launcher(env, replace(told, name="torchrun"))
     for row in _MPI_LAUNCHERS:
-        rank, size = _number(env, row.rank), _number(env, row.size)
-        local_rank = _number(env, row.local_rank)
-        if rank is None or size is None or local_rank is None:
-            continue
-        return Launcher(row.name, rank, size, local_rank, _number(env, row.local_size), starts_mpi=True)
-    if torchs[0] is not None and torchs[1] is not None:
-        return Launcher("RANK and WORLD_SIZE in the environment", *torchs)
+        found = _launcher(env, row, starts_mpi=True)
+        if None not in (found.rank, found.size, found.local_rank):
+            return found
+    if _number(env, told.rank) is not None and _number(env, told.size) is not None:
+        return _launcher(env, replace(told, name="RANK and WORLD_SIZE in the environment"))
     return Launcher("none")
+
+
+def _launcher(env: Mapping[str, str], row: _Variables, starts_mpi: bool = False) -> Launcher:
+    return Launcher(
+        row.name,
+        rank=_number(env, row.rank),
+        size=_number(env, row.size),
+        local_rank=_number(env, row.local_rank),
+        local_size=_number(env, row.local_size),
+        starts_mpi=starts_mpi,
+    )

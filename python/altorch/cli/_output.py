@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_json(document: object) -> None:
     print(json.dumps(document, indent=2, default=str))
+
+
+def console() -> Console:
+    """As wide as the terminal; wide enough not to fold where a file or a pipe takes the output."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def print_table(
@@ -16,7 +27,6 @@ def print_table(
 ) -> None:
     """`right`: names of the columns to align to the right."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -24,12 +34,11 @@ def print_table(
         table.add_column(plain(column), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(plain(cell) for cell in row))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Names and values, one a line; empty values are left out."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(
@@ -40,9 +49,8 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     for name, value in pairs.items():
         if value != "":
             table.add_row(plain(name), plain(value))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print()
+    console().print(table)
+    print()
 
 
 def plain(cell: Any) -> str:

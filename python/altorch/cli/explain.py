@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from altorch.cli._output import human_bytes, parse_bytes, plain, print_json, print_table
+from altorch.cli._output import human_bytes, parse_bytes, print_json, print_pairs, print_table
 
 SUMMARY = "Which route and algorithm a call takes, why, what its rounds are and what the alternatives cost."
 
@@ -46,17 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(found)
         return 0
 
-    from rich.console import Console
-
-    console = Console(highlight=False)
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
-    console.print(f"[bold]{plain(what)}[/bold]")
-    console.print(f"route      {plain(found['route'])}")
-    console.print(f"algorithm  {plain(found['algorithm'])}")
-    console.print(f"why        {plain(found['reason'])}")
-    console.print(f"cost       {found['cost_seconds'] * 1e6:.1f} us by the cost model")
+    cost = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
+    print_pairs(
+        what, {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"], "cost": cost}
+    )
     if found["rounds_text"]:
-        console.print(f"\nRounds of rank {arguments.rank}\n{plain(found['rounds_text'])}")
+        print(f"Rounds of rank {arguments.rank}\n{found['rounds_text']}")
     if found["alternatives"]:
         rows = [_alternative(row) for row in found["alternatives"]]
         print_table(

@@ -136,7 +136,7 @@ def _mpi_route() -> dict[str, Any]:
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines() or [f"it ended with code {asked.returncode}"]
         return {"name": "mpi", "viable": False, "reason": f"{choice.path} cannot be loaded: {lines[-1]}"}
-    reason = f"{asked.stdout.strip()}: {choice.path} ({choice.reason})"
+    reason = f"{' '.join(asked.stdout.split())}: {choice.path} ({choice.reason})"
     return {"name": "mpi", "viable": True, "reason": reason, "library": choice.path, "shims": _shims()}
 
 

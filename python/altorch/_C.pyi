@@ -1,0 +1,54 @@
+"""What csrc/bindings/module.cpp offers to the Python side. Not an interface for users: take `altorch` itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import Backend as _Backend
+from torch.distributed import Store
+
+class Options(_Backend.Options):  # type: ignore[name-defined,misc]
+    """What `pg_options` of a group with backend "al" may say."""
+
+    def __init__(self, timeout_seconds: float = 1800.0) -> None: ...
+
+def create_backend(
+    store: Store,
+    rank: int,
+    size: int,
+    name: str,
+    job_ranks: list[int],
+    timeout_seconds: float,
+    options: Options,
+    first_group: bool,
+    mpi_library: str,
+    shim_directory: str,
+    job_id: str,
+    master_address: str,
+) -> Any: ...
+def create_gloo_backend(
+    store: Store,
+    rank: int,
+    size: int,
+    name: str,
+    job_ranks: list[int],
+    timeout_seconds: float,
+    options: Options,
+    first_group: bool,
+    factory: Callable[[Store, int, int, float], Any],
+) -> Any: ...
+def statistics(backend: Any) -> list[Any]: ...
+def algorithms() -> list[dict[str, Any]]: ...
+def explain(
+    operation: str,
+    dtype: str,
+    bytes: int,
+    ranks: int,
+    rank: int = 0,
+    algorithm: str | None = None,
+) -> dict[str, Any]: ...
+def settings() -> list[dict[str, str]]: ...
+def unknown_settings() -> list[str]: ...
+def describe_job() -> str: ...
+def finalize_mpi() -> None: ...
+def join_launched_job(library: str, shim_directory: str) -> tuple[int, int]: ...
+def exchange_texts(text: str) -> list[str]: ...
