@@ -62,7 +62,6 @@ RankCard own_card(const BootstrapOptions& options, const Launcher& launcher, Mpi
       library = load_mpi_library(options.library, options.shim_directory);
       card.mode = mode_for(library, options, launcher);
     }
-    card.family = name_of(library.family);
     card.version = library.version;
     wanted_thread_level();
     if (card.mode == StartMode::kBootstrap) card.problem = bootstrap_problem(library, options);
@@ -81,7 +80,7 @@ std::string disagreement(const std::vector<RankCard>& cards) {
   const RankCard& first = cards.front();
   for (std::size_t i = 1; i < cards.size(); ++i) {
     const std::string both = "Rank 0 and rank " + std::to_string(i);
-    if (cards[i].family != first.family) {
+    if (cards[i].version != first.version) {
       return both + " have different MPI libraries (" + first.version + "; " + cards[i].version +
              "): set ALTORCH_MPI to the same one on every rank.";
     }

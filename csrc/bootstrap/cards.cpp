@@ -48,8 +48,8 @@ std::string missing_ranks(int size, KeyValueStore& store, const std::string& pre
 std::string encode(const RankCard& card) {
   std::string text;
   for (const std::string& field :
-       {card.problem, std::to_string(static_cast<int>(card.mode)), card.family, card.version, card.job,
-        card.node, std::to_string(card.memory.process), std::to_string(card.memory.address),
+       {card.problem, std::to_string(static_cast<int>(card.mode)), card.version, card.job, card.node,
+        std::to_string(card.memory.process), std::to_string(card.memory.address),
         std::to_string(card.memory.value), std::to_string(card.free_shared_memory), card.address,
         std::string(card.address_is_loopback ? "1" : "0")}) {
     for (char c : field) text += c == kFieldEnd || c == kCardEnd ? ' ' : c;
@@ -60,21 +60,20 @@ std::string encode(const RankCard& card) {
 
 RankCard decode_card(const std::string& text) {
   const std::vector<std::string> fields = split(text, kFieldEnd);
-  if (fields.size() != 12) {
+  if (fields.size() != 11) {
     throw Error(ErrorKind::kInternal,
                 "The ranks run different versions of altorch: install the same one everywhere.");
   }
   RankCard card;
   card.problem = fields[0];
   card.mode = static_cast<StartMode>(std::stoi(fields[1]));
-  card.family = fields[2];
-  card.version = fields[3];
-  card.job = fields[4];
-  card.node = fields[5];
-  card.memory = {static_cast<pid_t>(std::stol(fields[6])), std::stoull(fields[7]), std::stoull(fields[8])};
-  card.free_shared_memory = std::stoull(fields[9]);
-  card.address = fields[10];
-  card.address_is_loopback = fields[11] == "1";
+  card.version = fields[2];
+  card.job = fields[3];
+  card.node = fields[4];
+  card.memory = {static_cast<pid_t>(std::stol(fields[5])), std::stoull(fields[6]), std::stoull(fields[7])};
+  card.free_shared_memory = std::stoull(fields[8]);
+  card.address = fields[9];
+  card.address_is_loopback = fields[10] == "1";
   return card;
 }
 

@@ -23,8 +23,7 @@ enum class StartMode {
 struct RankCard {
   std::string problem;  // why this rank cannot use MPI; empty when it can
   StartMode mode = StartMode::kBootstrap;
-  std::string family;   // name_of(MpiFamily)
-  std::string version;  // for messages
+  std::string version;  // of the MPI library; must be the same everywhere
   std::string job;      // kRunning: name of the job that MPI runs as
   std::string node;     // same_node_key()
   MemoryProbe memory;

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "common/error.h"
+#include "common/log.h"
 
 namespace altorch {
 namespace {
@@ -134,6 +135,13 @@ std::string Pmi1Server::failure() {
   return failure_;
 }
 
+// MPI makes little of a failed request but an abort, so the cause is told here.
+void Pmi1Server::fail(const std::string& reason) {
+  failure_ = reason;
+  log(LogLevel::kError,
+      "Starting MPI: rank " + std::to_string(job_.rank) + " lost contact with the others: " + reason);
+}
+
 void Pmi1Server::serve(int fd) {
   std::string pending;
   char buffer[4096];
@@ -188,7 +196,7 @@ std::string Pmi1Server::put(const std::string& line) {
   try {
     store_->set(job_.key_prefix + pmi1_field(line, "key"), pmi1_field(line, "value"));
   } catch (const std::exception& error) {
-    failure_ = error.what();
+    fail(error.what());
     return "cmd=put_result rc=-1 msg=store_failed\n";
   }
   return "cmd=put_result rc=0 msg=success\n";
@@ -212,7 +220,7 @@ std::string Pmi1Server::get(const std::string& line) {
     std::optional<std::string> value = store_->try_get(job_.key_prefix + key);
     return value ? "cmd=get_result rc=0 msg=success value=" + *value + "\n" : absent;
   } catch (const std::exception& error) {
-    failure_ = error.what();
+    fail(error.what());
     return absent;
   }
 }
@@ -231,7 +239,7 @@ std::string Pmi1Server::barrier() {
       store_->get(key + "/done", job_.timeout);
     }
   } catch (const std::exception& error) {
-    failure_ = error.what();
+    fail(error.what());
     return "cmd=barrier_out rc=-1 msg=store_failed\n";
   }
   return done;

@@ -46,6 +46,7 @@ class Pmi1Server {
   std::string get(const std::string& line);
   std::string barrier();
   std::string node_mates() const;
+  void fail(const std::string& reason);  // holds mutex_
 
   Pmi1Job job_;
   std::mutex mutex_;  // of the store and failure_

@@ -17,7 +17,6 @@ RankCard example() {
   RankCard card;
   card.problem = "no library";
   card.mode = StartMode::kLauncher;
-  card.family = "Open MPI";
   card.version = "Open MPI v4.1.4";
   card.job = "altorch-1";
   card.node = "boot/pid:[1]/ipc:[2]/shm:3:1";

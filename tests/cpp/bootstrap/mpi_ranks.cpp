@@ -4,11 +4,17 @@
 //   altorch_mpi_ranks --library PATH --shims DIR [--rank R --size N --store DIR] [--checks LIST]
 //
 // Prints "ok rank R of N ..." and returns 0, or says what is wrong and returns 1.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <complex>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -425,6 +431,20 @@ void time_all_reduce(MpiGroup& group) {
   }
 }
 
+// As containers without SYS_PTRACE and yama do it.
+void refuse_cross_memory_attach() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter = {5, program};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  expect(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "no seccomp filter here");
+}
+
 }  // namespace
 
 int main_of_rank(const std::map<std::string, std::string>& arguments) {
@@ -443,9 +463,15 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   std::unique_ptr<FileStore> store;
   if (arguments.count("--store") != 0) store = std::make_unique<FileStore>(arguments.at("--store"));
   options.store = store.get();
-  const std::string checks = text("--checks", "messages,sizes,pieces,collectives,groups");
+  const std::string checks = text("--checks", "messages,sizes,pieces,collectives,few_groups");
   auto wants = [&](const char* name) { return checks.find(name) != std::string::npos; };
 
+  if (wants("no_attach")) refuse_cross_memory_attach();
+  if (wants("existing")) {
+    int provided = 0;
+    const AltorchMpiTable* table = load_mpi_library(options.library, options.shim_directory).table;
+    expect(table->init_thread(ALTORCH_MPI_THREAD_SERIALIZED, &provided) == 0, "MPI_Init_thread");
+  }
   const auto begin = Clock::now();
   std::shared_ptr<Mpi> mpi = start_mpi(options);
   const double start_time = milliseconds_since(begin);
@@ -460,7 +486,7 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
     check_collectives(*group);
     check_bool(*group);
   }
-  if (wants("groups")) check_groups(*mpi, 20);
+  if (wants("few_groups")) check_groups(*mpi, 20);
   if (wants("many_groups")) check_groups(*mpi, 3000);
   if (wants("time")) time_all_reduce(*group);
   if (wants("again")) {
@@ -483,12 +509,19 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
     waitpid(child, &status, 0);
     expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a forked child uses MPI");
   }
+  if (wants("hang")) {
+    std::cout << "hanging" << std::endl;
+    while (true) pause();
+  }
   std::string nodes;
   for (int node : mpi->node_of_rank()) nodes += std::to_string(node);
   group.reset();
   const auto finalize_begin = Clock::now();
   finalize_mpi();
   finalize_mpi();
+  // What somebody else has initialised is his to finalise.
+  expect(mpi->usable() == (mpi->origin() == MpiOrigin::kExisting), "finalize_mpi");
+  if (mpi->origin() == MpiOrigin::kExisting) mpi->table().finalize();
   std::cout << "ok rank " << mpi->rank() << " of " << mpi->size() << " [" << mpi->library().version
             << ", abi " << mpi->library().abi << ", " << name_of(mpi->thread_level()) << ", by "
             << name_of(mpi->origin()) << ", nodes " << nodes << "] start " << start_time << " ms, group "
