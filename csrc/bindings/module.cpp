@@ -3,10 +3,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "backend/backend.h"
 #include "backend/errors.h"
+#include "backend/gloo_backend.h"
 #include "backend/store.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
@@ -23,6 +25,24 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
+void check_settings() {
+  RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
+  for (const std::string& unknown : unknown_settings()) {
+    TORCH_WARN_ONCE("altorch: the environment variable ", unknown, " is none that altorch knows; `altorch info` lists them");
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> wrap_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                            const std::string& name, const std::vector<int>& job_ranks,
+                                            double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
+                                            bool whole_job, GlooFactory factory) {
+  return guarded([&] {
+    check_settings();
+    const GroupSettings settings{name, rank, size, job_ranks, milliseconds(timeout_seconds)};
+    return create_gloo_backend(store, settings, options, whole_job, std::move(factory));
+  });
+}
+
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                  const std::string& name, const std::vector<int>& job_ranks,
                                                  double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
@@ -30,10 +50,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::
                                                  const std::string& shim_directory, const std::string& job_id,
                                                  const std::string& master_address) {
   return guarded([&] {
-    RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
-    for (const std::string& unknown : unknown_settings()) {
-      TORCH_WARN_ONCE("altorch: the environment variable ", unknown, " is none that altorch knows; `altorch info` lists them");
-    }
+    check_settings();
     auto keys = std::make_shared<C10dStore>(store, "altorch");
     GroupSettings settings{name, rank, size, job_ranks, milliseconds(timeout_seconds)};
     options->timeout = settings.timeout;
@@ -128,6 +145,10 @@ PYBIND11_MODULE(_C, module) {
              py::arg("options"), py::arg("first_group"), py::arg("mpi_library"), py::arg("shim_directory"),
              py::arg("job_id"), py::arg("master_address"),
              "Collective over the group: starts MPI when it is the first group, and makes its backend.");
+  module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("job_ranks"), py::arg("timeout_seconds"),
+             py::arg("options"), py::arg("whole_job"), py::arg("factory"),
+             "Collective over the group: makes its backend where no MPI carries it. `factory` makes a ProcessGroupGloo.");
   module.def("statistics", &statistics, py::arg("backend"), "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"),

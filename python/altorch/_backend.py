@@ -176,11 +176,23 @@ class _Group:
         return backend, None
 
     def _over_gloo(self) -> Any:
-        from torch.distributed import PrefixStore, ProcessGroupGloo
+        from altorch import _gloo
 
-        gloo = ProcessGroupGloo(PrefixStore("gloo", self.store), self.rank, self.size, timeout=self.timeout)
-        gloo._set_sequence_number_for_group()
-        return gloo
+        own = _gloo.local_address()
+        address = _gloo.agree(self._exchange("address", own), own)
+        # The default group numbers the ranks of the job.
+        ranks = list(range(self.size)) if self.is_default else self.global_ranks
+        return extension().create_gloo_backend(
+            self.store,
+            self.rank,
+            self.size,
+            self.name,
+            ranks,
+            self.timeout.total_seconds(),
+            self.options,
+            self.is_default,
+            _gloo.factory(address),
+        )
 
     def _call(self, store: Store, library: str, job_ranks: list[int], first_group: bool, job: str) -> Any:
         return extension().create_backend(
@@ -207,7 +219,7 @@ class _Group:
             stacklevel=2,
         )
 
-    def _exchange(self, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:
+    def _exchange(self, key: str, value: Any) -> list[Any]:
         """Everybody's value, in rank order."""
         self.store.set(f"{key}/{self.rank}", json.dumps(value))
         found = self.store.multi_get([f"{key}/{rank}" for rank in range(self.size)])

@@ -1,0 +1,37 @@
+// Where no MPI is viable: the same backend, with torch's Gloo as the transport of its messages.
+//
+// Everything above the Channel is what runs over MPI: checks, algorithms, reductions, deadlines, messages.
+#pragma once
+
+#include <functional>
+
+#include "backend/backend.h"
+
+namespace altorch::backend {
+
+// Makes a ProcessGroupGloo for these ranks; collective. Only Python can, for want of Gloo's headers.
+using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_seconds)>;
+
+class GlooBackend : public AlBackend {
+ public:
+  GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<AlOptions> options,
+              GlooFactory factory);
+
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
+
+ private:
+  const GroupSettings settings_;
+  const GlooFactory factory_;
+  int splits_ = 0;
+};
+
+// Collective over the group. `whole_job`: it has all ranks of the job, so that its ranks number them; a watch over their
+// processes begins, which later groups use. Throws Error, and what the factory throws.
+c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const GroupSettings& settings,
+                                                      c10::intrusive_ptr<AlOptions> options, bool whole_job,
+                                                      GlooFactory factory);
+
+}  // namespace altorch::backend

@@ -1,0 +1,137 @@
+// The connection to one other rank, over torch's Gloo: frames, and the bodies of large messages.
+//
+// Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message is done, only
+// waited for. So a thread reads frames (a header, and the bytes of a small message behind it), and a large message is
+// announced first: request -> clear -> body, with the size known on both sides. What is posted to Gloo therefore always
+// completes without help from the callers, and one more thread, started when first needed, waits for it in order.
+// Thread rules: any thread, but start() and stop() once each.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "common/error.h"
+
+namespace altorch::backend {
+
+// A message up to this size travels in its frame: two copies, but one trip instead of three.
+inline constexpr std::size_t kGlooFrameBytes = 64 << 10;
+
+// A message in flight. Who sees `done` may read the rest and release the buffer.
+struct GlooTransfer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;  // kAnySource until a message is found
+  std::int64_t tag = 0;
+  bool is_receive = false;
+  bool exact = true;
+  std::optional<Error> error;
+  std::atomic<bool> done{false};
+
+  void finish(std::optional<Error> outcome = std::nullopt) {
+    error = std::move(outcome);
+    done.store(true, std::memory_order_release);
+  }
+};
+using GlooTransferPtr = std::shared_ptr<GlooTransfer>;
+
+// A message as its receiver first learns of it.
+struct GlooArrival {
+  int peer = 0;
+  std::int64_t tag = 0;
+  std::size_t bytes = 0;
+  std::uint64_t id = 0;                // of an announced message; 0: the bytes are here
+  const std::byte* payload = nullptr;  // valid during the call
+};
+
+class GlooListener {
+ public:
+  virtual void arrived(const GlooArrival& arrival) = 0;
+  // Nothing will arrive from this peer any more.
+  virtual void lost(int peer) = 0;
+
+ protected:
+  ~GlooListener() = default;
+};
+
+class GlooPeer {
+ public:
+  // `global_rank` is for messages.
+  GlooPeer(c10::intrusive_ptr<c10d::Backend> gloo, int peer, int global_rank, GlooListener& listener);
+  ~GlooPeer();
+
+  void start();
+  // Waits until what was sent has left this process, or until the deadline.
+  void flush(std::chrono::steady_clock::time_point deadline);
+  void stop();
+
+  // A small message: the bytes are copied. False when the connection is broken.
+  bool send_now(const void* data, std::size_t bytes, std::int64_t tag);
+  void announce(const GlooTransferPtr& transfer);
+  // Answers to a message that the peer announced.
+  void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
+  void refuse(const GlooArrival& arrival);
+
+  // Takes an announced message back; false when its body is on its way.
+  bool withdraw(const GlooTransferPtr& transfer);
+  // Gives up a body half-way. The connection cannot be used afterwards.
+  void break_off(const GlooTransferPtr& transfer);
+  // Why nothing can be sent or received, if so.
+  std::optional<Error> failure() const;
+
+ private:
+  enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn };
+  struct Header {
+    Kind kind;
+    std::uint32_t unused;
+    std::int64_t tag;
+    std::uint64_t bytes, id;
+  };
+  // Something that Gloo works on.
+  struct Posted {
+    c10::intrusive_ptr<c10d::Work> work;
+    at::Tensor tensor;
+    GlooTransferPtr transfer;  // of a body
+    std::uint64_t id = 0;
+    std::optional<Error> reason;  // why it was given up
+  };
+
+  bool send_frame(const Header& header, const void* payload, std::size_t bytes);
+  bool post_body(const GlooTransferPtr& transfer, std::uint64_t id, std::size_t bytes);
+  void keep(std::shared_ptr<Posted> posted);  // with mutex_ held
+  void read();
+  void dispatch(const at::Tensor& frame);
+  void wait_for_posted();
+  bool finisher_wanted() const;  // with mutex_ held
+  void lose(const Error& error);
+  void give_up(const std::function<bool(const Posted&)>& chosen, const Error& reason);
+  Error broken(const std::string& cause) const;
+
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+  const int peer_, global_rank_;
+  GlooListener& listener_;
+
+  mutable std::mutex mutex_;  // what follows; held while posting to Gloo, which keeps the order and never blocks
+  bool stopping_ = false, flushing_ = false;
+  std::optional<Error> failure_;
+  std::uint64_t last_id_ = 0;
+  std::unordered_map<std::uint64_t, GlooTransferPtr> announced_;
+  c10::intrusive_ptr<c10d::Work> reading_;
+  std::deque<std::shared_ptr<Posted>> posted_;  // the head stays while it is waited for
+  std::size_t bodies_ = 0;                      // of those posted
+  std::condition_variable wake_, drained_;
+
+  std::thread reader_, finisher_;
+};
+
+}  // namespace altorch::backend
