@@ -5,6 +5,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "collectives/static_check.h"
+#include "collectives/virtual_ranks.h"
 
 namespace altorch {
 namespace {
@@ -36,6 +40,28 @@ TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
       any = any || (static_cast<int>(algorithm.kind) == kind && !algorithm.even_only);
     }
     EXPECT_TRUE(any) << name_of(static_cast<OpKind>(kind));
+  }
+}
+
+// More than 2 GiB and more than INT_MAX elements: nothing is computed in 32 bits.
+TEST(Algorithms, BuildForCountsBeyond32Bits) {
+  constexpr std::int64_t kHuge = (std::int64_t{1} << 40) + 3;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const int size : {2, 5, 8}) {
+      const proof::Call call{
+          .algorithm = &algorithm, .size = size, .root = 1, .count = kHuge, .segment = kHuge / 4};
+      std::vector<Schedule> schedules;
+      std::vector<proof::Layout> layouts;
+      std::int64_t sent = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        schedules.push_back(algorithm.build(proof::RankProblem(call, rank).get()));
+        layouts.push_back(proof::layout_of(call, rank, schedules.back().scratch_count));
+        for (const Step& step : schedules.back().steps)
+          sent += step.kind == StepKind::kSend ? step.a.count : 0;
+      }
+      EXPECT_EQ(proof::check_statically(schedules, layouts), "") << call.describe();
+      EXPECT_GE(sent, algorithm.kind == OpKind::kBarrier ? 0 : kHuge * (size - 1)) << call.describe();
+    }
   }
 }
 
