@@ -55,7 +55,7 @@ def mpi_rendezvous(
         store = TCPStore(address, offer["port"], size, is_master=False, timeout=timeout)
         os.environ.setdefault("MASTER_ADDR", address)
     else:
-        os.environ.setdefault("MASTER_ADDR", offer["addresses"][-1])
+        os.environ.setdefault("MASTER_ADDR", offer["addresses"][0])
     yield store, rank, size
     raise RuntimeError("mpi:// rendezvous: MPI ranks cannot meet a second time")
 
