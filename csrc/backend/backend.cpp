@@ -165,10 +165,9 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d
     child.timeout = child_options->timeout;
     child_options->group_name = child.name;
     // Disjoint groups may be split off in one call, with one store for all.
-    std::string members;
-    for (const int rank : child.job_ranks) members += "." + std::to_string(rank);
-    auto communicator =
-        join_group(child, std::make_shared<C10dStore>(store, "altorch/split" + std::to_string(split) + members));
+    child.key_prefix += "/split" + std::to_string(split);
+    for (const int rank : child.job_ranks) child.key_prefix += "." + std::to_string(rank);
+    auto communicator = join_group(child, std::make_shared<C10dStore>(store, child.key_prefix));
     return c10::make_intrusive<AlBackend>(child, std::move(communicator), std::move(child_options));
   });
 }

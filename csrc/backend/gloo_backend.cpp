@@ -49,7 +49,7 @@ std::shared_ptr<Liveness> watch_over(const GroupSettings& settings, const std::s
 
 std::shared_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store, const GroupSettings& settings,
                                    bool whole_job, const GlooFactory& factory) {
-  auto keys = std::make_shared<C10dStore>(store, "altorch");
+  auto keys = std::make_shared<C10dStore>(store, settings.key_prefix);
   if (settings.size == 1) return join_group(settings, keys);  // which needs no transport
   auto liveness = watch_over(settings, keys, whole_job);
   const double seconds = std::chrono::duration<double>(settings.timeout).count();
@@ -90,6 +90,7 @@ c10::intrusive_ptr<c10d::Backend> GlooBackend::split(const c10::intrusive_ptr<c1
       child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
       members += "." + std::to_string(child.job_ranks.back());
     }
+    child.key_prefix += "/" + split + members;
     auto child_options = c10::make_intrusive<AlOptions>(child.timeout);
     child_options->group_name = child.name;
     return create_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("altorch/" + split + members, store), child,

@@ -14,7 +14,7 @@ struct Job {
   std::mutex mutex;
   std::shared_ptr<Mpi> mpi;
   std::string no_mpi_reason = "no group was made yet";
-  std::shared_ptr<Liveness> liveness;
+  std::weak_ptr<Liveness> liveness;  // its groups own it: it holds the store, which must go with the last of them
 };
 
 Job& job() {
@@ -55,14 +55,15 @@ std::int64_t group_tag(const std::string& name) {
 
 }  // namespace
 
-void start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+std::shared_ptr<Liveness> start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
                std::chrono::milliseconds timeout) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   const auto patience = std::min(
       timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_BOOTSTRAP_SECONDS"))));
-  current.liveness = std::make_shared<Liveness>(store, rank, size, patience);
-  if (current.mpi && current.mpi->usable()) return;  // started for an earlier group
+  auto liveness = std::make_shared<Liveness>(store, rank, size, patience);
+  current.liveness = liveness;
+  if (current.mpi && current.mpi->usable()) return liveness;  // started for an earlier group
   BootstrapOptions options;
   options.library = settings.mpi_library;
   options.shim_directory = settings.shim_directory;
@@ -78,12 +79,13 @@ void start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>
     current.no_mpi_reason = error.what();
     throw;
   }
+  return liveness;
 }
 
 std::shared_ptr<Communicator> join_group(const GroupSettings& settings, const std::shared_ptr<KeyValueStore>& store) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
-  CommunicatorSettings made{settings.name, settings.job_ranks, store, current.liveness};
+  CommunicatorSettings made{settings.name, settings.job_ranks, store, current.liveness.lock()};
   if (settings.size == 1) return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
   if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
 
@@ -105,7 +107,6 @@ void finalize_job() {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   if (current.mpi) current.mpi->finalize(std::chrono::milliseconds(2000));
-  current.liveness = nullptr;
 }
 
 std::string describe_job() {

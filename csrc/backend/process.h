@@ -20,12 +20,14 @@ struct JobSettings {
 };
 
 // Called for the first group of a job (all its ranks), before join_group: starts MPI. After destroy_process_group it is
-// called again for the new first group; MPI is then used as it is. Throws Error.
-void start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+// called again for the new first group; MPI is then used as it is. The caller keeps the result until its group is made.
+// Throws Error.
+std::shared_ptr<Liveness> start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
                std::chrono::milliseconds timeout);
 
 struct GroupSettings {
   std::string name;
+  std::string key_prefix;      // of the group's keys in the store, unique within the job
   int rank = 0;
   int size = 1;
   std::vector<int> job_ranks;  // of the members, as numbered by the job's first group

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <mutex>
 #include <thread>
 
 namespace altorch::backend {
@@ -11,10 +12,27 @@ Error store_failure(const std::string& key, const std::exception& cause) {
   return Error(ErrorKind::kTransport, "the c10d store failed at key '" + key + "': " + cause.what());
 }
 
+c10::intrusive_ptr<c10d::Store> shared_clone(c10::intrusive_ptr<c10d::Store> store) {
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) store = prefixed->getUnderlyingNonPrefixStore();
+  static std::mutex mutex;
+  static c10::weak_intrusive_ptr<c10d::Store>* original = nullptr;
+  static c10::weak_intrusive_ptr<c10d::Store>* clone = nullptr;
+  const std::lock_guard lock(mutex);
+  if (original && original->lock() == store) {
+    if (auto found = clone->lock()) return found;
+  }
+  auto made = store->clone();
+  delete original;
+  delete clone;
+  original = new c10::weak_intrusive_ptr<c10d::Store>(store);
+  clone = new c10::weak_intrusive_ptr<c10d::Store>(made);
+  return made;
+}
+
 }  // namespace
 
 C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix)
-    : store_(c10::make_intrusive<c10d::PrefixStore>(prefix, store->clone())) {}
+    : store_(c10::make_intrusive<c10d::PrefixStore>(prefix, shared_clone(store))) {}
 
 void C10dStore::set(const std::string& key, const std::string& value) {
   const std::lock_guard lock(mutex_);

@@ -12,10 +12,12 @@
 
 namespace altorch::backend {
 
-// Uses a clone of the store, a connection of its own: somebody else's blocking get on the original does not stop us.
+// All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get on the original
+// does not stop us. One, because a clone looks host names up, which takes seconds on a machine without a name server.
 // Waits poll, so that one thread's wait does not stop another's.
 class C10dStore : public KeyValueStore {
  public:
+  // `prefix` must be the group's own within the job: prefixes of `store` itself are left out.
   C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix);
 
   void set(const std::string& key, const std::string& value) override;

@@ -10,6 +10,7 @@
 #include "backend/errors.h"
 #include "backend/gloo_backend.h"
 #include "backend/store.h"
+#include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
 #include "engine/explain.h"
@@ -33,29 +34,32 @@ void check_settings() {
 }
 
 c10::intrusive_ptr<c10d::Backend> wrap_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                            const std::string& name, const std::vector<int>& job_ranks,
+                                            const std::string& name, const std::string& key_prefix,
+                                            const std::vector<int>& job_ranks,
                                             double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
                                             bool whole_job, GlooFactory factory) {
   return guarded([&] {
     check_settings();
-    const GroupSettings settings{name, rank, size, job_ranks, milliseconds(timeout_seconds)};
+    const GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
     return create_gloo_backend(store, settings, options, whole_job, std::move(factory));
   });
 }
 
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                 const std::string& name, const std::vector<int>& job_ranks,
+                                                 const std::string& name, const std::string& key_prefix,
+                                                 const std::vector<int>& job_ranks,
                                                  double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
                                                  bool first_group, const std::string& mpi_library,
                                                  const std::string& shim_directory, const std::string& job_id,
                                                  const std::string& master_address) {
   return guarded([&] {
     check_settings();
-    auto keys = std::make_shared<C10dStore>(store, "altorch");
-    GroupSettings settings{name, rank, size, job_ranks, milliseconds(timeout_seconds)};
+    auto keys = std::make_shared<C10dStore>(store, key_prefix);
+    GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
     options->timeout = settings.timeout;
+    std::shared_ptr<Liveness> liveness;
     if (first_group) {
-      start_job({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
+      liveness = start_job({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
     }
     auto communicator = join_group(settings, keys);
     return c10::static_intrusive_pointer_cast<c10d::Backend>(
@@ -130,6 +134,25 @@ py::list statistics(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return rows;
 }
 
+// Under mpirun or srun, before there is any store: MPI tells rank and size, and carries the store's address.
+std::pair<int, int> join_launched_job(const std::string& mpi_library, const std::string& shim_directory) {
+  return guarded([&] {
+    BootstrapOptions options;
+    options.library = mpi_library;
+    options.shim_directory = shim_directory;
+    const std::shared_ptr<Mpi> mpi = start_mpi(options);
+    return std::pair(mpi->rank(), mpi->size());
+  });
+}
+
+std::vector<std::string> exchange_texts(const std::string& text) {
+  return guarded([&] {
+    const std::shared_ptr<Mpi> mpi = running_mpi();
+    if (!mpi) throw Error(ErrorKind::kInternal, "exchange_texts was called before join_launched_job");
+    return mpi->exchange(text);
+  });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
@@ -141,12 +164,12 @@ PYBIND11_MODULE(_C, module) {
            }),
            py::arg("timeout_seconds") = 1800.0);
   module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("job_ranks"), py::arg("timeout_seconds"),
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"), py::arg("timeout_seconds"),
              py::arg("options"), py::arg("first_group"), py::arg("mpi_library"), py::arg("shim_directory"),
              py::arg("job_id"), py::arg("master_address"),
              "Collective over the group: starts MPI when it is the first group, and makes its backend.");
   module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("job_ranks"), py::arg("timeout_seconds"),
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"), py::arg("timeout_seconds"),
              py::arg("options"), py::arg("whole_job"), py::arg("factory"),
              "Collective over the group: makes its backend where no MPI carries it. `factory` makes a ProcessGroupGloo.");
   module.def("statistics", &statistics, py::arg("backend"), "What the group has done, by operation and route.");
@@ -156,5 +179,9 @@ PYBIND11_MODULE(_C, module) {
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");
+  module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(), py::arg("mpi_library"),
+             py::arg("shim_directory"), "Starts MPI in a process that an MPI launcher started; (rank, size).");
+  module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
+             "Collective over the MPI job: everybody's text, in rank order.");
   module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), "Ends MPI, if that is safe.");
 }

@@ -10,10 +10,14 @@
 namespace altorch {
 namespace {
 
-constexpr std::uint32_t kSpins = 50;               // about the time of a cache-line hand-over, many times over
-constexpr std::uint32_t kCrowdedPolls = 200;       // how long one slow yield is remembered
+constexpr std::uint32_t kSpins = 50;  // about the time of a cache-line hand-over, many times over
 constexpr std::chrono::microseconds kSlowYield{100};
-constexpr std::chrono::milliseconds kImpatience{5};  // beyond this the peers are late, not busy
+constexpr std::chrono::milliseconds kCrowdedFor{50};  // how long one slow yield is remembered
+constexpr std::chrono::milliseconds kImpatience{5};   // beyond this the peers are late, not busy
+constexpr std::chrono::microseconds kCrowdedSleep{20};
+
+// Crowding is a matter of the machine, not of one wait: what a thread learned, its next waits know.
+thread_local AdaptiveWait::Clock::time_point crowded_until{};
 
 void relax() {
 #if defined(__x86_64__)
@@ -38,12 +42,10 @@ void AdaptiveWait::pause() {
     const auto share = std::chrono::duration_cast<std::chrono::microseconds>(waited / 100);
     return sleep_for(share < kLongestSleep ? share : kLongestSleep);
   }
-  if (crowded_ > 0) {
-    --crowded_;
-    return sleep_for(std::chrono::microseconds(20));
-  }
+  if (now < crowded_until) return sleep_for(kCrowdedSleep);
   sched_yield();
-  if (Clock::now() - now > kSlowYield) crowded_ = kCrowdedPolls;
+  const auto after = Clock::now();
+  if (after - now > kSlowYield) crowded_until = after + kCrowdedFor;
 }
 
 AdaptiveWait::Clock::duration AdaptiveWait::waited() const {

@@ -27,7 +27,6 @@ class AdaptiveWait {
 
  private:
   std::uint32_t polls_ = 0;
-  std::uint32_t crowded_ = 0;  // polls for which to sleep instead of yield
   Clock::time_point began_{};
 };
 

@@ -37,7 +37,9 @@ class _Standing:
     refused_by_user: bool = False  # ALTORCH_MPI=none
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
-    proposed_job: str = field(default_factory=lambda: uuid.uuid4().hex)  # name of the job to start; rank 0's counts
+    proposed_job: str = field(
+        default_factory=lambda: uuid.uuid4().hex
+    )  # name of the job to start; rank 0's counts
 
 
 _own = _Standing()
@@ -64,6 +66,7 @@ def create(backend_options: Any, options: Any) -> Any:
     store = PrefixStore(f"altorch/{generation}", backend_options.store)
     group = _Group(
         store,
+        f"altorch/{name}/{generation}",
         backend_options.group_rank,
         backend_options.group_size,
         name,
@@ -78,6 +81,7 @@ class _Group:
     def __init__(
         self,
         store: Store,
+        key_prefix: str,
         rank: int,
         size: int,
         name: str,
@@ -85,7 +89,8 @@ class _Group:
         timeout: timedelta,
         options: Any,
     ) -> None:
-        self.store, self.rank, self.size, self.name = store, rank, size, name
+        self.store, self.key_prefix = store, key_prefix
+        self.rank, self.size, self.name = rank, size, name
         self.global_ranks = global_ranks or list(range(size))  # torch gives an empty list for the whole world
         self.timeout, self.options = timeout, options
         from torch.distributed import is_initialized
@@ -149,7 +154,7 @@ class _Group:
         mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
         backend, failure = None, ""
         try:
-            # Of a job that was torn down with destroy_process_group, the new first group renews what lives in the store.
+            # After destroy_process_group, the new first group of the job renews what lives in the store.
             backend = self._call(self.store, own.library, mpi_ranks, not started or self.is_default, job)
         except RuntimeError as error:
             if started:
@@ -157,9 +162,7 @@ class _Group:
             failure = str(error)
         if started:
             return backend, None
-        verdicts = self._exchange(
-            "started", {"failure": failure, "job": uuid.uuid4().hex if self.rank == 0 else ""}
-        )
+        verdicts = self._exchange("started", {"failure": failure})
         failed = [i for i, verdict in enumerate(verdicts) if verdict["failure"]]
         if failed:
             return (
@@ -170,7 +173,7 @@ class _Group:
             library=own.library,
             reason=own.reason,
             chosen_by_user=own.chosen_by_user,
-            job=verdicts[0]["job"],
+            job=job,
             mpi_rank=self.rank,
         )
         return backend, None
@@ -187,6 +190,7 @@ class _Group:
             self.rank,
             self.size,
             self.name,
+            self.key_prefix,
             ranks,
             self.timeout.total_seconds(),
             self.options,
@@ -196,8 +200,20 @@ class _Group:
 
     def _call(self, store: Store, library: str, job_ranks: list[int], first_group: bool, job: str) -> Any:
         return extension().create_backend(
-            store, self.rank, self.size, self.name, job_ranks, self.timeout.total_seconds(), self.options, first_group,
-            library, shim_directory(), job, os.environ.get("MASTER_ADDR", ""))  # fmt: skip
+            store,
+            self.rank,
+            self.size,
+            self.name,
+            self.key_prefix,
+            job_ranks,
+            self.timeout.total_seconds(),
+            self.options,
+            first_group,
+            library,
+            shim_directory(),
+            job,
+            os.environ.get("MASTER_ADDR", ""),
+        )
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""

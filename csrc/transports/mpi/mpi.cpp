@@ -82,7 +82,19 @@ std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, st
   }
   if (!usable()) throw not_usable();
   std::intptr_t communicator = 0;
-  {
+  const auto is_own_index = [index = 0](int rank) mutable { return rank == index++; };
+  if (static_cast<int>(world_ranks.size()) == size_ &&
+      std::all_of(world_ranks.begin(), world_ranks.end(), is_own_index)) {
+    // The whole world: copied without blocking inside MPI, which matters when there are more ranks than cores.
+    std::intptr_t request = 0;
+    {
+      std::lock_guard guard(lock_);
+      check("MPI_Comm_idup", table().comm_idup(world_, &communicator, &request));
+    }
+    wait(request, "MPI_Comm_idup");
+    std::lock_guard guard(lock_);
+    check("MPI_Comm_idup", table().comm_adopt(&communicator));
+  } else {
     std::lock_guard guard(lock_);
     check("MPI_Comm_create_group",
           table().comm_create_group(static_cast<int>(world_ranks.size()), world_ranks.data(),

@@ -163,6 +163,20 @@ static int comm_create_group(int count, const int* world_ranks, int tag, intptr_
   return error;
 }
 
+// Handles are ints or pointers: either fits into the storage, and only adopt knows which it was.
+static int comm_idup(intptr_t handle, intptr_t* storage, intptr_t* out) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  *storage = 0;
+  int error = MPI_Comm_idup(TO_COMM(handle), (MPI_Comm*)storage, &request);
+  return posted(error, request, out);
+}
+
+static int comm_adopt(intptr_t* storage) {
+  MPI_Comm comm = *(MPI_Comm*)storage;
+  *storage = FROM_COMM(comm);
+  return MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+}
+
 static int comm_free(intptr_t* handle) {
   MPI_Comm comm = TO_COMM(*handle);
   *handle = 0;
@@ -290,6 +304,8 @@ __attribute__((visibility("default"))) const AltorchMpiTable altorch_mpi_table =
     .comm_rank = comm_rank,
     .comm_size = comm_size,
     .tag_upper_bound = tag_upper_bound,
+    .comm_idup = comm_idup,
+    .comm_adopt = comm_adopt,
     .comm_create_group = comm_create_group,
     .comm_free = comm_free,
     .isend = isend,

@@ -77,6 +77,11 @@ typedef struct {
   int (*comm_rank)(intptr_t comm, int* rank);
   int (*comm_size)(intptr_t comm, int* size);
   int (*tag_upper_bound)(int64_t* bound);
+  // A copy of `comm`, made without blocking: *storage must stay in place until the request is done, and holds the
+  // communicator once comm_adopt has turned it into a handle.
+  int (*comm_idup)(intptr_t comm, intptr_t* storage, intptr_t* request);
+  int (*comm_adopt)(intptr_t* storage);
+  // Blocks until all members have come.
   int (*comm_create_group)(int count, const int* world_ranks, int tag, intptr_t* comm);
   int (*comm_free)(intptr_t* comm);
 
