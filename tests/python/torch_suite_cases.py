@@ -3,7 +3,7 @@
 The suite decides by the backend's name, at import, which tests to skip. A persona makes it see "gloo" (or "mpi")
 there, while `init_process_group` is given the backend under test. Imported by the runner and by every rank.
 
-Environment: ALTORCH_SUITE_PERSONA, ALTORCH_SUITE_BACKEND, WORLD_SIZE.
+Environment: ALTORCH_TEST_SUITE_PERSONA, ALTORCH_TEST_SUITE_BACKEND, WORLD_SIZE.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import unittest
 from typing import Any
 from unittest import mock
 
-PERSONA = os.environ["ALTORCH_SUITE_PERSONA"]
-BACKEND = os.environ["ALTORCH_SUITE_BACKEND"]
+PERSONA = os.environ["ALTORCH_TEST_SUITE_PERSONA"]
+BACKEND = os.environ["ALTORCH_TEST_SUITE_BACKEND"]
 os.environ["BACKEND"] = PERSONA
 
 import torch.distributed as dist  # noqa: E402
@@ -51,7 +51,7 @@ for names in (suite.PROFILING_SUPPORTED_BACKENDS, suite.SEND_RECV_PROFILING_SUPP
 
 
 class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):  # type: ignore[misc]
-    start_method = os.environ.get("ALTORCH_SUITE_START", "forkserver")
+    start_method = os.environ.get("ALTORCH_TEST_SUITE_START", "forkserver")
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,0 +1,262 @@
+"""Every MPI on this machine, started by torchrun, by plain variables and by its own mpirun; and none at all."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import Cluster
+from launching import backend_under_test
+from mpi_libraries import all_mpis
+from virtual_nodes import needs_virtual_nodes, two_nodes
+
+pytestmark = pytest.mark.skipif(
+    backend_under_test() != "al", reason="altorch's own bootstrap: ALTORCH_TEST_BACKEND is not al"
+)
+MPIS = pytest.mark.parametrize("name", all_mpis())
+
+
+def library_or_skip(name, *, mpirun=False):
+    mpi = all_mpis()[name]
+    if not mpi.library:
+        pytest.skip(f"{name}: {mpi.reason}")
+    if mpirun and not mpi.mpirun:
+        pytest.skip(f"{name} has no mpirun on this machine")
+    return mpi
+
+
+def work(world):
+    """A little of everything, small and large enough for every protocol of an MPI; returns what carried it."""
+    for size in (1, 1000, 100_000, 3_000_000):
+        tensor = torch.full((size,), float(world.rank + 1))
+        dist.all_reduce(tensor)
+        assert (tensor == world.size * (world.size + 1) / 2).all(), size
+    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    if world.size > 1:
+        for size in (10, 500_000):
+            got = torch.empty(size)
+            receive = dist.irecv(got, before)
+            dist.isend(torch.full((size,), float(world.rank)), after).wait()
+            receive.wait()
+            assert (got == before).all()
+    group = dist.new_group([0])
+    dist.barrier()
+    if world.rank == 0:
+        dist.barrier(group)
+    dist.broadcast(torch.ones(5), world.size - 1)
+    return describe(world)
+
+
+def describe(world):
+    from altorch._extension import extension
+
+    return str(extension().describe_job()) if world.is_al else "gloo"
+
+
+def signals_and_environment(world):
+    """What MPI_Init may change behind one's back: signal handlers and variables."""
+    watched = re.compile(r"^(PMI|PMIX|FLUX|OMPI|OPAL|MPIR|UCX|FI)_")
+
+    def caught():
+        text = Path("/proc/self/status").read_text()
+        return int(re.search(r"SigCgt:\s*(\w+)", text)[1], 16)
+
+    import altorch  # noqa: F401
+
+    before, names = caught(), {n: v for n, v in os.environ.items() if watched.match(n)}
+    world.start()
+    dist.barrier()
+    new = caught() & ~before
+    # The run-time libraries use real-time signals (32 and up) among their threads.
+    assert new & ((1 << 31) - 1) == 0, f"new signal handlers: mask {new:x}"
+    left = {n: v for n, v in os.environ.items() if watched.match(n) and names.get(n) != v}
+    assert not left, f"left in the environment: {left}"
+    assert {n for n in names if n not in os.environ} == set(), "variables of the user were taken away"
+    return describe(world)
+
+
+@MPIS
+@pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("plain", 3)])
+def test_started_over_the_store(name, launcher, size):
+    mpi = library_or_skip(name)
+    env = {"ALTORCH_MPI": mpi.library, **dict(mpi.env)}
+    with Cluster(size, launcher=launcher, env=env) as cluster:
+        carried = cluster.check(work, deadline=120)
+        assert all(mpi.says in text for text in carried), carried
+        cluster.close()  # ends cleanly, with status 0
+
+
+@MPIS
+@pytest.mark.parametrize("init_method", ["mpi://", "env://"])
+def test_started_by_its_own_mpirun(name, init_method):
+    mpi = library_or_skip(name, mpirun=True)
+    env = {"ALTORCH_MPI": mpi.library, "ALTORCH_TEST_INIT_METHOD": init_method, **dict(mpi.env)}
+    with Cluster(3, launcher="mpirun", mpirun=mpi.mpirun, env=env) as cluster:
+        carried = cluster.check(work, deadline=120)
+        assert all(mpi.says in text for text in carried), carried
+        cluster.close()
+
+
+@MPIS
+def test_mpirun_without_naming_the_library(name):
+    """altorch takes the MPI of the launcher that started it."""
+    mpi = library_or_skip(name, mpirun=True)
+    if name == "Open MPI 5":
+        pytest.skip("an MPI in a prefix of its own is named with ALTORCH_MPI")
+    with Cluster(2, launcher="mpirun", mpirun=mpi.mpirun, env=dict(mpi.env)) as cluster:
+        carried = cluster.check(work, deadline=120)
+        assert all(mpi.says in text for text in carried), carried
+
+
+@MPIS
+def test_signals_and_environment_stay(name):
+    mpi = library_or_skip(name)
+    with Cluster(
+        2, group=False, launcher="plain", env={"ALTORCH_MPI": mpi.library, **dict(mpi.env)}
+    ) as cluster:
+        carried = cluster.check(signals_and_environment, deadline=120)
+        assert all(mpi.says in text for text in carried), carried
+
+
+LEAKED = {
+    "PMI_RANK": "5",
+    "PMI_SIZE": "9",
+    "PMI_FD": "77",
+    "PMIX_RANK": "5",
+    "PMIX_NAMESPACE": "leaked",
+    "PMIX_SERVER_URI41": "leaked.0;tcp4://127.0.0.1:1",
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "9",
+    "SLURM_PROCID": "5",
+    "SLURM_NTASKS": "9",
+}
+
+
+@MPIS
+def test_variables_of_an_outer_launcher_do_no_harm(name):
+    """`srun torchrun` leaves the step's variables in every rank."""
+    mpi = library_or_skip(name)
+    env = {"ALTORCH_MPI": mpi.library, **LEAKED, **dict(mpi.env)}
+    with Cluster(2, launcher="torchrun", env=env) as cluster:
+        carried = cluster.check(work, deadline=120)
+        assert all(mpi.says in text for text in carried), carried
+
+
+@MPIS
+def test_nothing_is_left_in_shared_memory(name):
+    """Even when the ranks are killed."""
+    mpi = library_or_skip(name)
+    before = {path.name for path in Path("/dev/shm").iterdir()}
+    with Cluster(2, launcher="plain", env={"ALTORCH_MPI": mpi.library, **dict(mpi.env)}) as cluster:
+        cluster.check(work, deadline=120)
+        pids = list(cluster.pids.values())
+        cluster.kill(0)
+        cluster.kill(1)
+    left = {path.name for path in Path("/dev/shm").iterdir()} - before
+    # Other programs of this machine may use /dev/shm meanwhile: what counts are MPI's names.
+    ours = [n for n in left if re.search(r"mpich|vader|osc|ucx", n) or any(str(pid) in n for pid in pids)]
+    assert not ours, ours
+
+
+def test_no_mpi_at_all():
+    with Cluster(3, launcher="torchrun", env={"ALTORCH_MPI": "none"}) as cluster:
+        carried = cluster.check(work, deadline=120)
+        assert not any(re.search(r"MPICH|Open MPI", text) for text in carried), carried
+        cluster.close()
+
+
+def test_one_rank_without_mpi_does_not_hang_the_others():
+    """They agree before anybody touches MPI: all of them take Gloo, or all of them say why not."""
+    with Cluster(2, group=False, launcher="plain") as cluster:
+        outcomes = cluster.run(start_with_own_mpi, deadline=60, per_rank={1: {"library": "none"}})
+        assert {outcome.status for outcome in outcomes} <= {"ok", "error"}, [o.report() for o in outcomes]
+        assert len({outcome.status for outcome in outcomes}) == 1, [o.report() for o in outcomes]
+        for outcome in outcomes:
+            assert outcome.ok or "MPI" in outcome.message, outcome.report()
+
+
+def start_with_own_mpi(world, library=""):
+    if library:
+        os.environ["ALTORCH_MPI"] = library
+    world.start(timeout=30)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [world.size] * 3
+    return describe(world)
+
+
+@pytest.mark.parametrize("library", ["/nowhere/libmpi.so", "nonsense"])
+def test_an_mpi_that_cannot_be_loaded_is_an_error_with_a_reason(library):
+    with Cluster(2, group=False, launcher="plain", env={"ALTORCH_MPI": library}) as cluster:
+        outcomes = cluster.run(start_with_own_mpi, deadline=60)
+        for outcome in outcomes:
+            assert outcome.status == "error", outcome.report()
+            assert library in outcome.message, outcome.message
+
+
+def start_after_mpi(world, library):
+    """What mpi4py does: MPI is initialised by somebody else, who finalises it too."""
+    mpi = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+    provided = ctypes.c_int()
+    assert mpi.MPI_Init_thread(None, None, 2, ctypes.byref(provided)) == 0
+    world.start()
+    carried = work(world)
+    dist.destroy_process_group()
+    finalized = ctypes.c_int(-1)
+    mpi.MPI_Finalized(ctypes.byref(finalized))
+    assert finalized.value == 0, "altorch ended an MPI that it had not started"
+    mpi.MPI_Finalize()
+    return carried
+
+
+@MPIS
+def test_mpi_that_somebody_else_initialised(name):
+    mpi = library_or_skip(name, mpirun=True)
+    env = {"ALTORCH_MPI": mpi.library, **dict(mpi.env)}
+    with Cluster(2, group=False, launcher="mpirun", mpirun=mpi.mpirun, env=env) as cluster:
+        carried = cluster.check(start_after_mpi, deadline=120, library=mpi.library)
+        assert all(mpi.says in text for text in carried), carried
+        cluster.close()
+
+
+def start_after_mpi4py(world):
+    from mpi4py import MPI
+
+    world.start()
+    carried = work(world)
+    assert MPI.COMM_WORLD.allreduce(1) == world.size
+    return carried
+
+
+def test_mpi4py():
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    mpi = library_or_skip("mpich wheel", mpirun=True)
+    with Cluster(2, group=False, launcher="mpirun", mpirun=mpi.mpirun) as cluster:
+        cluster.check(start_after_mpi4py, deadline=120)
+
+
+@MPIS
+@pytest.mark.parametrize("per_node", [1, 2])
+@needs_virtual_nodes
+def test_two_virtual_nodes(name, per_node):
+    """Two network namespaces with a /dev/shm and a host name each: MPI must go over the wire."""
+    mpi = library_or_skip(name)
+    with two_nodes() as (address, prefixes):
+        env = {"ALTORCH_MPI": mpi.library, "MASTER_ADDR": address, **dict(mpi.env)}
+        order = [prefixes[node] for node in (0, 1) for _ in range(per_node)]
+        with Cluster(2 * per_node, launcher="plain", env=env, rank_prefix=order) as cluster:
+            carried = cluster.check(work, deadline=150)
+            assert all(mpi.says in text for text in carried), carried
+
+
+@needs_virtual_nodes
+def test_two_virtual_nodes_without_mpi():
+    with two_nodes() as (address, prefixes):
+        env = {"ALTORCH_MPI": "none", "MASTER_ADDR": address, "GLOO_SOCKET_IFNAME": "veth"}
+        with Cluster(2, launcher="plain", env=env, rank_prefix=prefixes) as cluster:
+            cluster.check(work, deadline=120)

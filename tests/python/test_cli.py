@@ -1,0 +1,129 @@
+"""The command line: info, algorithms, explain, check; each in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from launching import backend_under_test, clean_environment
+
+pytestmark = pytest.mark.skipif(
+    backend_under_test() != "al", reason="altorch's own command line: ALTORCH_TEST_BACKEND is not al"
+)
+
+
+def altorch(*arguments, env=None, status=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "altorch", *arguments],
+        env=clean_environment(env),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if done.returncode != status:
+        message = f"altorch {' '.join(arguments)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        pytest.fail(message, pytrace=False)
+    return done.stdout + (done.stderr if status else "")
+
+
+def document(*arguments, **options):
+    return json.loads(altorch(*arguments, "--json", **options))
+
+
+def test_info():
+    found = document("info")
+    assert found["versions"]["extension"] == "loads"
+    routes = {row["name"]: row for row in found["routes"]}
+    assert routes["gloo"]["viable"]
+    assert all(row["reason"] for row in routes.values()), "a route without a reason"
+    assert any(row["name"] == "ALTORCH_MPI" for row in found["settings"])
+    text = altorch("info")
+    assert "torch" in text and "gloo" in text
+
+
+def test_info_without_mpi_says_why():
+    found = document("info", env={"ALTORCH_MPI": "none"})
+    mpi = next(row for row in found["routes"] if row["name"] == "mpi")
+    assert not mpi["viable"] and "none" in mpi["reason"]
+
+
+def test_info_of_an_mpi_that_does_not_exist():
+    found = document("info", env={"ALTORCH_MPI": "/nowhere/libmpi.so"})
+    mpi = next(row for row in found["routes"] if row["name"] == "mpi")
+    assert not mpi["viable"] and "/nowhere/libmpi.so" in mpi["reason"]
+
+
+def test_algorithms():
+    rows = document("algorithms")
+    names = {(row["op"], row["name"]) for row in rows}
+    for wanted in (
+        ("all_reduce", "recursive_doubling"),
+        ("all_reduce", "rabenseifner"),
+        ("all_reduce", "ring"),
+        ("all_gather", "bruck"),
+        ("reduce_scatter", "pairwise"),
+        ("broadcast", "binomial"),
+        ("all_to_all", "pairwise"),
+        ("barrier", "dissemination"),
+    ):
+        assert wanted in names, f"{wanted} is not in the table"
+    assert all(row["summary"] and row["cost_formula"] for row in rows)
+    assert {row["op"] for row in document("algorithms", "broadcast")} == {"broadcast"}
+    assert "no operation 'nonsense'" in altorch("algorithms", "nonsense", status=2)
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "broadcast", "all_gather", "barrier"])
+def test_explain(operation):
+    found = document("explain", operation, "--bytes", "4M", "--ranks", "6")
+    assert found["algorithm"] and found["reason"] and found["cost_seconds"] > 0
+    text = altorch("explain", operation, "--bytes", "4M", "--ranks", "6")
+    assert found["algorithm"] in text
+
+
+def test_explain_shows_rounds_and_obeys_the_choice():
+    found = document("explain", "all_reduce", "--bytes", "1K", "--ranks", "4", "--algorithm", "ring")
+    assert found["algorithm"] == "ring"
+    assert "send" in found["rounds_text"].lower() or "->" in found["rounds_text"], found["rounds_text"]
+    other = document("explain", "all_reduce", "--ranks", "4", env={"ALTORCH_ROUTE": "all_reduce=ring"})
+    assert other["algorithm"] == "ring" and "ALTORCH_ROUTE" in other["reason"], other
+
+
+def test_explain_refuses_nonsense_in_a_sentence():
+    for arguments in (("nonsense",), ("all_reduce", "--bytes", "x"), ("all_reduce", "--ranks", "0")):
+        text = altorch("explain", *arguments, status=2)
+        assert "Traceback" not in text, text
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_check(ranks):
+    text = altorch("check", "--ranks", str(ranks), "--json")
+    rows = json.loads(text[text.index("{") if text.lstrip().startswith("{") else text.index("[") :])
+    rows = rows["cases"] if isinstance(rows, dict) and "cases" in rows else rows
+    assert rows
+
+
+def test_help_of_every_command():
+    for command in ("info", "algorithms", "explain", "check"):
+        assert "usage" in altorch(command, "--help")
+
+
+def test_route_setting_that_is_wrong_is_refused():
+    """A bad ALTORCH_ROUTE is an error with a sentence before any rank waits for another."""
+    program = "import altorch, torch.distributed as d; d.init_process_group('al'); d.barrier()"
+    env = clean_environment(
+        {
+            "ALTORCH_ROUTE": "all_reduce=nonsense",
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "0",
+        }
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode != 0 and "nonsense" in last and "ALTORCH_ROUTE" in done.stderr, done.stderr

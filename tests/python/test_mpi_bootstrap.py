@@ -1,0 +1,263 @@
+"""Starts real MPI libraries on several processes, by altorch's own bootstrap and by each library's mpirun.
+
+Every rank is the C++ program tests/cpp/bootstrap/mpi_ranks.cpp, without torch, so that a case takes under a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from altorch import _mpi
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHIMS = REPOSITORY / "python" / "altorch" / "lib"
+DEADLINE = 100
+
+
+@lru_cache
+def ranks_program() -> str:
+    """The newest that was built."""
+    found = sorted(
+        REPOSITORY.glob("build/*/tests/cpp/bootstrap/altorch_mpi_ranks"),
+        key=lambda path: path.stat().st_mtime,
+    )
+    if not found:
+        pytest.skip("altorch_mpi_ranks is not built: cmake --build build/dev --target altorch_mpi_ranks")
+    return str(found[-1])
+
+
+@dataclass(frozen=True)
+class Mpi:
+    name: str
+    library: Path
+    mpirun: tuple[str, ...]  # empty: this library has no launcher here
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _mpirun_of(library: Path) -> tuple[str, ...]:
+    """The launcher that belongs to a library: Debian's have names of their own, others lie in bin/ beside lib/."""
+    system = library.parent.name.endswith("-linux-gnu")
+    family = _mpi.family_of(library)
+    options = ("--allow-run-as-root", "--oversubscribe") if family == "openmpi" else ()
+    if system:
+        program = shutil.which("mpirun.openmpi" if family == "openmpi" else "mpirun.mpich")
+    else:
+        program = shutil.which("mpirun", path=str(library.parent.parent / "bin"))
+    return (program, *options) if program else ()
+
+
+@lru_cache
+def mpis() -> tuple[Mpi, ...]:
+    """Every library on this machine for which there is a shim."""
+    found = []
+    for row in _mpi.considered():
+        if row.path is None or "not usable" in row.reason:
+            continue
+        found.append(Mpi(f"{row.path.parent.name}-{row.path.name}", row.path, _mpirun_of(row.path)))
+        standard = row.path.parent / "libmpi_abi.so.1"
+        if (
+            standard.exists()
+            and row.path.name.startswith("libmpi.so")
+            and (SHIMS / "libaltorch_mpi_abi.so").exists()
+        ):
+            found.append(Mpi("standard-abi", standard, ()))
+    return tuple(found)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mpi" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "mpi", mpis() or [pytest.param(None, marks=pytest.mark.skip("no MPI library here"))], ids=str
+        )
+
+
+@dataclass
+class Outcome:
+    codes: list[int]
+    text: str
+
+    def must_be_good(self, size: int) -> None:
+        assert self.codes == [0] * len(self.codes), self.text
+        ranks = sorted(re.findall(r"ok rank (\d+) of (\d+)", self.text))
+        assert ranks == [(str(rank), str(size)) for rank in range(size)], self.text
+
+
+def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PMI", "OMPI_COMM", "ALTORCH_MPI", "TORCHELASTIC"))
+    }
+    return {**clean, **(extra or {})}
+
+
+def start(mpi: Mpi, rank: int, size: int, store: Path, checks: str, extra: dict[str, str] | None = None,
+          library: Path | None = None) -> subprocess.Popen[str]:  # fmt: skip
+    command = [ranks_program(), "--library", str(library or mpi.library), "--shims", str(SHIMS), "--rank", str(rank),
+               "--size", str(size), "--store", str(store), "--checks", checks, "--timeout", "60"]  # fmt: skip
+    return subprocess.Popen(
+        command, env=environment(extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> Outcome:
+    texts = []
+    deadline = time.monotonic() + DEADLINE
+    try:
+        for process in processes:
+            texts.append(process.communicate(timeout=max(1.0, deadline - time.monotonic()))[0])
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return Outcome([process.returncode for process in processes], "\n".join(texts))
+
+
+def run(mpi: Mpi, size: int, store: Path, checks: str, extra: dict[str, str] | None = None) -> Outcome:
+    return finish([start(mpi, rank, size, store, checks, extra) for rank in range(size)])
+
+
+ALL_CHECKS = "messages,sizes,pieces,collectives,few_groups,again,fork"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_own_bootstrap(mpi: Mpi, size: int, tmp_path: Path) -> None:
+    outcome = run(mpi, size, tmp_path, ALL_CHECKS)
+    outcome.must_be_good(size)
+    assert outcome.text.count("by altorch's own bootstrap") == size
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("checks", [ALL_CHECKS, "existing,messages"], ids=["plain", "already_initialised"])
+def test_its_own_launcher(mpi: Mpi, size: int, checks: str) -> None:
+    if not mpi.mpirun:
+        pytest.skip(f"no mpirun beside {mpi.library}")
+    command = [*mpi.mpirun, "-n", str(size), ranks_program(), "--library", str(mpi.library), "--shims", str(SHIMS),
+               "--checks", checks]  # fmt: skip
+    finished = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    origin = "another user of MPI" if "existing" in checks else "an MPI launcher"
+    assert finished.stdout.count(f"by {origin}") == size
+
+
+def test_inherited_identities_do_no_harm(mpi: Mpi, tmp_path: Path) -> None:
+    """What `srun torchrun` and `mpirun torchrun` leave behind."""
+    leftovers = {
+        "PMIX_NAMESPACE": "step", "PMIX_RANK": "0", "PMI_FD": "77", "PMI_RANK": "3", "PMI_SIZE": "8", "PMI2_FD": "5",
+        "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "9", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3",
+        "FLUX_JOB_ID": "12", "OMPI_MCA_ess_base_jobid": "1", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://127.0.0.1:1",
+    }  # fmt: skip
+    run(mpi, 2, tmp_path, "messages", leftovers).must_be_good(2)
+
+
+def test_two_nodes_by_name(mpi: Mpi, tmp_path: Path) -> None:
+    processes = [
+        start(mpi, r, 4, tmp_path, "messages,collectives", {"ALTORCH_TEST_NODE": f"n{r // 2}"})
+        for r in range(4)
+    ]
+    outcome = finish(processes)
+    outcome.must_be_good(4)
+    assert outcome.text.count("nodes 0011") == 4
+
+
+def test_refused_memory_attach_costs_speed_only(mpi: Mpi, tmp_path: Path) -> None:
+    outcome = run(mpi, 2, tmp_path, "no_attach,messages")
+    if "no seccomp filter here" in outcome.text:
+        pytest.skip("this system does not let a process filter its system calls")
+    outcome.must_be_good(2)
+
+
+def test_killed_ranks_leave_no_shared_memory(mpi: Mpi, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").glob("mpich_shm_*"))
+    processes = [start(mpi, rank, 2, tmp_path, "hang") for rank in range(2)]
+    for process in processes:
+        assert process.stdout is not None
+        assert "hanging" in process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    finish(processes)
+    assert set(Path("/dev/shm").glob("mpich_shm_*")) <= before
+
+
+def test_a_rank_without_mpi_is_an_error_on_every_rank(mpi: Mpi, tmp_path: Path) -> None:
+    begin = time.monotonic()
+    nowhere = tmp_path / "libmpi.so.12"
+    outcome = finish(
+        [start(mpi, 0, 2, tmp_path / "store", ""), start(mpi, 1, 2, tmp_path / "store", "", library=nowhere)]
+    )
+    assert outcome.codes == [1, 1]
+    assert outcome.text.count("Rank 1 cannot use MPI: The MPI library cannot be loaded") == 2
+    assert time.monotonic() - begin < 20
+
+
+def test_different_libraries_are_an_error_on_every_rank(tmp_path: Path) -> None:
+    if len(mpis()) < 2 or mpis()[0].name == mpis()[-1].name:
+        pytest.skip("there is only one MPI library here")
+    first, other = mpis()[0], mpis()[-1]
+    outcome = finish([start(first, 0, 2, tmp_path, ""), start(other, 1, 2, tmp_path, "")])
+    assert outcome.codes == [1, 1]
+    assert outcome.text.count("different MPI libraries") == 2
+
+
+def test_a_rank_that_stays_away_is_named(mpi: Mpi, tmp_path: Path) -> None:
+    command = [ranks_program(), "--library", str(mpi.library), "--shims", str(SHIMS), "--rank", "0", "--size", "3",
+               "--store", str(tmp_path), "--timeout", "1"]  # fmt: skip
+    finished = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert finished.returncode == 1
+    assert "rank(s) 1, 2 did not come within 1 s" in finished.stderr
+
+
+def in_small_shared_memory(megabytes: int) -> list[str] | None:
+    """A command prefix that gives its command a /dev/shm of that size, or None where that is not allowed."""
+    script = f'mount -t tmpfs -o size={megabytes}m tmpfs /dev/shm && exec "$@"'
+    prefix = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    works = (
+        shutil.which("unshare")
+        and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    )
+    return prefix if works else None
+
+
+def test_too_little_shared_memory_is_refused(mpi: Mpi, tmp_path: Path) -> None:
+    prefix = in_small_shared_memory(10)
+    if prefix is None:
+        pytest.skip("mounting a small /dev/shm needs root")
+    launch = (
+        "import subprocess, sys; ranks = [subprocess.Popen(sys.argv[1:] + ['--rank', str(r)]) for r in range(2)]; "
+        "sys.exit(sum(r.wait() for r in ranks))"
+    )
+    command = [*prefix, sys.executable, "-c", launch, ranks_program(), "--library", str(mpi.library), "--shims",
+               str(SHIMS), "--size", "2", "--store", str(tmp_path)]  # fmt: skip
+    finished = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert finished.returncode == 2, finished.stdout + finished.stderr
+    assert finished.stderr.count("MB free, and MPI needs 12 MB for the 2 ranks") == 2
+
+
+@pytest.mark.parametrize("level", ["multiple", "single"])
+def test_thread_levels(mpi: Mpi, level: str, tmp_path: Path) -> None:
+    outcome = run(mpi, 2, tmp_path, "messages,collectives", {"ALTORCH_MPI_THREAD": level})
+    outcome.must_be_good(2)
+    assert outcome.text.count(f", {level}, by") == 2
+
+
+def test_three_thousand_groups(mpi: Mpi, tmp_path: Path) -> None:
+    run(mpi, 2, tmp_path, "many_groups").must_be_good(2)
