@@ -37,7 +37,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
   for (Block& block : call.loads) block.load();
   const std::uint64_t sequence = call.operation.sequence;
   c10::intrusive_ptr<AlWork> window;
-  if (async || window_) {
+  {
     const std::lock_guard lock(window_mutex_);
     window = window_;
   }
@@ -48,7 +48,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
     try {
       communicator_->run(call.operation, buffers_free);
     } catch (...) {
-      if (!buffers_free) AlWork::keep_for_ever(std::move(call.keep));
+      if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
       throw;
     }
     for (const Block& block : call.stores) block.store();
@@ -72,7 +72,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
   } else {
     work = c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
   }
-  work->add_task(task, std::move(call.keep), std::move(finish));
+  work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
   try {
     communicator_->submit(task);
   } catch (...) {

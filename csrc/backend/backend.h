@@ -6,6 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <c10/util/SmallVector.h>
+
 #include <mutex>
 #include <optional>
 
@@ -82,8 +84,8 @@ class AlBackend : public c10d::Backend {
     std::vector<std::int64_t> input_counts, output_counts;
     std::vector<Block> loads;   // staged inputs: filled before the start
     std::vector<Block> stores;  // staged outputs: emptied after the end
-    Tensors keep;
-    Tensors outputs;  // of the Work
+    c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
+    Tensors outputs;                       // of the Work
   };
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill` throws is
   // told to the peers, who may already wait.

@@ -38,7 +38,7 @@ AlBackend::WorkPtr AlBackend::allgather(TensorLists& outputs, Tensors& inputs,
     call.operation.count = input.numel();
     if (!even) call.output_counts = std::move(counts);
     call.keep = {input, from.tensor(), to.tensor()};
-    call.keep.insert(call.keep.end(), outputs[0].begin(), outputs[0].end());
+    call.keep.append(outputs[0].begin(), outputs[0].end());
     call.outputs = outputs[0];
     if (from.staged()) call.loads = {from};
     if (to.staged()) call.stores = {to};
@@ -112,7 +112,7 @@ AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs, cons
     const Block to(outputs[0]);
     call.operation.output = to.data();
     call.keep.push_back(to.tensor());
-    call.keep.insert(call.keep.end(), outputs[0].begin(), outputs[0].end());
+    call.keep.append(outputs[0].begin(), outputs[0].end());
     call.outputs = outputs[0];
     if (to.staged()) call.stores = {to};
   });
@@ -142,7 +142,7 @@ AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs, con
     const Block from(inputs[0]);
     call.operation.input = from.data();
     call.keep.push_back(from.tensor());
-    call.keep.insert(call.keep.end(), inputs[0].begin(), inputs[0].end());
+    call.keep.append(inputs[0].begin(), inputs[0].end());
     if (from.staged()) call.loads = {from};
   });
 }
@@ -162,8 +162,8 @@ AlBackend::WorkPtr AlBackend::alltoall(Tensors& outputs, Tensors& inputs, const 
     call.operation.output = to.data();
     call.operation.count = outputs[0].numel();
     call.keep = {from.tensor(), to.tensor()};
-    call.keep.insert(call.keep.end(), inputs.begin(), inputs.end());
-    call.keep.insert(call.keep.end(), outputs.begin(), outputs.end());
+    call.keep.append(inputs.begin(), inputs.end());
+    call.keep.append(outputs.begin(), outputs.end());
     call.outputs = outputs;
     if (from.staged()) call.loads = {from};
     if (to.staged()) call.stores = {to};

@@ -63,7 +63,7 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
     call.operation.count = mine;
     if (!even) call.input_counts = std::move(counts);
     call.keep = {output, input.tensor(), result.tensor()};
-    call.keep.insert(call.keep.end(), inputs[0].begin(), inputs[0].end());
+    call.keep.append(inputs[0].begin(), inputs[0].end());
     call.outputs = {output};
     if (input.staged()) call.loads = {input};
     if (result.staged()) call.stores = {result};

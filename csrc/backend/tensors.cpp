@@ -144,12 +144,12 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-Block::Block(const at::Tensor& tensor) : parts_{tensor} {
-  staged_ = !is_plain(tensor);
+Block::Block(const at::Tensor& tensor) : staged_(!is_plain(tensor)) {
+  if (staged_) parts_ = {tensor};
   block_ = staged_ ? at::empty(tensor.sizes(), tensor.options()) : tensor;
 }
 
-Block::Block(const std::vector<at::Tensor>& tensors) : parts_(tensors) {
+Block::Block(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return;
   std::int64_t total = 0;
   bool adjacent = true;
@@ -164,6 +164,7 @@ Block::Block(const std::vector<at::Tensor>& tensors) : parts_(tensors) {
     adjacent = adjacent && (tensor.numel() == 0 || tensor.storage().data() == tensors[0].storage().data());
   }
   staged_ = !adjacent;
+  if (staged_) parts_ = tensors;
   block_ = staged_ ? at::empty({total}, tensors[0].options())
                    : at::from_blob(tensors[0].data_ptr(), {total}, tensors[0].options());
 }

@@ -48,7 +48,7 @@ class Block {
   const at::Tensor& tensor() const { return block_; }
 
  private:
-  std::vector<at::Tensor> parts_;
+  std::vector<at::Tensor> parts_;  // only where staged
   at::Tensor block_;
   bool staged_ = false;
 };
