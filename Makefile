@@ -16,13 +16,14 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python build lint bench sanitize clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python build lint format bench sanitize clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
+	@echo 'make format    ruff format, clang-format'
 	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
@@ -63,7 +64,12 @@ sanitize: $(STAMP)
 	build/$(SANITIZER)/tests/cpp/altorch_tests --gtest_brief=1
 
 lint: build
+	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/lint.sh $(BUILD)
+
+format: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" ruff format .
+	clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 
 bench: build
 	$(BIN)/python -m benchmarks.run_all

@@ -59,7 +59,8 @@ void run(const Entry& entry) {
     if (!Test::HasFatalFailure() && !Test::IsSkipped()) test->TestBody();
     test->TearDown();
   } catch (const std::exception& error) {
-    internal::record(internal::Outcome::kFatal, "(unknown file)", 0, std::string("uncaught exception: ") + error.what());
+    internal::record(internal::Outcome::kFatal, "(unknown file)", 0,
+                     std::string("uncaught exception: ") + error.what());
   } catch (...) {
     internal::record(internal::Outcome::kFatal, "(unknown file)", 0, "uncaught exception");
   }
@@ -97,7 +98,8 @@ void record(Outcome outcome, const char* file, int line, const std::string& text
   current.failed = true;
   current.fatal |= outcome == Outcome::kFatal;
   std::printf("%s:%d: %s\n", file, line, text.c_str());
-  for (auto trace = traces.rbegin(); trace != traces.rend(); ++trace) std::printf("  while: %s\n", trace->c_str());
+  for (auto trace = traces.rbegin(); trace != traces.rend(); ++trace)
+    std::printf("  while: %s\n", trace->c_str());
   std::fflush(stdout);
 }
 
@@ -111,15 +113,16 @@ Trace::~Trace() { traces.pop_back(); }
 
 std::string compare_near(const char* a_text, const char* b_text, double a, double b, double margin) {
   if (std::abs(a - b) <= margin) return "";
-  return std::string("expected ") + a_text + " within " + print(margin) + " of " + b_text + ", but it is " + print(a) +
-         " against " + print(b) + "\n";
+  return std::string("expected ") + a_text + " within " + print(margin) + " of " + b_text + ", but it is " +
+         print(a) + " against " + print(b) + "\n";
 }
 
-std::string compare_strings(const char* a_text, const char* b_text, const char* a, const char* b, bool equal) {
+std::string compare_strings(const char* a_text, const char* b_text, const char* a, const char* b,
+                            bool equal) {
   const bool same = a == b || (a && b && std::strcmp(a, b) == 0);
   if (same == equal) return "";
-  return std::string("expected ") + a_text + (equal ? " equal to " : " other than ") + b_text + ", but it is \"" +
-         (a ? a : "(null)") + "\" against \"" + (b ? b : "(null)") + "\"\n";
+  return std::string("expected ") + a_text + (equal ? " equal to " : " other than ") + b_text +
+         ", but it is \"" + (a ? a : "(null)") + "\" against \"" + (b ? b : "(null)") + "\"\n";
 }
 
 }  // namespace internal
@@ -145,7 +148,10 @@ int RunAllTests() {
     std::printf("[ RUN      ] %s\n", entry.name.c_str());
     std::fflush(stdout);
     run(entry);
-    std::printf("%s %s\n", current.failed ? "[  FAILED  ]" : current.skipped ? "[  SKIPPED ]" : "[       OK ]",
+    std::printf("%s %s\n",
+                current.failed    ? "[  FAILED  ]"
+                : current.skipped ? "[  SKIPPED ]"
+                                  : "[       OK ]",
                 entry.name.c_str());
     if (current.failed) {
       failures.push_back(entry.name);

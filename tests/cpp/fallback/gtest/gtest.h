@@ -1,6 +1,6 @@
-// A small stand-in for GoogleTest, for machines that lack it: the macros that altorch's tests use, with the same
-// meaning. One difference: EXPECT_* may be called from any thread, but GTEST_SKIP and ASSERT_* leave only the function
-// they stand in, as in GoogleTest.
+// A small stand-in for GoogleTest, for machines that lack it: the macros that altorch's tests use, with the
+// same meaning. One difference: EXPECT_* may be called from any thread, but GTEST_SKIP and ASSERT_* leave
+// only the function they stand in, as in GoogleTest.
 #pragma once
 
 #include <cmath>
@@ -74,7 +74,8 @@ enum class Outcome { kNonFatal, kFatal, kSkip };
 void record(Outcome outcome, const char* file, int line, const std::string& text);
 int add_test(const char* suite, const char* name, Test* (*make)());
 
-// What `EXPECT_EQ(a, b) << "more"` assigns its message to. Returning void lets ASSERT_* write `return Recorder = ...`.
+// What `EXPECT_EQ(a, b) << "more"` assigns its message to. Returning void lets ASSERT_* write `return
+// Recorder = ...`.
 struct Recorder {
   Outcome outcome;
   const char* file;
@@ -98,9 +99,13 @@ std::string text_of(const T& value) {
 }
 
 template <typename T>
-concept Printable = requires(std::ostream& stream, const T& value) { stream << value; };
+concept Printable = requires(std::ostream& stream, const T& value) {
+  stream << value;
+};
 template <typename T>
-concept Iterable = requires(const T& value) { value.begin(), value.end(); };
+concept Iterable = requires(const T& value) {
+  value.begin(), value.end();
+};
 
 template <typename T>
 std::string print(const T& value) {
@@ -129,12 +134,13 @@ std::string print(const T& value) {
 }
 
 // "" when the comparison holds. The integer comparisons mix signedness as freely as GoogleTest's callers do.
-#define ALTORCH_TEST_COMPARISON(NAME, OP)                                                                    \
-  template <typename A, typename B>                                                                          \
-  std::string compare_##NAME(const char* a_text, const char* b_text, const A& a, const B& b) {               \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wsign-compare\"") if (a OP b) return ""; \
-    _Pragma("GCC diagnostic pop") return std::string("expected ") + a_text + " " #OP " " + b_text + ", but it is " + \
-        print(a) + " against " + print(b) + "\n";                                                           \
+#define ALTORCH_TEST_COMPARISON(NAME, OP)                                                           \
+  template <typename A, typename B>                                                                 \
+  std::string compare_##NAME(const char* a_text, const char* b_text, const A& a, const B& b) {      \
+    _Pragma("GCC diagnostic push")                                                                  \
+        _Pragma("GCC diagnostic ignored \"-Wsign-compare\"") if (a OP b) return "";                 \
+    _Pragma("GCC diagnostic pop") return std::string("expected ") + a_text + " " #OP " " + b_text + \
+        ", but it is " + print(a) + " against " + print(b) + "\n";                                  \
   }
 ALTORCH_TEST_COMPARISON(eq, ==)
 ALTORCH_TEST_COMPARISON(ne, !=)
@@ -158,38 +164,39 @@ template <typename T>
 std::string compare_floats(const char* a_text, const char* b_text, T a, T b) {
   const T scale = std::max(std::abs(a), std::abs(b));
   if (a == b || std::abs(a - b) <= 4 * std::numeric_limits<T>::epsilon() * scale) return "";
-  return std::string("expected ") + a_text + " close to " + b_text + ", but it is " + print(a) + " against " + print(b) +
-         "\n";
+  return std::string("expected ") + a_text + " close to " + b_text + ", but it is " + print(a) + " against " +
+         print(b) + "\n";
 }
 
 }  // namespace internal
 }  // namespace testing
 
 #define ALTORCH_TEST_NAME(suite, name) suite##_##name##_Test
-#define ALTORCH_TEST_BODY(suite, name, base)                                                            \
-  class ALTORCH_TEST_NAME(suite, name) : public base {                                                  \
-   public:                                                                                              \
-    void TestBody() override;                                                                           \
-    static ::testing::Test* Make() { return new ALTORCH_TEST_NAME(suite, name); }                       \
-  };                                                                                                    \
-  [[maybe_unused]] static const int altorch_test_##suite##_##name =                                     \
-      ::testing::internal::add_test(#suite, #name, &ALTORCH_TEST_NAME(suite, name)::Make);              \
+#define ALTORCH_TEST_BODY(suite, name, base)                                               \
+  class ALTORCH_TEST_NAME(suite, name) : public base {                                     \
+   public:                                                                                 \
+    void TestBody() override;                                                              \
+    static ::testing::Test* Make() { return new ALTORCH_TEST_NAME(suite, name); }          \
+  };                                                                                       \
+  [[maybe_unused]] static const int altorch_test_##suite##_##name =                        \
+      ::testing::internal::add_test(#suite, #name, &ALTORCH_TEST_NAME(suite, name)::Make); \
   void ALTORCH_TEST_NAME(suite, name)::TestBody()
 #define TEST(suite, name) ALTORCH_TEST_BODY(suite, name, ::testing::Test)
 #define TEST_F(suite, name) ALTORCH_TEST_BODY(suite, name, suite)
 
-#define ALTORCH_TEST_RECORD(outcome, text) \
-  ::testing::internal::Recorder{::testing::internal::Outcome::outcome, __FILE__, __LINE__, text} = ::testing::Message()
+#define ALTORCH_TEST_RECORD(outcome, text)                                                         \
+  ::testing::internal::Recorder{::testing::internal::Outcome::outcome, __FILE__, __LINE__, text} = \
+      ::testing::Message()
 // `if (...) ; else` so that these behave as one statement under a braceless if.
-#define ALTORCH_TEST_EXPECT(failure)                                       \
+#define ALTORCH_TEST_EXPECT(failure)                                          \
   if (const std::string altorch_failure = (failure); altorch_failure.empty()) \
-    ;                                                                      \
-  else                                                                     \
+    ;                                                                         \
+  else                                                                        \
     ALTORCH_TEST_RECORD(kNonFatal, altorch_failure)
-#define ALTORCH_TEST_ASSERT(failure)                                       \
+#define ALTORCH_TEST_ASSERT(failure)                                          \
   if (const std::string altorch_failure = (failure); altorch_failure.empty()) \
-    ;                                                                      \
-  else                                                                     \
+    ;                                                                         \
+  else                                                                        \
     return ALTORCH_TEST_RECORD(kFatal, altorch_failure)
 
 #define ALTORCH_TEST_IS(name, a, b) ::testing::internal::compare_##name(#a, #b, a, b)
@@ -220,39 +227,41 @@ std::string compare_floats(const char* a_text, const char* b_text, T a, T b) {
 #define EXPECT_STRNE(a, b) ALTORCH_TEST_EXPECT(::testing::internal::compare_strings(#a, #b, a, b, false))
 #define ASSERT_STRNE(a, b) ALTORCH_TEST_ASSERT(::testing::internal::compare_strings(#a, #b, a, b, false))
 
-// Lambdas, so that a statement that returns or throws stays inside. They capture by reference, as the statement expects.
-#define ALTORCH_TEST_THROWS(statement, type)                                          \
-  [&]() -> std::string {                                                              \
-    try {                                                                             \
-      statement;                                                                      \
-    } catch (const type&) {                                                           \
-      return "";                                                                      \
-    } catch (const std::exception& other) {                                           \
-      return std::string("expected " #statement " to throw " #type ", but it threw: ") + other.what() + "\n"; \
-    } catch (...) {                                                                   \
-      return "expected " #statement " to throw " #type ", but it threw something else\n"; \
-    }                                                                                 \
-    return "expected " #statement " to throw " #type ", but it threw nothing\n";      \
+// Lambdas, so that a statement that returns or throws stays inside. They capture by reference, as the
+// statement expects.
+#define ALTORCH_TEST_THROWS(statement, type)                                                            \
+  [&]() -> std::string {                                                                                \
+    try {                                                                                               \
+      statement;                                                                                        \
+    } catch (const type&) {                                                                             \
+      return "";                                                                                        \
+    } catch (const std::exception& other) {                                                             \
+      return std::string("expected " #statement " to throw " #type ", but it threw: ") + other.what() + \
+             "\n";                                                                                      \
+    } catch (...) {                                                                                     \
+      return "expected " #statement " to throw " #type ", but it threw something else\n";               \
+    }                                                                                                   \
+    return "expected " #statement " to throw " #type ", but it threw nothing\n";                        \
   }()
-#define ALTORCH_TEST_THROWS_ANY(statement)                                  \
-  [&]() -> std::string {                                                    \
-    try {                                                                   \
-      statement;                                                            \
-    } catch (...) {                                                         \
-      return "";                                                            \
-    }                                                                       \
-    return "expected " #statement " to throw, but it threw nothing\n";      \
+#define ALTORCH_TEST_THROWS_ANY(statement)                             \
+  [&]() -> std::string {                                               \
+    try {                                                              \
+      statement;                                                       \
+    } catch (...) {                                                    \
+      return "";                                                       \
+    }                                                                  \
+    return "expected " #statement " to throw, but it threw nothing\n"; \
   }()
-#define ALTORCH_TEST_THROWS_NOT(statement)                                                        \
-  [&]() -> std::string {                                                                          \
-    try {                                                                                         \
-      statement;                                                                                  \
-    } catch (const std::exception& error) {                                                       \
+#define ALTORCH_TEST_THROWS_NOT(statement)                                                              \
+  [&]() -> std::string {                                                                                \
+    try {                                                                                               \
+      statement;                                                                                        \
+    } catch (const std::exception& error) {                                                             \
       return std::string("expected " #statement " not to throw, but it threw: ") + error.what() + "\n"; \
-    } catch (...) {                                                                               \
-      return "expected " #statement " not to throw, but it did\n";                                \
-    }                                                                                             \
-    return "";                                                                                    \
+    } catch (...) {                                                                                     \
+      return "expected " #statement " not to throw, but it did\n";                                      \
+    }                                                                                                   \
+    return "";                                                                                          \
   }()
 #define EXPECT_THROW(statement, type) ALTORCH_TEST_EXPECT(ALTORCH_TEST_THROWS(statement, type))
 #define ASSERT_THROW(statement, type) ALTORCH_TEST_ASSERT(ALTORCH_TEST_THROWS(statement, type))
@@ -261,15 +270,17 @@ std::string compare_floats(const char* a_text, const char* b_text, T a, T b) {
 #define ASSERT_NO_THROW(statement) ALTORCH_TEST_ASSERT(ALTORCH_TEST_THROWS_NOT(statement))
 
 #define ADD_FAILURE() ALTORCH_TEST_RECORD(kNonFatal, "failure: ")
-#define ADD_FAILURE_AT(file, line) \
-  ::testing::internal::Recorder{::testing::internal::Outcome::kNonFatal, file, line, "failure: "} = ::testing::Message()
+#define ADD_FAILURE_AT(file, line)                                                                  \
+  ::testing::internal::Recorder{::testing::internal::Outcome::kNonFatal, file, line, "failure: "} = \
+      ::testing::Message()
 #define FAIL() return ALTORCH_TEST_RECORD(kFatal, "failure: ")
 #define SUCCEED() static_cast<void>(0), ::testing::Message()
 #define GTEST_SKIP() return ALTORCH_TEST_RECORD(kSkip, "")
 
 #define ALTORCH_TEST_JOIN2(a, b) a##b
 #define ALTORCH_TEST_JOIN(a, b) ALTORCH_TEST_JOIN2(a, b)
-#define SCOPED_TRACE(message) \
-  const ::testing::internal::Trace ALTORCH_TEST_JOIN(altorch_trace_, __LINE__)(::testing::internal::text_of(message))
+#define SCOPED_TRACE(message)                                        \
+  const ::testing::internal::Trace ALTORCH_TEST_JOIN(altorch_trace_, \
+                                                     __LINE__)(::testing::internal::text_of(message))
 
 #define RUN_ALL_TESTS() ::testing::RunAllTests()
