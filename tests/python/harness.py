@@ -18,6 +18,8 @@ import re
 import secrets
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -42,6 +44,12 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def peer_pid(connection: Connection) -> int:
+    """The process at the other end, by its number here: it may live in a process namespace of its own."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        return struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
 @dataclass
@@ -87,7 +95,7 @@ class Cluster:
         launcher: str | None = None,
         env: Mapping[str, str] | None = None,
         mpirun: str | None = None,
-        rank_prefix: list[list[str]] | None = None,
+        node_prefixes: list[list[str]] | None = None,
         start_deadline: float = 120,
     ) -> None:
         self.size = size
@@ -114,7 +122,7 @@ class Cluster:
                 env=clean_environment(extra),
                 log_directory=self._directory,
                 mpirun=mpirun,
-                rank_prefix=rank_prefix,
+                node_prefixes=node_prefixes,
             )
             self._accept(time.monotonic() + start_deadline * PATIENCE)
         except BaseException:
@@ -122,13 +130,13 @@ class Cluster:
             raise
 
     def _accept(self, deadline: float) -> None:
-        socket = self._listener._listener._socket  # type: ignore[attr-defined] # no public way to wait on a Listener
+        listening = self._listener._listener._socket  # type: ignore[attr-defined] # no public way to wait on a Listener
         while len(self.connections) < self.size:
-            if wait([socket], timeout=0.2):
+            if wait([listening], timeout=0.2):
                 connection = self._listener.accept()
                 hello = connection.recv()
                 self.connections[hello["rank"]] = connection
-                self.pids[hello["rank"]] = hello["pid"]
+                self.pids[hello["rank"]] = peer_pid(connection)
             elif all(process.poll() is not None for process in self._plan.processes):
                 raise RankFailure(f"The ranks ended before they reported.\n{self._launcher_output()}")
             elif time.monotonic() > deadline:

@@ -121,11 +121,12 @@ def launch(
     env: dict[str, str],
     log_directory: Path,
     mpirun: str | None = None,
-    rank_prefix: list[list[str]] | None = None,
+    node_prefixes: list[list[str]] | None = None,
 ) -> LaunchPlan:
     """Start `size` ranks of the Python program `program` (arguments after the interpreter).
 
-    `rank_prefix[i]` is put before rank i's command (plain launcher only): `ip netns exec ...`.
+    With `node_prefixes` there is one torchrun for each (virtual) node, started behind its prefix; MASTER_ADDR in
+    `env` is then an address of the first.
     """
     port = free_port()
     address = env.get("MASTER_ADDR", "127.0.0.1")
@@ -142,17 +143,21 @@ def launch(
                     "MASTER_ADDR": address,
                     "MASTER_PORT": env.get("MASTER_PORT", str(port)),
                 }
-                prefix = rank_prefix[rank] if rank_prefix else []
                 plan.processes.append(
-                    subprocess.Popen([*prefix, sys.executable, *program], env=rank_env, **common)  # type: ignore[call-overload]
+                    subprocess.Popen([sys.executable, *program], env=rank_env, **common)  # type: ignore[call-overload]
                 )
             return plan
         if launcher == "torchrun":
+            prefixes = node_prefixes or [[]]
             command = [
-                *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}"),
-                *("--master-addr=127.0.0.1", f"--master-port={port}", *program),
+                *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size // len(prefixes)}"),
+                *(f"--master-addr={address}", f"--master-port={port}", f"--nnodes={len(prefixes)}"),
             ]
-            return LaunchPlan([subprocess.Popen(command, env=env, **common)])  # type: ignore[call-overload]
+            plan = LaunchPlan()
+            for node, prefix in enumerate(prefixes):
+                full = [*prefix, *command, f"--node-rank={node}", *program]
+                plan.processes.append(subprocess.Popen(full, env=env, **common))  # type: ignore[call-overload]
+            return plan
         mpirun = mpirun or default_mpirun()
         if mpirun is None:
             raise RuntimeError("No mpirun was found: put it on PATH or name it in ALTORCH_TEST_MPIRUN.")

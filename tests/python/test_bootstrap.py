@@ -10,15 +10,24 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import virtual_nodes
 from harness import Cluster
 from launching import backend_under_test
 from mpi_libraries import all_mpis
-from virtual_nodes import needs_virtual_nodes, two_nodes
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own bootstrap: ALTORCH_TEST_BACKEND is not al"
 )
 MPIS = pytest.mark.parametrize("name", all_mpis())
+
+
+@pytest.fixture
+def nodes():
+    problem = virtual_nodes.obstacle()
+    if problem:
+        pytest.skip(problem)
+    with virtual_nodes.virtual_nodes() as pair:
+        yield pair
 
 
 def library_or_skip(name, *, mpirun=False):
@@ -242,21 +251,18 @@ def test_mpi4py():
 
 @MPIS
 @pytest.mark.parametrize("per_node", [1, 2])
-@needs_virtual_nodes
-def test_two_virtual_nodes(name, per_node):
-    """Two network namespaces with a /dev/shm and a host name each: MPI must go over the wire."""
+def test_two_virtual_nodes(name, per_node, nodes):
+    """A torchrun on each node; between them MPI must go over the wire."""
     mpi = library_or_skip(name)
-    with two_nodes() as (address, prefixes):
-        env = {"ALTORCH_MPI": mpi.library, "MASTER_ADDR": address, **dict(mpi.env)}
-        order = [prefixes[node] for node in (0, 1) for _ in range(per_node)]
-        with Cluster(2 * per_node, launcher="plain", env=env, rank_prefix=order) as cluster:
-            carried = cluster.check(work, deadline=150)
-            assert all(mpi.says in text for text in carried), carried
+    env = {"ALTORCH_MPI": mpi.library, "MASTER_ADDR": nodes[0].address, **dict(mpi.env)}
+    prefixes = [list(node.prefix) for node in nodes]
+    with Cluster(2 * per_node, launcher="torchrun", env=env, node_prefixes=prefixes) as cluster:
+        carried = cluster.check(work, deadline=150)
+        assert all(mpi.says in text for text in carried), carried
 
 
-@needs_virtual_nodes
-def test_two_virtual_nodes_without_mpi():
-    with two_nodes() as (address, prefixes):
-        env = {"ALTORCH_MPI": "none", "MASTER_ADDR": address, "GLOO_SOCKET_IFNAME": "veth"}
-        with Cluster(2, launcher="plain", env=env, rank_prefix=prefixes) as cluster:
-            cluster.check(work, deadline=120)
+def test_two_virtual_nodes_without_mpi(nodes):
+    env = {"ALTORCH_MPI": "none", "MASTER_ADDR": nodes[0].address}
+    prefixes = [list(node.prefix) for node in nodes]
+    with Cluster(2, launcher="torchrun", env=env, node_prefixes=prefixes) as cluster:
+        cluster.check(work, deadline=120)

@@ -140,7 +140,7 @@ def main() -> int:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     connection = Client(os.environ["ALTORCH_TEST_CONTROL"], family="AF_UNIX")
-    connection.send({"rank": rank, "pid": os.getpid()})
+    connection.send({"rank": rank})
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_receive_jobs, args=(connection, jobs), daemon=True).start()
     world = World(rank, size, os.environ.get("ALTORCH_TEST_BACKEND", "al"))
