@@ -43,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
+    from altorch._extension import extension
+
+    if arguments.backend == "al":
+        extension()  # one sentence when it cannot be loaded, instead of one from every rank
     ranks = 2 if arguments.ranks is None else arguments.ranks
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "altorch", "check", f"--backend={arguments.backend}", f"--timeout={arguments.timeout}"]
