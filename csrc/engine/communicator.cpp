@@ -98,7 +98,7 @@ void Communicator::run(const Operation& operation, bool& buffers_free) {
     inline_running_ = false;
     queued = !queue_.empty();
   }
-  if (queued) ProgressThread::instance().watch(shared_from_this());
+  if (queued) ProgressThread::instance().watch(shared_from_this(), true);
   buffers_free = clean;
   if (reported) throw *reported;
   statistics_.add(operation.kind, links_->transport(), route, payload_bytes(operation, size_), took);
@@ -112,7 +112,7 @@ void Communicator::submit(std::shared_ptr<Task> task) {
   } catch (const Error& error) {
     throw explain(task->operation, error);
   }
-  ProgressThread::instance().watch(shared_from_this());
+  ProgressThread::instance().watch(shared_from_this(), true);
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
@@ -144,7 +144,7 @@ void Communicator::post(std::shared_ptr<Task> task) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(task));
   }
-  ProgressThread::instance().watch(shared_from_this());
+  ProgressThread::instance().watch(shared_from_this(), false);
 }
 
 bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {

@@ -12,6 +12,7 @@ namespace {
 
 std::atomic<bool> forked{false};
 constexpr std::chrono::milliseconds kNap{1};
+constexpr int kNapsBeforeSleep = 20;
 
 }  // namespace
 
@@ -30,7 +31,7 @@ ProgressThread::ProgressThread() {
   thread_.detach();
 }
 
-void ProgressThread::watch(std::shared_ptr<Communicator> communicator) {
+void ProgressThread::watch(std::shared_ptr<Communicator> communicator, bool urgent) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -41,27 +42,34 @@ void ProgressThread::watch(std::shared_ptr<Communicator> communicator) {
     } else {
       watched_.push_back({std::move(communicator), 0});
     }
-    wake = sleeping_;
+    wake = sleeping_ || (napping_ && urgent);
   }
   if (wake) wake_.notify_one();
 }
 
+// Waits for work, and returns what there is: the thread dozes for a while before it falls asleep, so that a stream of
+// messages does not wake it for each.
+std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait) {
+  std::unique_lock lock(mutex_);
+  napping_ = true;
+  if (!watched_.empty() && helpers_.load(std::memory_order_relaxed) > 0) wake_.wait_for(lock, kNap);
+  for (int naps = 0; watched_.empty() && naps < kNapsBeforeSleep; ++naps) {
+    wake_.wait_for(lock, kNap);
+    wait.reset();
+  }
+  napping_ = false;
+  if (watched_.empty()) {
+    sleeping_ = true;
+    wake_.wait(lock, [&] { return !watched_.empty(); });
+    sleeping_ = false;
+  }
+  return watched_;
+}
+
 void ProgressThread::loop() {
-  std::vector<Entry> round;
   AdaptiveWait wait;
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      if (watched_.empty()) {
-        sleeping_ = true;
-        wake_.wait(lock, [&] { return !watched_.empty(); });
-        sleeping_ = false;
-        wait.reset();
-      } else if (helpers_.load(std::memory_order_relaxed) > 0) {
-        wake_.wait_for(lock, kNap);
-      }
-      round = watched_;
-    }
+    std::vector<Entry> round = next_round(wait);
     bool moved = false;
     for (Entry& looked_at : round) {
       if (looked_at.communicator->drive(moved)) continue;

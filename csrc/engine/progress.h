@@ -11,6 +11,7 @@
 
 namespace altorch {
 
+class AdaptiveWait;
 class Communicator;
 
 // Thread rules: any thread. Sleeps while nothing is in flight, and naps while somebody who waits drives.
@@ -18,8 +19,9 @@ class ProgressThread {
  public:
   static ProgressThread& instance();
 
-  // Drives the communicator until nothing of it is in flight any more.
-  void watch(std::shared_ptr<Communicator> communicator);
+  // Drives the communicator until nothing of it is in flight any more. What is not urgent may wait for a nap to end:
+  // most messages are waited for at once, and then waking the thread costs more than the message.
+  void watch(std::shared_ptr<Communicator> communicator, bool urgent);
 
   // While one lives, its owner polls what it waits for, and the thread keeps out of the way.
   class Helper {
@@ -33,17 +35,19 @@ class ProgressThread {
   static bool usable();
 
  private:
-  ProgressThread();
-  void loop();
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
   struct Entry {
     std::shared_ptr<Communicator> communicator;
     std::uint64_t calls;  // of watch(): an entry that was watched again during a round stays
   };
+  ProgressThread();
+  void loop();
+  std::vector<Entry> next_round(AdaptiveWait& wait);
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
   std::vector<Entry> watched_;
-  bool sleeping_ = false;
+  bool sleeping_ = false;  // until it is woken
+  bool napping_ = false;   // for a while
   std::atomic<int> helpers_{0};
   std::thread thread_;
 };
