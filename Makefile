@@ -42,6 +42,7 @@ build: $(STAMP)
 	@if [ -f $(BUILD)/build.ninja ] && [ -f $(BUILD)/.installed ] && [ $(BUILD)/.installed -nt $(STAMP) ]; then \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD); \
 	else \
+	  echo 'Building altorch (a minute or two on an idle machine) ...'; \
 	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
 	fi
 
