@@ -25,7 +25,10 @@ HERE = Path(__file__).resolve().parent
 BASELINE = HERE / "torch_suite_baseline.json"
 
 # Tests that Gloo passes and that the backend under test cannot: each with its reason.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    "test_ddp_logging_data_cpu": "torch itself logs every plugin's backend_name as 'custom'; the test wants the name",
+    "test_sparse_all_reduce_sum": "altorch moves dense tensors only, and says so; call to_dense() first",
+}
 
 # A few minutes' worth that touches every kind of operation; the whole suite is run on demand.
 QUICK = (
@@ -218,12 +221,19 @@ def write_baseline(persona: str, ranks: int, results: dict[str, dict[str, Any]])
     BASELINE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 
+def telling_line(detail: str) -> str:
+    """The line of a traceback that says what went wrong."""
+    lines = [line.strip() for line in detail.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error: " in line or line.startswith("Expected ")]
+    return " / ".join(telling[-2:]) or (lines[-1] if lines else "")
+
+
 def shortfall(persona: str, ranks: int, results: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Tests that Gloo passes, that ran here and did not pass, and that no exception covers: name -> reason."""
     expected = baseline(persona, ranks)
     wanted = set(results) if expected is None else expected & set(results)
     return {
-        name: f"{results[name]['status']}: {results[name]['detail'].strip().splitlines()[-1:]}"
+        name: f"{results[name]['status']}: {telling_line(results[name]['detail'])}"
         for name in sorted(wanted)
         if results[name]["status"] != "passed"
         and name not in EXCEPTIONS
@@ -245,9 +255,12 @@ def main() -> int:
         "--write-baseline", action="store_true", help="record what passes (with --backend gloo)"
     )
     parser.add_argument("--quick", action="store_true", help="only the subset that the default pytest runs")
+    parser.add_argument("--profiling", action="store_true", help="also ask for profiler events, as of Gloo")
     parser.add_argument("--verbose", action="store_true", help="print the output of failed tests")
     parser.add_argument("patterns", nargs="*", help="test names, with * and ?")
     options = parser.parse_args()
+    if options.profiling:
+        os.environ["ALTORCH_TEST_SUITE_PROFILING"] = "1"
     started = time.monotonic()
     results = run(
         options.persona,
