@@ -1,8 +1,7 @@
 #include "backend/gloo_backend.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "backend/errors.h"
 #include "backend/gloo_channel.h"
@@ -26,7 +25,8 @@ class GlooLinks : public Links {
 
 struct Watch {
   std::mutex mutex;
-  std::shared_ptr<Liveness> liveness;  // of the job; null when its first group was another backend's
+  // Of the job; none when its first group was another backend's. The groups own it: it holds the store.
+  std::weak_ptr<Liveness> liveness;
 };
 
 Watch& watch() {
@@ -34,21 +34,22 @@ Watch& watch() {
   return *instance;
 }
 
-std::shared_ptr<Liveness> watch_over(const GroupSettings& settings, const std::shared_ptr<KeyValueStore>& keys,
-                                     bool whole_job) {
+std::shared_ptr<Liveness> watch_over(const GroupSettings& settings,
+                                     const std::shared_ptr<KeyValueStore>& keys, bool whole_job) {
   Watch& current = watch();
   const std::lock_guard lock(current.mutex);
-  if (whole_job) {
-    const auto patience =
-        std::chrono::milliseconds(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_BOOTSTRAP_SECONDS")));
-    current.liveness =
-        std::make_shared<Liveness>(keys, settings.rank, settings.size, std::min(settings.timeout, patience));
-  }
-  return current.liveness;
+  if (!whole_job) return current.liveness.lock();
+  const auto patience = std::chrono::milliseconds(
+      static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_BOOTSTRAP_SECONDS")));
+  auto made =
+      std::make_shared<Liveness>(keys, settings.rank, settings.size, std::min(settings.timeout, patience));
+  current.liveness = made;
+  return made;
 }
 
-std::shared_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store, const GroupSettings& settings,
-                                   bool whole_job, const GlooFactory& factory) {
+std::shared_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
+                                   const GroupSettings& settings, bool whole_job,
+                                   const GlooFactory& factory) {
   auto keys = std::make_shared<C10dStore>(store, settings.key_prefix);
   if (settings.size == 1) return join_group(settings, keys);  // which needs no transport
   auto liveness = watch_over(settings, keys, whole_job);
@@ -93,8 +94,8 @@ c10::intrusive_ptr<c10d::Backend> GlooBackend::split(const c10::intrusive_ptr<c1
     child.key_prefix += "/" + split + members;
     auto child_options = c10::make_intrusive<AlOptions>(child.timeout);
     child_options->group_name = child.name;
-    return create_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("altorch/" + split + members, store), child,
-                               std::move(child_options), false, factory_);
+    return create_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("altorch/" + split + members, store),
+                               child, std::move(child_options), false, factory_);
   });
 }
 
@@ -104,7 +105,8 @@ c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c
                                                       GlooFactory factory) {
   options->timeout = settings.timeout;
   auto communicator = join(store, settings, whole_job, factory);
-  return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options), std::move(factory));
+  return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options),
+                                          std::move(factory));
 }
 
 }  // namespace altorch::backend

@@ -15,10 +15,11 @@ using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
 
 class GlooBackend : public AlBackend {
  public:
-  GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<AlOptions> options,
-              GlooFactory factory);
+  GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
+              c10::intrusive_ptr<AlOptions> options, GlooFactory factory);
 
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
 
  private:
@@ -27,8 +28,8 @@ class GlooBackend : public AlBackend {
   int splits_ = 0;
 };
 
-// Collective over the group. `whole_job`: it has all ranks of the job, so that its ranks number them; a watch over their
-// processes begins, which later groups use. Throws Error, and what the factory throws.
+// Collective over the group. `whole_job`: it has all ranks of the job, so that its ranks number them; a watch
+// over their processes begins, which later groups use. Throws Error, and what the factory throws.
 c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const GroupSettings& settings,
                                                       c10::intrusive_ptr<AlOptions> options, bool whole_job,

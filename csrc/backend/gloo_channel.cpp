@@ -11,14 +11,10 @@ namespace {
 constexpr std::chrono::seconds kFarewell{5};
 // How long a cancelled message whose body is on its way may take to arrive before it is broken off.
 constexpr std::chrono::seconds kGrace{2};
+// One look takes no longer, though nothing arrives: the thread may have other groups to look after.
+constexpr std::chrono::microseconds kSleep{200};
 
 GlooTransferPtr* transfer_of(const Request& request) { return static_cast<GlooTransferPtr*>(request.extra); }
-
-void release(Request& request) {
-  delete transfer_of(request);
-  request.extra = nullptr;
-  request.handle = 0;
-}
 
 void attach(Request& request, GlooTransferPtr transfer) {
   request.extra = new GlooTransferPtr(std::move(transfer));
@@ -47,7 +43,8 @@ Error wrong_size(const GlooTransfer& transfer, const GlooArrival& arrival) {
 
 }  // namespace
 
-GlooChannel::GlooChannel(const c10::intrusive_ptr<c10d::Backend>& gloo, int rank, const std::vector<int>& global_ranks)
+GlooChannel::GlooChannel(const c10::intrusive_ptr<c10d::Backend>& gloo, int rank,
+                         const std::vector<int>& global_ranks)
     : rank_(rank), process_(getpid()), peers_(global_ranks.size()) {
   GlooListener& listener = *this;
   for (int other = 0; other < size(); ++other) {
@@ -169,13 +166,30 @@ void GlooChannel::lost(int) {
   });
 }
 
+// Whoever moves several requests on tests them in turn; of those, only one may put the thread to sleep, and
+// only when nothing at all has happened since it was tested before.
+void GlooChannel::sleep_over(const GlooTransfer* pending, std::uint64_t seen) {
+  const GlooTransfer* nobody = nullptr;
+  if (waited_for_.compare_exchange_strong(nobody, pending) || nobody != pending) return;
+  if (last_seen_.exchange(seen) == seen) GlooEvent::instance().wait(seen, kSleep);
+}
+
+void GlooChannel::release(Request& request) {
+  const GlooTransfer* transfer = transfer_of(request)->get();
+  waited_for_.compare_exchange_strong(transfer, nullptr);
+  delete transfer_of(request);
+  request.extra = nullptr;
+  request.handle = 0;
+}
+
 State GlooChannel::test(std::span<Request> requests, std::optional<Error>& error) {
-  State state = State::kDone;
+  const GlooTransfer* pending = nullptr;
+  const std::uint64_t seen = GlooEvent::instance().count();
   for (Request& request : requests) {
     if (request.handle == 0) continue;
     GlooTransfer& transfer = **transfer_of(request);
     if (!transfer.done.load(std::memory_order_acquire)) {
-      state = State::kPending;
+      if (!pending || waited_for_.load() == &transfer) pending = &transfer;
       continue;
     }
     error = std::move(transfer.error);
@@ -183,7 +197,9 @@ State GlooChannel::test(std::span<Request> requests, std::optional<Error>& error
     release(request);
     if (error) return State::kFailed;
   }
-  return state;
+  if (!pending) return State::kDone;
+  sleep_over(pending, seen);
+  return State::kPending;
 }
 
 bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {

@@ -38,11 +38,15 @@ class GlooChannel final : public Channel, private GlooListener {
   void lost(int peer) override;
   void deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   bool withdraw(const GlooTransferPtr& transfer);
+  void release(Request& request);
+  void sleep_over(const GlooTransfer* pending, std::uint64_t seen);
   GlooPeer& peer(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   std::optional<Error> failure(int peer) const;
 
   const int rank_;
   const long process_;
+  std::atomic<const GlooTransfer*> waited_for_{nullptr};  // see test()
+  std::atomic<std::uint64_t> last_seen_{0};
   std::mutex mutex_;  // what follows up to the blank line; taken before a peer's
   std::list<GlooTransferPtr> awaited_;
   std::list<Unexpected> unexpected_;

@@ -13,6 +13,7 @@ namespace {
 constexpr int kFrameTag = 0;
 // Frames that were sent are only memory to release: the finisher is woken for many of them at once.
 constexpr std::size_t kKeptFrames = 32;
+constexpr std::int64_t kKeptBytes = 1 << 20;
 // Gloo takes its own timeout for a failure of all connections. Deadlines are the engine's affair.
 constexpr std::chrono::hours kForever{24 * 365};
 
@@ -80,7 +81,8 @@ void GlooPeer::announce(const GlooTransferPtr& transfer) {
 }
 
 void GlooPeer::accept(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
-  if (post_body(transfer, arrival.id, arrival.bytes)) send_frame({Kind::kClear, 0, 0, 0, arrival.id}, nullptr, 0);
+  if (post_body(transfer, arrival.id, arrival.bytes))
+    send_frame({Kind::kClear, 0, 0, 0, arrival.id}, nullptr, 0);
 }
 
 void GlooPeer::refuse(const GlooArrival& arrival) {
@@ -95,7 +97,10 @@ bool GlooPeer::withdraw(const GlooTransferPtr& transfer) {
 void GlooPeer::break_off(const GlooTransferPtr& transfer) {
   const Error reason(ErrorKind::kTransport, "a message was given up half-way");
   give_up([&](const Posted& posted) { return posted.transfer == transfer; }, reason);
-  lose(broken("an earlier message was given up half-way"));
+  lose(Error(ErrorKind::kTransport,
+             "the connection to rank " + std::to_string(peer_) +
+                 " of the group cannot be used since an earlier message was given up half-way; "
+                 "destroy the group and make a new one"));
 }
 
 bool GlooPeer::send_frame(const Header& header, const void* payload, std::size_t bytes) {
@@ -142,7 +147,11 @@ bool GlooPeer::post_body(const GlooTransferPtr& transfer, std::uint64_t id, std:
 }
 
 void GlooPeer::keep(std::shared_ptr<Posted> posted) {
-  bodies_ += posted->transfer ? 1 : 0;
+  if (posted->transfer) {
+    ++bodies_;
+  } else {
+    kept_bytes_ += posted->tensor.numel();
+  }
   posted_.push_back(std::move(posted));
   if (!finisher_wanted()) return;
   if (!finisher_.joinable() && !stopping_) {
@@ -153,7 +162,8 @@ void GlooPeer::keep(std::shared_ptr<Posted> posted) {
 }
 
 bool GlooPeer::finisher_wanted() const {
-  return bodies_ > 0 || posted_.size() > kKeptFrames || (flushing_ && !posted_.empty());
+  return bodies_ > 0 || posted_.size() > kKeptFrames || kept_bytes_ > kKeptBytes ||
+         (flushing_ && !posted_.empty());
 }
 
 void GlooPeer::wait_for_posted() {
@@ -173,7 +183,11 @@ void GlooPeer::wait_for_posted() {
     lock.lock();
     if (head->reason) outcome = head->reason;
     posted_.pop_front();
-    bodies_ -= head->transfer ? 1 : 0;
+    if (head->transfer) {
+      --bodies_;
+    } else {
+      kept_bytes_ -= head->tensor.numel();
+    }
     if (posted_.empty()) drained_.notify_all();
     head->work = nullptr;  // from here on Gloo does not touch the buffer
     lock.unlock();
@@ -217,12 +231,15 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   std::memcpy(&header, from, sizeof header);
   const std::uint64_t id = header.id;
   if (header.kind == Kind::kMessage || header.kind == Kind::kRequest) {
-    return listener_.arrived({peer_, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
+    return listener_.arrived(
+        {peer_, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
   }
   if (header.kind == Kind::kWithdrawn) {
-    const Error reason(ErrorKind::kTransport, "rank " + std::to_string(peer_) +
-                                                  " of the group withdrew the message that it was about to send");
-    return give_up([&](const Posted& posted) { return posted.id == id && posted.transfer->is_receive; }, reason);
+    const Error reason(
+        ErrorKind::kTransport,
+        "rank " + std::to_string(peer_) + " of the group withdrew the message that it was about to send");
+    return give_up([&](const Posted& posted) { return posted.id == id && posted.transfer->is_receive; },
+                   reason);
   }
   GlooTransferPtr transfer;
   {
@@ -238,10 +255,10 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   } else if (header.kind == Kind::kClear) {
     post_body(transfer, id, transfer->bytes);
   } else {
-    transfer->finish(Error(ErrorKind::kMismatch,
-                           "A message of " + std::to_string(transfer->bytes) + " bytes has not the size that rank " +
-                               std::to_string(peer_) +
-                               " expects: the ranks disagree about the size or type of a tensor."));
+    transfer->finish(
+        Error(ErrorKind::kMismatch, "A message of " + std::to_string(transfer->bytes) +
+                                        " bytes has not the size that rank " + std::to_string(peer_) +
+                                        " expects: the ranks disagree about the size or type of a tensor."));
   }
 }
 

@@ -1,31 +1,33 @@
 // The connection to one other rank, over torch's Gloo: frames, and the bodies of large messages.
 //
-// Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message is done, only
-// waited for. So a thread reads frames (a header, and the bytes of a small message behind it), and a large message is
-// announced first: request -> clear -> body, with the size known on both sides. What is posted to Gloo therefore always
-// completes without help from the callers, and one more thread, started when first needed, waits for it in order.
-// Thread rules: any thread, but start() and stop() once each.
+// Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message
+// is done, only waited for. So a thread reads frames (a header, and the bytes of a small message behind it),
+// and a large message is announced first: request -> clear -> body, with the size known on both sides. What
+// is posted to Gloo therefore always completes without help from the callers, and one more thread, started
+// when first needed, waits for it in order. Thread rules: any thread, but start() and stop() once each.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <unordered_map>
 
+#include "backend/gloo_event.h"
 #include "common/error.h"
 
 namespace altorch::backend {
 
-// A message up to this size travels in its frame: two copies, but one trip instead of three.
-inline constexpr std::size_t kGlooFrameBytes = 64 << 10;
+// A message up to this size travels in its frame: two copies, but one trip instead of three. The engine's
+// segments do.
+inline constexpr std::size_t kGlooFrameBytes = 256 << 10;
 
 // A message in flight. Who sees `done` may read the rest and release the buffer.
 struct GlooTransfer {
@@ -41,6 +43,7 @@ struct GlooTransfer {
   void finish(std::optional<Error> outcome = std::nullopt) {
     error = std::move(outcome);
     done.store(true, std::memory_order_release);
+    GlooEvent::instance().signal();
   }
 };
 using GlooTransferPtr = std::shared_ptr<GlooTransfer>;
@@ -121,7 +124,8 @@ class GlooPeer {
   const int peer_, global_rank_;
   GlooListener& listener_;
 
-  mutable std::mutex mutex_;  // what follows; held while posting to Gloo, which keeps the order and never blocks
+  mutable std::mutex
+      mutex_;  // what follows; held while posting to Gloo, which keeps the order and never blocks
   bool stopping_ = false, flushing_ = false;
   std::optional<Error> failure_;
   std::uint64_t last_id_ = 0;
@@ -129,6 +133,7 @@ class GlooPeer {
   c10::intrusive_ptr<c10d::Work> reading_;
   std::deque<std::shared_ptr<Posted>> posted_;  // the head stays while it is waited for
   std::size_t bodies_ = 0;                      // of those posted
+  std::int64_t kept_bytes_ = 0;                 // in frames
   std::condition_variable wake_, drained_;
 
   std::thread reader_, finisher_;

@@ -1,0 +1,167 @@
+"""What only the fallback over torch's Gloo does: its frames and announced messages, its interface, its patience."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import on_ranks
+
+from altorch import _gloo
+
+GLOO = {"ALTORCH_MPI": "none"}
+FRAME = 256 << 10  # bytes: larger messages are announced first
+
+
+def need_al(world):
+    if not world.is_al:
+        pytest.skip("needs backend 'al'")
+
+
+def payload(size, seed):
+    return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "own", "chosen"),
+    [
+        (["127.0.0.1", "127.0.0.1"], "127.0.0.1", "127.0.0.1"),
+        (["10.0.0.1", "10.0.0.2"], "10.0.0.2", "10.0.0.2"),
+        (["127.0.0.1", "10.0.0.2"], "10.0.0.2", ""),
+        (["10.0.0.1", ""], "10.0.0.1", ""),
+        (["::1", "::1"], "::1", "::1"),
+        (["fe80::1%eth0", "fe80::2%eth0"], "fe80::2%eth0", "fe80::2%eth0"),
+    ],
+)
+def test_ranks_agree_on_the_kind_of_address(addresses, own, chosen):
+    assert _gloo.agree(addresses, own) == chosen
+
+
+def test_address_follows_the_route_to_the_master(monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert _gloo.local_address() == "127.0.0.1"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert _gloo.local_address() == ""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    monkeypatch.delenv("MASTER_ADDR")
+    assert _gloo.local_address() == ""
+
+
+@on_ranks(2, env=GLOO)
+def test_statistics_name_the_transport(world):
+    need_al(world)
+    from altorch._extension import extension
+
+    dist.all_reduce(torch.ones(10))
+    rows = extension().statistics(dist.group.WORLD._get_backend(torch.device("cpu")))
+    routes = [row["route"] for row in rows if row["operation"] == "all_reduce"]
+    assert routes and all(route.startswith("gloo:") for route in routes), rows
+
+
+@on_ranks(2, env=GLOO)
+@pytest.mark.parametrize("size", [0, 1, FRAME - 1, FRAME, FRAME + 1, 3 * FRAME])
+@pytest.mark.parametrize("late", ["sender", "receiver"])
+def test_messages_around_the_size_of_a_frame(world, size, late):
+    need_al(world)
+    dist.barrier()
+    if (world.rank == 0) == (late == "sender"):
+        time.sleep(0.2)
+    if world.rank == 0:
+        dist.send(payload(size, 5), 1)
+    else:
+        got = torch.zeros(size, dtype=torch.uint8)
+        assert dist.recv(got) == 0
+        assert torch.equal(got, payload(size, 5))
+
+
+@on_ranks(2, env=GLOO)
+def test_large_messages_both_ways_and_out_of_order(world):
+    need_al(world)
+    peer, count = 1 - world.rank, 8
+    sizes = [FRAME // 2 + n * FRAME // 2 for n in range(count)]
+    got = [torch.zeros(size, dtype=torch.uint8) for size in sizes]
+    sends = [dist.isend(payload(sizes[n], n), peer, tag=n) for n in range(count)]
+    receives = [dist.irecv(got[n], peer, tag=n) for n in reversed(range(count))]
+    for work in [*receives, *sends]:
+        work.wait()
+    for n in range(count):
+        assert torch.equal(got[n], payload(sizes[n], n)), n
+
+
+@on_ranks(2, env=GLOO)
+@pytest.mark.parametrize(
+    ("sent", "awaited"), [(40, 80), (80, 40), (2 * FRAME, FRAME), (2 * FRAME, 3 * FRAME)]
+)
+def test_wrong_size_is_an_error_and_leaves_the_group_usable(world, sent, awaited):
+    need_al(world)
+    if world.rank == 1:
+        with pytest.raises(
+            dist.DistBackendError, match=f"has {sent} bytes where this rank expects {awaited}"
+        ):
+            dist.recv(torch.zeros(awaited, dtype=torch.uint8), 0)
+    elif sent <= FRAME:  # gone before anybody looks at it
+        dist.send(payload(sent, 1), 1)
+    else:
+        with pytest.raises(dist.DistBackendError, match=f"A message of {sent} bytes has not the size"):
+            dist.send(payload(sent, 1), 1)
+    total = torch.ones(100_000)
+    dist.all_reduce(total)
+    assert total[-1] == 2
+
+
+@on_ranks(2, env=GLOO)
+def test_announced_message_may_be_withdrawn(world):
+    need_al(world)
+    group = dist.new_group(timeout=timedelta(seconds=1.5))
+    try:
+        if world.rank == 0:
+            with pytest.raises(dist.DistBackendError, match="not done after its timeout"):
+                dist.send(payload(2 * FRAME, 1), 1, group=group)
+        dist.barrier()
+        got = torch.zeros(2 * FRAME, dtype=torch.uint8)
+        if world.rank == 1:
+            with pytest.raises(dist.DistBackendError, match="withdrew the message"):
+                dist.recv(got, 0, group=group)
+        dist.barrier()
+        if world.rank == 0:
+            dist.send(payload(2 * FRAME, 2), 1, group=group)
+        else:
+            dist.recv(got, 0, group=group)
+            assert torch.equal(got, payload(2 * FRAME, 2))
+    finally:
+        dist.destroy_process_group(group)
+
+
+@on_ranks(2, env=GLOO)
+def test_idling_longer_than_the_timeout_is_no_failure(world):
+    need_al(world)
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    time.sleep(3)
+    total = torch.ones(1000)
+    dist.all_reduce(total, group=group)
+    assert total[0] == 2
+    dist.destroy_process_group(group)
+
+
+@on_ranks(2, env=GLOO)
+@pytest.mark.parametrize("size", [8, FRAME])
+def test_what_was_sent_arrives_though_the_sender_leaves(world, size):
+    need_al(world)
+    group = dist.new_group()
+    if world.rank == 0:
+        for n in range(20):
+            dist.send(payload(size, n), 1, group=group)
+        dist.destroy_process_group(group)
+        del group
+        dist.barrier()
+        return
+    dist.barrier()
+    got = torch.zeros(size, dtype=torch.uint8)
+    for n in range(20):
+        dist.recv(got, 0, group=group)
+        assert torch.equal(got, payload(size, n)), n
+    dist.destroy_process_group(group)
