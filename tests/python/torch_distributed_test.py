@@ -269,7 +269,7 @@ def main() -> int:
         jobs=options.jobs,
         patterns=tuple(options.patterns) or (QUICK if options.quick else ()),
         deadline=options.deadline,
-        progress=True,
+        progress=sys.stderr.isatty(),
     )
     if options.write_baseline:
         write_baseline(options.persona, options.ranks, results)
