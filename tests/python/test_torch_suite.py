@@ -18,7 +18,7 @@ def test_torch_suite(request, persona, ranks):
         pytest.skip(f"nobody has measured what Gloo passes with torch {suite.torch_minor()}")
     patterns = () if whole else suite.QUICK if persona == "gloo" else suite.QUICK_MPI
     results = suite.run(persona, ranks, backend_under_test(), patterns=patterns)
-    short = suite.shortfall(persona, ranks, results)
+    short = suite.shortfall(persona, ranks, backend_under_test(), results)
     details = "\n\n".join(
         f"{name}\n{results[name]['detail']}\n{results[name].get('output', '')}" for name in short
     )
