@@ -18,7 +18,7 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'. "
      "Must be the same on every rank."},
-    {"ALTORCH_SEGMENT_BYTES", "bytes", "262144",
+    {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576",
      "Size of one segment of a pipelined algorithm. Must be the same on every rank."},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},

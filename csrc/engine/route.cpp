@@ -13,8 +13,8 @@ constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
 // Below these payloads the number of rounds decides, above them the bytes sent. Set by benchmarks/cpu_collectives.py.
-constexpr std::int64_t kAllReduceLatency = 16 * kKiB;
-constexpr std::int64_t kAllReduceMiddle = 256 * kKiB;
+constexpr std::int64_t kAllReduceLatency = 64 * kKiB;
+constexpr std::int64_t kAllReduceMiddle = 4 * kMiB;
 constexpr std::int64_t kBroadcastLatency = 64 * kKiB;
 constexpr std::int64_t kAllGatherLatency = 8 * kKiB;
 constexpr std::int64_t kAllToAllLatency = 2 * kKiB;

@@ -22,7 +22,7 @@ class Staging {
   // Brings the result of the current piece to the caller's output.
   void finish_piece();
 
-  static constexpr std::int64_t kPieceBytes = 4 << 20;
+  static constexpr std::int64_t kPieceBytes = 16 << 20;
 
  private:
   std::int64_t block_count(int block) const;
