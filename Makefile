@@ -16,11 +16,12 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python build lint format bench sanitize clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-openmpi test-gloo build lint format bench sanitize clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
+	@echo 'make test-openmpi, make test-gloo  the collectives once more over the system'"'"'s Open MPI, over Gloo'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
@@ -58,6 +59,18 @@ test-cpp: build
 
 test-python: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The conformance suite over other carriers than the embedded MPI.
+CONFORMANCE := tests/python/test_reductions.py tests/python/test_moves.py tests/python/test_point_to_point.py \
+  tests/python/test_groups.py
+OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 /usr/lib/*-linux-gnu/libmpi.so.40))
+
+test-openmpi: build
+	@if [ -z '$(OPENMPI)' ]; then echo 'test-openmpi: skipped, no Open MPI here (apt install libopenmpi-dev openmpi-bin)'; \
+	else ALTORCH_MPI='$(OPENMPI)' $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE); fi
+
+test-gloo: build
+	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
 
 sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)
