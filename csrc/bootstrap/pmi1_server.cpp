@@ -45,9 +45,12 @@ bool send_all(int fd, const std::string& text) {
   return true;
 }
 
-// MPI has said why. MPICH 4.0 goes on with garbage when nobody ends it here.
+// MPICH 4.0 goes on with garbage when nobody ends it here; other versions end themselves once they have said
+// why.
 [[noreturn]] void end_process(const std::string& line) {
   const int code = std::atoi(pmi1_field(line, "exitcode").c_str());
+  log(LogLevel::kError, "MPI aborts this process (code " + std::to_string(code) + ").");
+  sleep(1);
   _exit(code != 0 && code % 256 != 0 ? code : 1);
 }
 

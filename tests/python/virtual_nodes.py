@@ -1,64 +1,107 @@
-"""Two nodes on one machine: network namespaces joined by a wire, each with its own /dev/shm and host name."""
+"""Two nodes on one machine: network, process, IPC and mount namespaces of their own, joined by a virtual cable.
+
+Each also has a bridge-like interface with the same address on both, as docker0 is on real clusters: an MPI that tries
+it talks to itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-import pytest
+SHARED_MEMORY = "64m"
 
 
-def _obstacle() -> str:
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    for tool in ("ip", "unshare", "mount"):
+@dataclass(frozen=True)
+class Node:
+    address: str
+    prefix: tuple[str, ...]  # put before a command, it runs on this node
+
+
+def obstacle() -> str:
+    """Why there can be no virtual nodes here, or ""."""
+    for tool in ("ip", "unshare"):
         if not shutil.which(tool):
-            return f"the command {tool} is not on this machine"
-    probe = ["unshare", "--net", "--mount", "--uts", "--ipc", "true"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        return "this container may not make namespaces"
-    name = f"alp{os.getpid()}"
-    try:
-        done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-        return f"ip netns: {done.stderr.strip()}" if done.returncode else ""
-    finally:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-_reason = _obstacle()
-needs_virtual_nodes = pytest.mark.skipif(bool(_reason), reason=_reason or "possible here")
-
-# A node of its own to everything that asks: another host name, /dev/shm and System V IPC.
-_ENTER = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
+            return f"virtual nodes need the command {tool} (packages iproute2, util-linux)"
+    if os.geteuid() != 0:
+        return "virtual nodes need root"
+    with contextlib.suppress(subprocess.CalledProcessError), virtual_nodes():
+        return ""
+    return "this system does not allow network namespaces"
 
 
 @contextlib.contextmanager
-def two_nodes() -> Iterator[tuple[str, list[list[str]]]]:
-    """The address of node 0 and, for each node, the command prefix that starts a process there."""
-    tag = secrets.token_hex(3)
-    names = [f"al{tag}a", f"al{tag}b"]
-    subnet = f"10.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
+def virtual_nodes() -> Iterator[tuple[Node, Node]]:
+    """Two connected nodes, 10.77.0.1 and 10.77.0.2. Raises CalledProcessError where namespaces are not allowed."""
+    names = [f"al{os.getpid()}{end}" for end in "ab"]
+    cables = [f"v{os.getpid()}{end}" for end in "ab"]
     try:
         for name in names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", names[0], "link", "add", "veth", "type", "veth", "peer", "name", "veth", "netns", names[1])
-        for index, name in enumerate(names):
-            ip("-n", name, "addr", "add", f"{subnet}.{index + 1}/24", "dev", "veth")
-            ip("-n", name, "link", "set", "veth", "up")
-        prefixes = []
-        for name in names:
-            unshare = ["unshare", "--mount", "--uts", "--ipc", "sh", "-c", _ENTER, "sh", name]
-            prefixes.append(["ip", "netns", "exec", name, *unshare])
-        yield f"{subnet}.1", prefixes
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        _ip(
+            "link",
+            "add",
+            cables[0],
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            cables[1],
+            "netns",
+            names[1],
+        )
+        for index, (name, cable) in enumerate(zip(names, cables, strict=True), start=1):
+            _ip("-n", name, "addr", "add", f"10.77.0.{index}/24", "dev", cable)
+            _ip("-n", name, "link", "set", cable, "up")
+            _ip("-n", name, "link", "add", "bridge0", "type", "veth", "peer", "name", "bridge1")
+            _ip("-n", name, "addr", "add", "172.17.0.1/16", "dev", "bridge0")
+            _ip("-n", name, "link", "set", "bridge1", "up")
+            _ip("-n", name, "link", "set", "bridge0", "up")
+        _wait_for_carrier(names, cables)
+        yield tuple(  # type: ignore[misc]
+            Node(f"10.77.0.{index}", _prefix(name, index)) for index, name in enumerate(names, start=1)
+        )
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _prefix(name: str, index: int) -> tuple[str, ...]:
+    script = f'mount -t tmpfs -o size={SHARED_MEMORY} tmpfs /dev/shm && hostname node{index} && exec "$@"'
+    namespaces = ("--pid", "--ipc", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc")
+    return ("ip", "netns", "exec", name, "unshare", *namespaces, "sh", "-c", script, "sh")
+
+
+def _wait_for_carrier(names: list[str], cables: list[str]) -> None:
+    """An interface is of no use to anybody for about a second after it was made."""
+    deadline = time.monotonic() + 10
+    for name, cable in zip(names, cables, strict=True):
+        while time.monotonic() < deadline:
+            state = subprocess.run(
+                ["ip", "-n", name, "-o", "link", "show", cable], capture_output=True, text=True, check=True
+            ).stdout
+            if "state UP" in state:
+                break
+            time.sleep(0.05)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], capture_output=True, check=True)
+
+
+def launcher_script(directory: Path, commands: list[list[str]]) -> list[str]:
+    """One command that runs several at once on a node and fails when one of them does."""
+    script = directory / f"node-{len(list(directory.glob('node-*')))}.sh"
+    lines = [" ".join(f"'{word}'" for word in command) + ' & ids="$ids $!"' for command in commands]
+    lines.append('code=0; for id in $ids; do wait "$id" || code=$?; done; exit $code')
+    script.write_text("\n".join(lines))
+    return ["sh", str(script)]

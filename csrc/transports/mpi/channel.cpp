@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "transports/mpi/request_extra.h"
 
@@ -34,7 +35,12 @@ std::string peer_name(int peer) { return peer < 0 ? "any rank" : "rank " + std::
 }  // namespace
 
 MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size, std::size_t piece)
-    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size), piece_(piece) {}
+    : mpi_(mpi),
+      communicator_(communicator),
+      rank_(rank),
+      size_(size),
+      piece_(piece),
+      probes_any_source_(mpi.library().family != MpiFamily::kOpenMpi && mpi.has_several_nodes()) {}
 
 void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, peer, /*is_receive=*/false, request.exact};
@@ -77,26 +83,38 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
 void MpiChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, peer, /*is_receive=*/true, request.exact};
   if (!mpi_.usable()) return fail(request, mpi_.not_usable());
-  const int mpi_tag = static_cast<int>(tag);
+  if (peer < 0 && probes_any_source_) {
+    auto* extra = new RequestExtra;
+    extra->is_probing = true;
+    extra->data = static_cast<char*>(data);
+    extra->tag = static_cast<int>(tag);
+    request.extra = extra;
+    return;
+  }
+  int error;
+  {
+    std::lock_guard guard(mpi_.lock());
+    error = post_receive(data, bytes, peer, static_cast<int>(tag), request);
+  }
+  if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
+}
+
+int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, Request& request) {
   void* target = data;
   std::size_t length = bytes;
   if (bytes > piece_) {
     auto* extra = new RequestExtra;
     extra->is_long = true;
     extra->data = static_cast<char*>(data);
-    extra->tag = mpi_tag;
+    extra->tag = tag;
     request.extra = extra;
     target = &extra->total;
     length = kHeaderBytes;
   }
   std::intptr_t handle = 0;
-  int error;
-  {
-    std::lock_guard guard(mpi_.lock());
-    error = mpi_.table().irecv(target, static_cast<int>(length), peer, mpi_tag, communicator_, &handle);
-  }
+  const int error = mpi_.table().irecv(target, static_cast<int>(length), peer, tag, communicator_, &handle);
   request.handle = static_cast<std::uintptr_t>(handle);
-  if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
+  return error;
 }
 
 State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error) {
@@ -128,6 +146,7 @@ State MpiChannel::test_one(Request& request, std::optional<Error>& error) {
     if (request.handle == 0 && extra->pieces.empty()) release(request);
     return State::kFailed;
   }
+  if (extra != nullptr && extra->is_probing) return test_probing(request, error);
   if (request.handle != 0) {
     AltorchMpiTest result = {};
     std::intptr_t handle = static_cast<std::intptr_t>(request.handle);
@@ -168,6 +187,20 @@ State MpiChannel::test_one(Request& request, std::optional<Error>& error) {
   if (extra->copy_bytes > 0) std::memcpy(extra->copy_to, extra->bounce.get(), extra->copy_bytes);
   release(request);
   return State::kDone;
+}
+
+State MpiChannel::test_probing(Request& request, std::optional<Error>& error) {
+  RequestExtra& extra = *extra_of(request);
+  int found = 0, source = 0;
+  int code = mpi_.table().iprobe_any(extra.tag, communicator_, &found, &source);
+  if (code == 0 && !found) return State::kPending;
+  const auto [data, tag] = std::pair(extra.data, extra.tag);
+  release(request);
+  request.peer = source;
+  if (code == 0) code = post_receive(data, request.bytes, source, tag, request);
+  if (code == 0) return test_one(request, error);
+  error = Error(ErrorKind::kTransport, mpi_.describe("receive from any rank", code));
+  return State::kFailed;
 }
 
 State MpiChannel::test_long(Request& request, std::optional<Error>& error) {
@@ -235,7 +268,7 @@ bool MpiChannel::cancel(std::span<Request> requests) {
     std::intptr_t handle = static_cast<std::intptr_t>(request.handle);
     withdraw(handle, request.is_receive);
     request.handle = static_cast<std::uintptr_t>(handle);
-    bool is_free = handle == 0;
+    bool is_free = handle == 0;  // also where nothing was posted yet
     if (extra != nullptr) {
       for (std::intptr_t& piece : extra->pieces) {
         withdraw(piece, request.is_receive);

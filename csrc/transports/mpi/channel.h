@@ -3,6 +3,10 @@
 // A message of up to kPiece bytes is one MPI message. A larger one is a header that tells its length, then
 // pieces, all with the tag of the message: MPI counts are ints, and a receiver must learn of a wrong length
 // before the pieces that it does not expect match somebody else's receive.
+//
+// A receive from any source is MPI's own, except with MPICH on several nodes: MPICH then posts it to shared memory
+// and to the network, and 5.0 sometimes loses the message when it withdraws one of the two. There the channel
+// probes instead, so that such a receive takes its message when it is tested, after those that name their source.
 #pragma once
 
 #include "transports/channel.h"
@@ -27,7 +31,9 @@ class MpiChannel : public Channel {
 
  private:
   State test_one(Request& request, std::optional<Error>& error);
+  State test_probing(Request& request, std::optional<Error>& error);
   State test_long(Request& request, std::optional<Error>& error);
+  int post_receive(void* data, std::size_t bytes, int peer, int tag, Request& request);
   std::optional<Error> check_size(const Request& request, std::size_t received) const;
 
   Mpi& mpi_;
@@ -35,6 +41,7 @@ class MpiChannel : public Channel {
   int rank_;
   int size_;
   std::size_t piece_;
+  bool probes_any_source_;
 };
 
 }  // namespace altorch

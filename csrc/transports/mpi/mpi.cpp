@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "common/adaptive_wait.h"
+#include "common/log.h"
 #include "transports/mpi/channel.h"
 #include "transports/mpi/collectives.h"
 
@@ -74,6 +75,12 @@ std::shared_ptr<Mpi> Mpi::initialise(const MpiLibrary& library, MpiThreadLevel w
   return mpi;
 }
 
+void Mpi::set_node_of_rank(std::vector<int> nodes) {
+  node_of_rank_ = std::move(nodes);
+  has_several_nodes_ =
+      std::any_of(node_of_rank_.begin(), node_of_rank_.end(), [](int node) { return node != 0; });
+}
+
 std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, std::int64_t tag) {
   auto self = std::find(world_ranks.begin(), world_ranks.end(), rank_);
   if (self == world_ranks.end()) {
@@ -85,7 +92,8 @@ std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, st
   const auto is_own_index = [index = 0](int rank) mutable { return rank == index++; };
   if (static_cast<int>(world_ranks.size()) == size_ &&
       std::all_of(world_ranks.begin(), world_ranks.end(), is_own_index)) {
-    // The whole world: copied without blocking inside MPI, which matters when there are more ranks than cores.
+    // The whole world: copied without blocking inside MPI, which matters when there are more ranks than
+    // cores.
     std::intptr_t request = 0;
     {
       std::lock_guard guard(lock_);
@@ -166,16 +174,38 @@ std::vector<std::string> Mpi::exchange(const std::string& text) {
 
 void Mpi::finalize(std::chrono::milliseconds patience) {
   if (origin_ == MpiOrigin::kExisting || broken_ || !usable()) return;
-  // MPI_Finalize waits for the other ranks without end. A launcher watches over that and takes a process that
-  // leaves without it for a failure; under our own bootstrap nobody does, so meet the others first.
-  try {
-    if (origin_ == MpiOrigin::kBootstrap && !barrier(patience)) return;
-  } catch (const Error&) {
-    return;
-  }
+  if (origin_ == MpiOrigin::kBootstrap && !leave_together(patience)) return;
   std::lock_guard guard(lock_);
   finalized_ = true;
+  // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
+  // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
+  // the store may be gone; so MPI is left to the end of the process.
+  if (origin_ == MpiOrigin::kBootstrap && has_several_nodes_ && library_.family != MpiFamily::kOpenMpi)
+    return;
   table().finalize();
+}
+
+// MPI_Finalize waits for the other ranks without end. A launcher watches over that and takes a process that
+// leaves without it for a failure; under our own bootstrap nobody does, so the ranks meet first.
+bool Mpi::leave_together(std::chrono::milliseconds patience) {
+  // A rank may be through a barrier while its own messages still wait to be sent, so a second one keeps it
+  // here until the others are through the first. Whether they are through the second matters to nobody.
+  constexpr std::chrono::milliseconds kLinger{200};
+  try {
+    if (!barrier(patience)) {
+      log(LogLevel::kInfo, "MPI is not finalised: some rank has not come to the end of its program in time.");
+      return false;
+    }
+  } catch (const Error& error) {
+    log(LogLevel::kInfo, std::string("MPI is not finalised: ") + error.what());
+    return false;
+  }
+  try {
+    barrier(kLinger);
+  } catch (const Error&) {
+    // Somebody has left already.
+  }
+  return true;
 }
 
 bool Mpi::usable() const { return !finalized_ && !is_forked_child.load(std::memory_order_relaxed); }

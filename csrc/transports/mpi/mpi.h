@@ -82,7 +82,8 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
 
   // Index of the node of each rank of the world; ranks with the same index share memory. Set by bootstrap/.
   const std::vector<int>& node_of_rank() const { return node_of_rank_; }
-  void set_node_of_rank(std::vector<int> nodes) { node_of_rank_ = std::move(nodes); }
+  void set_node_of_rank(std::vector<int> nodes);
+  bool has_several_nodes() const { return has_several_nodes_; }
 
   // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767),
   // so call it only after its members have met (in the Store, say). The order of `world_ranks` is the order
@@ -95,8 +96,8 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::vector<std::string> exchange(const std::string& text);
 
   // Finalises MPI if this process initialised it, no group was broken and we are not a forked child. Under
-  // altorch's own bootstrap a peer that does not come to finalise within `patience` is not waited for. Safe
-  // to call twice.
+  // altorch's own bootstrap a peer that does not come to finalise within `patience` is not waited for, and on
+  // several nodes MPICH is left to the end of the process (mpi.cpp says why). Safe to call twice.
   void finalize(std::chrono::milliseconds patience);
   // Something failed: leave MPI alone at exit.
   void mark_broken() { broken_ = true; }
@@ -114,6 +115,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   Mpi(MpiLibrary library, MpiOrigin origin);
   void check(const char* function, int error) const;
   void wait(std::intptr_t request, const char* function);
+  bool leave_together(std::chrono::milliseconds patience);
 
   MpiLibrary library_;
   MpiOrigin origin_;
@@ -125,6 +127,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::intptr_t world_ = 0;
   std::vector<int> node_of_rank_;
   SerialLock lock_;
+  bool has_several_nodes_ = false;
   bool broken_ = false;
   bool finalized_ = false;
 };

@@ -16,7 +16,8 @@ struct RequestExtra {
   // Posting failed: what test() reports.
   std::optional<Error> failure;
 
-  // A long message: the header in Request::handle comes first, then the pieces.
+  // A receive that is not posted yet, or a long message, of which the header comes first, in Request::handle.
+  bool is_probing = false;
   bool is_long = false;
   std::uint64_t total = 0;  // the header itself
   char* data = nullptr;

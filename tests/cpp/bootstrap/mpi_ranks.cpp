@@ -48,16 +48,26 @@ void expect(bool condition, const std::string& text) {
   if (!condition) fail(text);
 }
 
+std::string describe(std::span<const Request> requests) {
+  std::string text;
+  for (const Request& request : requests) {
+    if (request.handle == 0 && request.extra == nullptr) continue;
+    text += (request.is_receive ? " receive of " : " send of ") + std::to_string(request.bytes) +
+            " bytes, peer " + std::to_string(request.peer) + ";";
+  }
+  return text;
+}
+
 // Waits; returns the error that came, if any.
 std::optional<Error> finish(Channel& channel, std::span<Request> requests) {
   std::optional<Error> error;
   AdaptiveWait wait;
-  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
   while (true) {
     State state = channel.test(requests, error);
     if (state == State::kDone) return std::nullopt;
     if (state == State::kFailed) return error;
-    expect(Clock::now() < deadline, "an operation did not finish in 60 s");
+    expect(Clock::now() < deadline, "an operation did not finish in 20 s: " + describe(requests));
     wait.pause();
   }
 }

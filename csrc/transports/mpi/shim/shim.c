@@ -198,6 +198,13 @@ static int irecv(void* data, int bytes, int peer, int tag, intptr_t comm, intptr
   POST(MPI_Irecv(data, bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, TO_COMM(comm), &request));
 }
 
+static int iprobe_any(int tag, intptr_t comm, int* found, int* source) {
+  MPI_Status status;
+  int error = MPI_Iprobe(MPI_ANY_SOURCE, tag, TO_COMM(comm), found, &status);
+  if (error == MPI_SUCCESS && *found) *source = status.MPI_SOURCE;
+  return error;
+}
+
 static int test(intptr_t* handle, AltorchMpiTest* result) {
   MPI_Request request = (MPI_Request)*handle;
   MPI_Status status;
@@ -310,6 +317,7 @@ __attribute__((visibility("default"))) const AltorchMpiTable altorch_mpi_table =
     .comm_free = comm_free,
     .isend = isend,
     .irecv = irecv,
+    .iprobe_any = iprobe_any,
     .test = test,
     .cancel = cancel,
     .ibarrier = ibarrier,

@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-#define ALTORCH_MPI_TABLE_VERSION 1
+// Raise it with every change of the table: a shim of another build must be refused, not called.
+#define ALTORCH_MPI_TABLE_VERSION 3
 #define ALTORCH_MPI_TABLE_SYMBOL "altorch_mpi_table"
 
 typedef enum {
@@ -77,8 +78,8 @@ typedef struct {
   int (*comm_rank)(intptr_t comm, int* rank);
   int (*comm_size)(intptr_t comm, int* size);
   int (*tag_upper_bound)(int64_t* bound);
-  // A copy of `comm`, made without blocking: *storage must stay in place until the request is done, and holds the
-  // communicator once comm_adopt has turned it into a handle.
+  // A copy of `comm`, made without blocking: *storage must stay in place until the request is done, and holds
+  // the communicator once comm_adopt has turned it into a handle.
   int (*comm_idup)(intptr_t comm, intptr_t* storage, intptr_t* request);
   int (*comm_adopt)(intptr_t* storage);
   // Blocks until all members have come.
@@ -88,6 +89,8 @@ typedef struct {
   // Messages, in bytes. A source of -1 is any source.
   int (*isend)(const void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
   int (*irecv)(void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
+  // Whether a message with this tag is there from anybody, and from whom.
+  int (*iprobe_any)(int tag, intptr_t comm, int* found, int* source);
   // Frees the request when it is done and sets it to 0.
   int (*test)(intptr_t* request, AltorchMpiTest* result);
   int (*cancel)(intptr_t* request);
