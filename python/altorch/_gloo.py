@@ -59,8 +59,8 @@ def factory(address: str) -> Factory:
         except RuntimeError as error:
             where = f"address {address}" if address else "its default interface"
             raise DistBackendError(
-                f"altorch: rank {rank} of {size} could not connect to the others through Gloo ({where}): {error}. Check "
-                "that the hosts reach each other over TCP, or name the interface in GLOO_SOCKET_IFNAME."
+                f"altorch: rank {rank} of {size} could not connect to the others through Gloo ({where}): {error}. "
+                "Check that the hosts reach each other over TCP, or name the interface in GLOO_SOCKET_IFNAME."
             ) from error
 
     return make
