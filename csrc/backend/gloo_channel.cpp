@@ -73,7 +73,7 @@ GlooChannel::~GlooChannel() {
 
 void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact};
-  if (bytes <= kGlooFrameBytes && peer(to).send_now(data, bytes, tag)) return;
+  if (peer(to).send_now(data, bytes, tag)) return;
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = const_cast<void*>(data);
   transfer->bytes = bytes;
@@ -135,6 +135,7 @@ void GlooChannel::arrived(const GlooArrival& arrival) {
 }
 
 void GlooChannel::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
+  if (arrival.id == 0) peer(arrival.peer).consumed(arrival.bytes);
   const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
   if (!fits) {
     if (arrival.id != 0) peer(arrival.peer).refuse(arrival);

@@ -64,7 +64,25 @@ std::optional<Error> GlooPeer::failure() const {
 }
 
 bool GlooPeer::send_now(const void* data, std::size_t bytes, std::int64_t tag) {
+  if (bytes > kGlooFrameBytes) return false;
+  if (bytes > kGlooUncountedBytes) {
+    const std::lock_guard lock(mutex_);
+    if (credit_ < bytes) return false;
+    credit_ -= bytes;
+  }
   return send_frame({Kind::kMessage, 0, tag, bytes, 0}, data, bytes);
+}
+
+void GlooPeer::consumed(std::size_t bytes) {
+  if (bytes <= kGlooUncountedBytes) return;
+  std::size_t returned = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    owed_ += bytes;
+    if (owed_ < kGlooCreditBytes / 4) return;
+    std::swap(returned, owed_);
+  }
+  send_frame({Kind::kCredit, 0, 0, returned, 0}, nullptr, 0);
 }
 
 void GlooPeer::announce(const GlooTransferPtr& transfer) {
@@ -233,6 +251,11 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   if (header.kind == Kind::kMessage || header.kind == Kind::kRequest) {
     return listener_.arrived(
         {peer_, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
+  }
+  if (header.kind == Kind::kCredit) {
+    const std::lock_guard lock(mutex_);
+    credit_ += header.bytes;
+    return;
   }
   if (header.kind == Kind::kWithdrawn) {
     const Error reason(

@@ -29,6 +29,11 @@ namespace altorch::backend {
 // segments do.
 inline constexpr std::size_t kGlooFrameBytes = 256 << 10;
 
+// Messages above this size go into frames only as long as the receiver has asked for the ones before: what
+// nobody awaits yet must not fill its memory, nor what is not sent yet ours.
+inline constexpr std::size_t kGlooUncountedBytes = 4 << 10;
+inline constexpr std::size_t kGlooCreditBytes = 4 << 20;
+
 // A message in flight. Who sees `done` may read the rest and release the buffer.
 struct GlooTransfer {
   void* data = nullptr;
@@ -78,12 +83,14 @@ class GlooPeer {
   void flush(std::chrono::steady_clock::time_point deadline);
   void stop();
 
-  // A small message: the bytes are copied. False when the connection is broken.
+  // A small message: the bytes are copied. False when it must be announced, or the connection is broken.
   bool send_now(const void* data, std::size_t bytes, std::int64_t tag);
   void announce(const GlooTransferPtr& transfer);
   // Answers to a message that the peer announced.
   void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   void refuse(const GlooArrival& arrival);
+  // A message that came in its frame was taken.
+  void consumed(std::size_t bytes);
 
   // Takes an announced message back; false when its body is on its way.
   bool withdraw(const GlooTransferPtr& transfer);
@@ -93,7 +100,7 @@ class GlooPeer {
   std::optional<Error> failure() const;
 
  private:
-  enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn };
+  enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn, kCredit };
   struct Header {
     Kind kind;
     std::uint32_t unused;
@@ -133,6 +140,8 @@ class GlooPeer {
   c10::intrusive_ptr<c10d::Work> reading_;
   std::deque<std::shared_ptr<Posted>> posted_;  // the head stays while it is waited for
   std::size_t bodies_ = 0;                      // of those posted
+  std::size_t credit_ = kGlooCreditBytes;       // bytes that may yet be sent in frames
+  std::size_t owed_ = 0;                        // of the peer's credit, to be given back
   std::int64_t kept_bytes_ = 0;                 // in frames
   std::condition_variable wake_, drained_;
 

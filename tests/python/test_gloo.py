@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -153,7 +155,7 @@ def test_what_was_sent_arrives_though_the_sender_leaves(world, size):
     need_al(world)
     group = dist.new_group()
     if world.rank == 0:
-        for n in range(20):
+        for n in range(12):
             dist.send(payload(size, n), 1, group=group)
         dist.destroy_process_group(group)
         del group
@@ -161,7 +163,34 @@ def test_what_was_sent_arrives_though_the_sender_leaves(world, size):
         return
     dist.barrier()
     got = torch.zeros(size, dtype=torch.uint8)
-    for n in range(20):
+    for n in range(12):
         dist.recv(got, 0, group=group)
         assert torch.equal(got, payload(size, n)), n
     dist.destroy_process_group(group)
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@on_ranks(2, env=GLOO)
+@pytest.mark.parametrize("kind", ["broadcast", "messages"])
+def test_what_nobody_awaits_yet_fills_no_memory(world, kind):
+    need_al(world)
+    tensor = torch.full((512 * FRAME,), world.rank, dtype=torch.uint8)
+    parts = tensor.split(FRAME)
+    dist.barrier()
+    works = []
+    if kind == "messages" and world.rank == 0:
+        works = [dist.isend(part, 1) for part in parts]
+    elif world.rank == 1:
+        before = resident_bytes()
+        time.sleep(1.5)
+        assert resident_bytes() - before < 32 << 20
+    if kind == "broadcast":
+        dist.broadcast(tensor, 0)
+    elif world.rank == 1:
+        works = [dist.irecv(part, 0) for part in parts]
+    for work in works:
+        work.wait()
+    assert torch.count_nonzero(tensor) == 0
