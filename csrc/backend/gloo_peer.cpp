@@ -150,6 +150,7 @@ bool GlooPeer::post_body(const GlooTransferPtr& transfer, std::uint64_t id, std:
   try {
     const std::lock_guard lock(mutex_);
     failure = failure_;
+    if (stopping_) failure = Error(ErrorKind::kClosed, "the group was destroyed");
     if (!failure) {
       posted->work = transfer->is_receive ? gloo_->recv(tensors, peer_, body_tag(id))
                                           : gloo_->send(tensors, peer_, body_tag(id));
