@@ -240,9 +240,14 @@ def concerned(case, size):
     return range(size)
 
 
+ONE_WAY = ("broadcast root", "broadcast size", "reduce root")
+
+
 @on_ranks(2, 3, deadline=25)
-@pytest.mark.parametrize("case", MISMATCHES)
-@pytest.mark.parametrize("goes_on_in", ["the group", "another group"])
+@pytest.mark.parametrize(
+    ("case", "goes_on_in"),
+    [*((case, "another group") for case in MISMATCHES), *((case, "the group") for case in ONE_WAY)],
+)
 def test_ranks_that_disagree(world, case, goes_on_in):
     """Every rank that waits in vain gets an error that says what the others did; the job goes on.
 
