@@ -92,7 +92,7 @@ def find_torch() -> dict[str, object]:
     raise NotFound(
         "altorch is compiled for the torch that it will run with, and none was found for this Python "
         f"({sys.executable}). Install torch in this environment first (pip install torch) and repeat, or point "
-        "ALTORCH_BUILD_TORCH to the folder of the torch package. Looked at: " + ", ".join(seen)
+        "ALTORCH_BUILD_TORCH to the folder of the torch package. Looked at: " + ", ".join(dict.fromkeys(seen))
     )
 
 

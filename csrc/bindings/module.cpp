@@ -162,7 +162,15 @@ PYBIND11_MODULE(_C, module) {
       .def(py::init([](double timeout_seconds) {
              return c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds));
            }),
-           py::arg("timeout_seconds") = 1800.0);
+           py::arg("timeout_seconds") = 1800.0)
+      .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
+      .def("__deepcopy__", [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
+  // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new group does
+  // not have. There is nothing to do, and they must not communicate.
+  py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend", "What carries a group.")
+      .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {});
+  py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(module, "GlooBackend",
+                                                                      "What carries a group where there is no MPI.");
   module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
              py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"), py::arg("timeout_seconds"),
              py::arg("options"), py::arg("first_group"), py::arg("mpi_library"), py::arg("shim_directory"),

@@ -4,6 +4,7 @@
 
 #include "bootstrap/cards.h"
 #include "bootstrap/launcher.h"
+#include "bootstrap/process_manager.h"
 #include "bootstrap/starter.h"
 #include "common/env.h"
 #include "common/error.h"
@@ -64,7 +65,7 @@ RankCard own_card(const BootstrapOptions& options, const Launcher& launcher, Mpi
     }
     card.version = library.version;
     wanted_thread_level();
-    if (card.mode == StartMode::kBootstrap) card.problem = bootstrap_problem(library, options);
+    if (card.mode == StartMode::kBootstrap) card.problem = process_manager_problem(library, options);
   } catch (const Error& error) {
     card.problem = error.what();
   }

@@ -1,15 +1,13 @@
 #include "bootstrap/pmi1_server.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
 
+#include "bootstrap/native_thread.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -20,19 +18,6 @@ namespace {
 constexpr int kMaxName = 64;
 constexpr int kMaxKey = 256;
 constexpr std::size_t kMaxValue = 512;
-
-struct ThreadStart {
-  std::shared_ptr<Pmi1Server> server;
-  void (*run)(Pmi1Server&, int);
-  int fd;
-};
-
-void* thread_main(void* argument) {
-  std::unique_ptr<ThreadStart> start(static_cast<ThreadStart*>(argument));
-  start->run(*start->server, start->fd);
-  close(start->fd);
-  return nullptr;
-}
 
 bool send_all(int fd, const std::string& text) {
   std::size_t sent = 0;
@@ -107,24 +92,16 @@ std::shared_ptr<Pmi1Server> Pmi1Server::start(Pmi1Job job, KeyValueStore* store)
                 std::string("No socket for starting MPI: ") + std::strerror(errno) + ".");
   }
   server->client_fd_ = ends[0];
-  auto start = std::make_unique<ThreadStart>(
-      ThreadStart{server, [](Pmi1Server& self, int fd) { self.serve(fd); }, ends[1]});
-  // Signals belong to the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, thread_main, start.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) {
+  try {
+    start_native_thread("altorch-pmi", [server, fd = ends[1]] {
+      server->serve(fd);
+      close(fd);
+    });
+  } catch (const Error&) {
     close(ends[0]);
     close(ends[1]);
-    throw Error(ErrorKind::kTransport,
-                std::string("No thread for starting MPI: ") + std::strerror(error) + ".");
+    throw;
   }
-  start.release();
-  pthread_setname_np(thread, "altorch-pmi");
-  pthread_detach(thread);
   return server;
 }
 

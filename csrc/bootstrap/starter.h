@@ -9,9 +9,6 @@
 
 namespace altorch {
 
-// Why this library cannot be started without a launcher here, or empty.
-std::string bootstrap_problem(const MpiLibrary& library, const BootstrapOptions& options);
-
 // MPI_Init as the launcher prepared it, or MPI as somebody else initialised it.
 std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel level, MpiOrigin origin,
                                   const BootstrapOptions& options);

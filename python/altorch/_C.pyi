@@ -11,11 +11,17 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
 
     def __init__(self, timeout_seconds: float = 1800.0) -> None: ...
 
+class Backend(_Backend):  # type: ignore[misc]
+    def perform_nocolor_split(self, device: Any) -> None: ...
+
+class GlooBackend(Backend): ...
+
 def create_backend(
     store: Store,
     rank: int,
     size: int,
     name: str,
+    key_prefix: str,
     job_ranks: list[int],
     timeout_seconds: float,
     options: Options,
@@ -24,18 +30,19 @@ def create_backend(
     shim_directory: str,
     job_id: str,
     master_address: str,
-) -> Any: ...
+) -> Backend: ...
 def create_gloo_backend(
     store: Store,
     rank: int,
     size: int,
     name: str,
+    key_prefix: str,
     job_ranks: list[int],
     timeout_seconds: float,
     options: Options,
-    first_group: bool,
+    whole_job: bool,
     factory: Callable[[Store, int, int, float], Any],
-) -> Any: ...
+) -> GlooBackend: ...
 def statistics(backend: Any) -> list[Any]: ...
 def algorithms() -> list[dict[str, Any]]: ...
 def explain(

@@ -1,0 +1,196 @@
+#include "bootstrap/process_manager.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "bootstrap/pmi1_server.h"
+#include "bootstrap/pmix_helper.h"
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string flux_library(const BootstrapOptions& options) {
+  return options.shim_directory + "/libaltorch_flux.so";
+}
+std::string pmix_program(const BootstrapOptions& options) {
+  return options.shim_directory + "/altorch-pmix-server";
+}
+
+// A number of the job for Open MPI, which wants one instead of a name. Bit 15 must be clear: Open MPI 4 masks
+// it in the names of its peers, but not in its own.
+std::string job_number(const std::string& job) {
+  const std::uint64_t random = std::stoull(job.substr(job.find('-') + 1), nullptr, 16);
+  return std::to_string((random & 0x7fff7fff) | 1);
+}
+
+// All InfiniBand devices and the interface: naming only the latter would switch the former off.
+std::string ucx_devices(const std::string& interface) {
+  std::string devices;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband", ignored)) {
+    devices += entry.path().filename().string() + ":1,";
+  }
+  return devices + interface;
+}
+
+bool has_fast_network() {
+  std::error_code ignored;
+  for (const char* kind : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    if (fs::exists(kind, ignored) && !fs::is_empty(kind, ignored)) return true;
+  }
+  return false;
+}
+
+// Where a relocated Open MPI, such as the one of the Python package, has its files; empty when it needs no
+// telling.
+std::string open_mpi_prefix(const MpiLibrary& library) {
+  std::error_code error;
+  const fs::path real = fs::canonical(library.path, error);
+  if (error) return "";
+  const fs::path prefix = real.parent_path().parent_path();
+  return prefix != "/usr" && fs::exists(prefix / "share" / "openmpi", error) ? prefix.string() : "";
+}
+
+// Bridges such as docker0 carry the same address on every node, and the libraries would try them.
+void prepare_network(ScopedEnvironment& environment, const std::string& interface, bool open_mpi) {
+  if (interface.empty()) return;
+  environment.set_default("UCX_NET_DEVICES", ucx_devices(interface));
+  environment.set_default("FI_TCP_IFACE", interface);
+  if (!open_mpi) return;
+  environment.set_default("OMPI_MCA_btl_tcp_if_include", interface);
+  environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
+}
+
+// Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the others'
+// time slices.
+void prepare_crowd(ScopedEnvironment& environment, const Situation& situation) {
+  if (situation.more_ranks_than_cores) environment.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+}
+
+// MPICH and its relatives, and Open MPI 4 through flux/.
+class Pmi1Manager : public ProcessManager {
+ public:
+  Pmi1Manager(const MpiLibrary& library, const BootstrapOptions& options, const Situation& situation)
+      : library_(library), situation_(situation), flux_library_(flux_library(options)) {
+    Pmi1Job job;
+    job.rank = situation.rank;
+    job.size = situation.size();
+    job.name = situation.job;
+    job.node_of_rank = situation.node_of_rank;
+    job.key_prefix = situation.prefix + "pmi/";
+    job.timeout = options.timeout;
+    server_ = Pmi1Server::start(job, options.store);
+  }
+
+  void prepare(ScopedEnvironment& environment) override {
+    environment.set("PMI_FD", std::to_string(server_->client_fd()));
+    environment.set("PMI_RANK", std::to_string(situation_.rank));
+    environment.set("PMI_SIZE", std::to_string(situation_.size()));
+    const bool open_mpi = library_.family == MpiFamily::kOpenMpi;
+    prepare_network(environment, situation_.interface, open_mpi);
+    if (open_mpi) return prepare_flux(environment);
+    environment.set("MPIR_CVAR_PMI_VERSION", "1");
+    if (!situation_.memory_is_readable) environment.set_default("MPIR_CVAR_CH4_CMA_ENABLE", "0");
+  }
+
+  void detach_store() override { server_->detach_store(); }
+
+ private:
+  void prepare_flux(ScopedEnvironment& environment) {
+    environment.set("FLUX_JOB_ID", job_number(situation_.job));
+    environment.set("FLUX_PMI_LIBRARY_PATH", flux_library_);
+    environment.set("OMPI_MCA_pmix", "flux");
+    // Otherwise it looks up a remote rank at the first message to it, when the store is no longer asked.
+    environment.set("OMPI_MCA_mpi_add_procs_cutoff", "2147483647");
+    if (!situation_.memory_is_readable) {
+      environment.set_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    }
+    prepare_crowd(environment, situation_);
+  }
+
+  MpiLibrary library_;
+  Situation situation_;
+  std::string flux_library_;
+  std::shared_ptr<Pmi1Server> server_;
+};
+
+// Open MPI 5 and later.
+class PmixManager : public ProcessManager {
+ public:
+  PmixManager(const MpiLibrary& library, const BootstrapOptions& options, const Situation& situation)
+      : situation_(situation) {
+    PmixOptions pmix;
+    pmix.program = pmix_program(options);
+    pmix.pmix_library = loaded_pmix_library();
+    pmix.mpi_prefix = open_mpi_prefix(library);
+    pmix.job = situation.job;
+    pmix.rank = situation.rank;
+    pmix.node_of_rank = situation.node_of_rank;
+    for (const RankCard& card : situation.cards) pmix.process_of_rank.push_back(card.memory.process);
+    pmix.key_prefix = situation.prefix + "pmix/";
+    pmix.timeout = options.timeout;
+    helper_ = PmixHelper::start(pmix, options.store);
+  }
+
+  void prepare(ScopedEnvironment& environment) override {
+    for (const std::string& entry : helper_->environment()) {
+      const std::size_t equals = entry.find('=');
+      if (equals != std::string::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+    prepare_network(environment, situation_.interface, /*open_mpi=*/true);
+    if (!situation_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
+    prepare_crowd(environment, situation_);
+  }
+
+  void detach_store() override { helper_->detach_store(); }
+
+ private:
+  Situation situation_;
+  std::shared_ptr<PmixHelper> helper_;
+};
+
+bool needs_pmix(const MpiLibrary& library) {
+  return library.family == MpiFamily::kOpenMpi && library.major >= 5;
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessManager> start_process_manager(const MpiLibrary& library,
+                                                      const BootstrapOptions& options,
+                                                      const Situation& situation) {
+  if (needs_pmix(library)) return std::make_unique<PmixManager>(library, options, situation);
+  return std::make_unique<Pmi1Manager>(library, options, situation);
+}
+
+std::string process_manager_problem(const MpiLibrary& library, const BootstrapOptions& options) {
+  if (library.family != MpiFamily::kOpenMpi) return "";
+  if (!needs_pmix(library)) {
+    if (access(flux_library(options).c_str(), R_OK) == 0) return "";
+    return library.version + " needs " + flux_library(options) + ", which is missing: install altorch again.";
+  }
+  if (access(pmix_program(options).c_str(), X_OK) != 0) {
+    return library.version + " can only be started by its mpirun here, for altorch was built without " +
+           "altorch-pmix-server. Install libpmix-dev and build altorch again, or use the Python package "
+           "mpich.";
+  }
+  if (loaded_pmix_library().empty()) {
+    return library.version + " shows no PMIx library, so that it can only be started by its mpirun.";
+  }
+  return "";
+}
+
+void prepare_open_mpi(ScopedEnvironment& environment, const MpiLibrary& library) {
+  if (library.family != MpiFamily::kOpenMpi) return;
+  const std::string prefix = open_mpi_prefix(library);
+  if (!prefix.empty()) environment.set_default("OPAL_PREFIX", prefix);
+  // The search for libfabric's networks takes Open MPI 5 a second.
+  if (library.major < 5 || has_fast_network()) return;
+  environment.set_default("OMPI_MCA_btl", "^ofi");
+  environment.set_default("OMPI_MCA_mtl", "^ofi");
+}
+
+}  // namespace altorch
