@@ -167,9 +167,15 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d
     // Disjoint groups may be split off in one call, with one store for all.
     child.key_prefix += "/split" + std::to_string(split);
     for (const int rank : child.job_ranks) child.key_prefix += "." + std::to_string(rank);
-    auto communicator = join_group(child, std::make_shared<C10dStore>(store, child.key_prefix));
-    return c10::make_intrusive<AlBackend>(child, std::move(communicator), std::move(child_options));
+    return make_child(child, std::move(child_options), store);
   });
+}
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::make_child(const GroupSettings& settings,
+                                                        c10::intrusive_ptr<AlOptions> options,
+                                                        const c10::intrusive_ptr<c10d::Store>& store) {
+  auto communicator = join_group(settings, std::make_shared<C10dStore>(store, settings.key_prefix));
+  return c10::make_intrusive<AlBackend>(settings, std::move(communicator), std::move(options));
 }
 
 }  // namespace altorch::backend

@@ -34,6 +34,9 @@ class AlBackend : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
+  // The group of some of this group's ranks, of which this is one; collective over them.
+  virtual c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings, c10::intrusive_ptr<AlOptions> options,
+                                                 const c10::intrusive_ptr<c10d::Store>& store);
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }

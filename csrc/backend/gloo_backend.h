@@ -18,14 +18,11 @@ class GlooBackend : public AlBackend {
   GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
               c10::intrusive_ptr<AlOptions> options, GlooFactory factory);
 
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
-                                    const std::vector<int>& ranks,
-                                    const c10::intrusive_ptr<Options>& options) override;
+  c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings, c10::intrusive_ptr<AlOptions> options,
+                                         const c10::intrusive_ptr<c10d::Store>& store) override;
 
  private:
-  const GroupSettings settings_;
   const GlooFactory factory_;
-  int splits_ = 0;
 };
 
 // Collective over the group. `whole_job`: it has all ranks of the job, so that its ranks number them; a watch

@@ -14,7 +14,7 @@ struct Job {
   std::mutex mutex;
   std::shared_ptr<Mpi> mpi;
   std::string no_mpi_reason = "no group was made yet";
-  std::weak_ptr<Liveness> liveness;  // its groups own it: it holds the store, which must go with the last of them
+  std::weak_ptr<JobWatch> watch;
 };
 
 Job& job() {
@@ -47,6 +47,11 @@ class SelfLinks : public Links {
   std::unique_ptr<Channel> channel_;
 };
 
+std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout) {
+  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
+  return std::min(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+}
+
 std::int64_t group_tag(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -55,15 +60,26 @@ std::int64_t group_tag(const std::string& name) {
 
 }  // namespace
 
-std::shared_ptr<Liveness> start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
-               std::chrono::milliseconds timeout) {
+std::shared_ptr<JobWatch> watch_job(const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+                                    std::chrono::milliseconds timeout) {
+  auto watch = std::make_shared<JobWatch>(store, rank, size, bootstrap_patience(timeout));
   Job& current = job();
   const std::lock_guard lock(current.mutex);
-  const auto patience = std::min(
-      timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_BOOTSTRAP_SECONDS"))));
-  auto liveness = std::make_shared<Liveness>(store, rank, size, patience);
-  current.liveness = liveness;
-  if (current.mpi && current.mpi->usable()) return liveness;  // started for an earlier group
+  current.watch = watch;
+  return watch;
+}
+
+std::shared_ptr<JobWatch> current_watch() {
+  Job& current = job();
+  const std::lock_guard lock(current.mutex);
+  return current.watch.lock();
+}
+
+void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+                   std::chrono::milliseconds timeout) {
+  Job& current = job();
+  const std::lock_guard lock(current.mutex);
+  if (current.mpi && current.mpi->usable()) return;  // started for an earlier group
   BootstrapOptions options;
   options.library = settings.mpi_library;
   options.shim_directory = settings.shim_directory;
@@ -72,20 +88,19 @@ std::shared_ptr<Liveness> start_job(const JobSettings& settings, const std::shar
   options.store = store.get();
   options.job_id = settings.job_id;
   options.master_address = settings.master_address;
-  options.timeout = patience;
+  options.timeout = bootstrap_patience(timeout);
   try {
     current.mpi = start_mpi(options);
   } catch (const Error& error) {
     current.no_mpi_reason = error.what();
     throw;
   }
-  return liveness;
 }
 
 std::shared_ptr<Communicator> join_group(const GroupSettings& settings, const std::shared_ptr<KeyValueStore>& store) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
-  CommunicatorSettings made{settings.name, settings.job_ranks, store, current.liveness.lock()};
+  CommunicatorSettings made{settings.name, settings.job_ranks, store, current.watch.lock()};
   if (settings.size == 1) return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
   if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
 

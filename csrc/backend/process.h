@@ -8,7 +8,7 @@
 #include "bootstrap/bootstrap.h"
 #include "common/key_value_store.h"
 #include "engine/communicator.h"
-#include "observe/liveness.h"
+#include "observe/job_watch.h"
 
 namespace altorch::backend {
 
@@ -19,11 +19,17 @@ struct JobSettings {
   std::string master_address;
 };
 
-// Called for the first group of a job (all its ranks), before join_group: starts MPI. After destroy_process_group it is
-// called again for the new first group; MPI is then used as it is. The caller keeps the result until its group is made.
+// Called for the first group of a job (all its ranks), and again for the new first group after destroy_process_group.
+// The caller keeps the result until its group is made. Throws Error.
+std::shared_ptr<JobWatch> watch_job(const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+                                    std::chrono::milliseconds timeout);
+// The watch of the last watch_job, while a group owns it; null when the job's first group was another backend's.
+std::shared_ptr<JobWatch> current_watch();
+
+// Called for the first group of a job, before join_group: starts MPI. When it is called again MPI is used as it is.
 // Throws Error.
-std::shared_ptr<Liveness> start_job(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
-               std::chrono::milliseconds timeout);
+void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+                   std::chrono::milliseconds timeout);
 
 struct GroupSettings {
   std::string name;

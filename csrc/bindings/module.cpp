@@ -57,9 +57,10 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::
     auto keys = std::make_shared<C10dStore>(store, key_prefix);
     GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
     options->timeout = settings.timeout;
-    std::shared_ptr<Liveness> liveness;
+    std::shared_ptr<JobWatch> watch;
     if (first_group) {
-      liveness = start_job({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
+      watch = watch_job(keys, rank, size, settings.timeout);
+      start_job_mpi({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
     }
     auto communicator = join_group(settings, keys);
     return c10::static_intrusive_pointer_cast<c10d::Backend>(

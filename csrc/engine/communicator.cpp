@@ -13,6 +13,13 @@ namespace {
 constexpr std::chrono::milliseconds kLookEvery{100};
 constexpr std::string_view kMessageRoute = "message";
 
+// The same on all ranks, and no other group's: names alone repeat among disjoint groups.
+std::string group_key(const CommunicatorSettings& settings) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const int rank : settings.global_ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211u;
+  return settings.name + "/" + std::to_string(hash);
+}
+
 std::string seconds(std::chrono::milliseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
@@ -26,9 +33,11 @@ Communicator::Communicator(CommunicatorSettings settings, std::unique_ptr<Links>
       links_(std::move(links)),
       rank_(links_->channel().rank()),
       size_(links_->channel().size()),
-      board_(settings_.store, "board", rank_, size_),
+      board_(std::make_shared<StallBoard>(settings_.store, group_key(settings_), rank_, size_)),
       stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))),
-      collective_(*links_, routes_) {}
+      collective_(*links_, routes_) {
+  if (settings_.watch && size_ > 1) settings_.watch->inquiries.join(board_);
+}
 
 Communicator::~Communicator() = default;
 
@@ -53,7 +62,7 @@ void Communicator::run(const Operation& operation, bool& buffers_free) {
     idle = !inline_running_ && queue_.empty();
     inline_running_ |= idle;
   } catch (const Error& error) {
-    throw explain(operation, error);
+    throw turn_away(operation, error);
   }
   if (!idle) {
     auto task = std::make_shared<Task>();
@@ -69,7 +78,7 @@ void Communicator::run(const Operation& operation, bool& buffers_free) {
   std::optional<Error> error;
   bool clean = true;
   try {
-    collective_.start(operation);
+    start(operation);
     AdaptiveWait wait;
     while (true) {
       const State state = collective_.advance(error);
@@ -110,9 +119,14 @@ void Communicator::submit(std::shared_ptr<Task> task) {
     check_open();
     queue_.push_back(task);
   } catch (const Error& error) {
-    throw explain(task->operation, error);
+    throw turn_away(task->operation, error);
   }
   ProgressThread::instance().watch(shared_from_this(), true);
+}
+
+void Communicator::start(const Operation& operation) {
+  board_->record(operation.sequence, fingerprint(operation));
+  collective_.start(operation);
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
@@ -187,7 +201,7 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
       if (!head_running_) {
         head_running_ = true;
         head->vigil = begin_vigil();
-        collective_.start(head->operation);
+        start(head->operation);
       }
       state = collective_.advance(error);
       if (state == State::kPending) error = examine(head->operation, head->vigil, now);
@@ -268,9 +282,11 @@ std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vi
   vigil.next_look = now + kLookEvery;
   ++vigil.looks;
   if (auto error = look_for_dead(operation, vigil)) return error;
-  if (!operation.is_message() && now - vigil.began > stall_ &&
-      vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
-    if (auto error = look_at_board(operation, vigil)) return error;
+  if (now - vigil.began > stall_) {
+    if (settings_.watch) settings_.watch->inquiries.answer();
+    if (!operation.is_message() && vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
+      if (auto error = look_at_board(operation, vigil)) return error;
+    }
   }
   if (now - vigil.began < operation.timeout) return std::nullopt;
   std::string cause = "not done after its timeout of " + seconds(operation.timeout);
@@ -278,20 +294,20 @@ std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vi
     cause += "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
     cause += " with the same tag?";
   } else {
-    cause += ": " + board_.whereabouts(operation.sequence);
+    cause += ": " + board_->whereabouts(operation.sequence);
     cause += ". Find the rank that is late or took another path, or raise the timeout";
   }
   return Error(ErrorKind::kTimeout, cause);
 }
 
 std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vigil& vigil) {
-  if (!settings_.liveness) return std::nullopt;
+  if (!settings_.watch) return std::nullopt;
   std::span<const int> ranks = settings_.global_ranks;
   if (operation.is_message() && operation.root >= 0) {
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
   }
   const bool ask_store = vigil.looks % 10 == 0;
-  const auto death = settings_.liveness->check(ranks, ask_store || vigil.suspicion);
+  const auto death = settings_.watch->liveness.check(ranks, ask_store || vigil.suspicion);
   const bool twice = vigil.suspicion && death;
   vigil.suspicion = death.has_value();
   if (!twice) return std::nullopt;
@@ -301,9 +317,13 @@ std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vig
 
 std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {
   const std::uint64_t mine = fingerprint(operation);
-  board_.publish_wait(operation.sequence, mine);
-  const auto finding = board_.compare(operation.sequence, mine);
-  if (!finding) return std::nullopt;
+  board_->publish_wait(operation.sequence, mine);
+  const auto finding = board_->compare(operation.sequence, mine);
+  if (!finding) {
+    if (settings_.watch && !vigil.asked) settings_.watch->inquiries.ask(board_->group(), operation.sequence, mine);
+    vigil.asked = true;
+    return std::nullopt;
+  }
   const std::string peer = "rank " + std::to_string(finding->rank) + " of the group";
   if (finding->gave_up) {
     vigil.told_by_peer = true;
@@ -316,7 +336,7 @@ std::optional<Error> Communicator::look_at_board(const Operation& operation, Vig
 
 Error Communicator::fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free) {
   if (!operation.is_message() && !vigil.told_by_peer && size_ > 1) {
-    board_.publish_failure(operation.sequence, cause.what());
+    board_->publish_failure(operation.sequence, cause.what());
   }
   const Error full = explain(operation, cause);
   if (!buffers_free) {
@@ -331,8 +351,13 @@ Error Communicator::fail(const Operation& operation, const Error& cause, const V
   return full;
 }
 
+// A group that failed half-way tells the peers for whom it did not, and who come with the next operation.
+Error Communicator::turn_away(const Operation& operation, const Error& cause) {
+  return closing_.load() ? explain(operation, cause) : refuse(operation, cause);
+}
+
 Error Communicator::refuse(const Operation& operation, const Error& cause) {
-  if (!operation.is_message() && size_ > 1) board_.publish_failure(operation.sequence, cause.what());
+  if (!operation.is_message() && size_ > 1) board_->publish_failure(operation.sequence, cause.what());
   return explain(operation, cause);
 }
 

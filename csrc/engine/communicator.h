@@ -16,8 +16,7 @@
 
 #include "engine/collective.h"
 #include "engine/task.h"
-#include "observe/liveness.h"
-#include "observe/stall_board.h"
+#include "observe/job_watch.h"
 #include "observe/statistics.h"
 #include "transports/links.h"
 
@@ -27,7 +26,7 @@ struct CommunicatorSettings {
   std::string name;               // of the group, for messages
   std::vector<int> global_ranks;  // rank in the job of every rank of the group
   std::shared_ptr<KeyValueStore> store;   // of the group
-  std::shared_ptr<Liveness> liveness;     // of the job; may be null
+  std::shared_ptr<JobWatch> watch;        // over the job; may be null
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -71,9 +70,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   void check_open() const;
   Vigil begin_vigil() const;
+  void start(const Operation& operation);
   std::optional<Error> examine(const Operation& operation, Vigil& vigil, Clock::time_point now);
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
   std::optional<Error> look_at_board(const Operation& operation, Vigil& vigil);
+  Error turn_away(const Operation& operation, const Error& cause);
   Error fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free);
   void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
   bool drive_collective(Clock::time_point now, bool& moved);
@@ -85,7 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int rank_, size_;
   RouteTable routes_;
   Statistics statistics_;
-  StallBoard board_;
+  const std::shared_ptr<StallBoard> board_;
   const std::chrono::milliseconds stall_;
   std::atomic<std::uint64_t> sequence_{0};
 

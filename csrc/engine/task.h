@@ -18,6 +18,7 @@ struct Vigil {
   std::chrono::steady_clock::time_point next_look{};
   int looks = 0;
   bool suspicion = false;    // a peer was found dead at the last look; its last message may still be on its way
+  bool asked = false;        // whoever has passed this operation was asked what it called
   bool told_by_peer = false; // the failure is a peer's, which has told everybody already
 };
 

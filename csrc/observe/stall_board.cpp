@@ -18,15 +18,14 @@ WaitNote parse(const std::string& note) {
   return parsed;
 }
 
+std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
+// Holds "<rank> failed <cause>" or "<rank> called <fingerprint>".
+std::string verdict_key(std::uint64_t sequence) { return "board/verdict/" + std::to_string(sequence); }
+
 }  // namespace
 
-StallBoard::StallBoard(std::shared_ptr<KeyValueStore> store, std::string prefix, int rank, int size)
-    : store_(std::move(store)), prefix_(std::move(prefix)), rank_(rank), size_(size) {}
-
-std::string StallBoard::wait_key(int rank) const { return prefix_ + "/waits/" + std::to_string(rank); }
-std::string StallBoard::failure_key(std::uint64_t sequence) const {
-  return prefix_ + "/failed/" + std::to_string(sequence);
-}
+StallBoard::StallBoard(std::shared_ptr<KeyValueStore> store, std::string group, int rank, int size)
+    : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {}
 
 std::optional<std::string> StallBoard::note(const std::string& key) {
   try {
@@ -36,25 +35,48 @@ std::optional<std::string> StallBoard::note(const std::string& key) {
   }
 }
 
-void StallBoard::publish_wait(std::uint64_t sequence, std::uint64_t fingerprint) {
+void StallBoard::set(const std::string& key, const std::string& value) {
   try {
-    store_->set(wait_key(rank_), std::to_string(sequence) + " " + std::to_string(fingerprint));
-  } catch (const std::exception&) {
+    store_->set(key, value);
+  } catch (const std::exception&) {  // as above
   }
+}
+
+void StallBoard::publish_wait(std::uint64_t sequence, std::uint64_t fingerprint) {
+  set(wait_key(rank_), std::to_string(sequence) + " " + std::to_string(fingerprint));
 }
 
 void StallBoard::publish_failure(std::uint64_t sequence, const std::string& cause) {
-  try {
-    store_->set(failure_key(sequence), std::to_string(rank_) + " " + cause);
-  } catch (const std::exception&) {
-  }
+  set(verdict_key(sequence), std::to_string(rank_) + " failed " + cause);
+}
+
+void StallBoard::answer(std::uint64_t sequence, std::uint64_t fingerprint) {
+  const auto mine = called(sequence);
+  if (!mine || *mine == fingerprint) return;
+  set(verdict_key(sequence), std::to_string(rank_) + " called " + std::to_string(*mine));
+}
+
+std::optional<std::uint64_t> StallBoard::called(std::uint64_t sequence) const {
+  const Call& call = calls_[sequence % calls_.size()];
+  const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
+  const std::uint64_t fingerprint = call.fingerprint.load(std::memory_order_acquire);
+  const bool after = call.sequence.load(std::memory_order_acquire) == sequence;
+  return before && after ? std::optional(fingerprint) : std::nullopt;
 }
 
 std::optional<StallBoard::Finding> StallBoard::compare(std::uint64_t sequence, std::uint64_t fingerprint) {
-  if (const auto failure = note(failure_key(sequence))) {
-    const auto space = failure->find(' ');
-    const int author = std::stoi(failure->substr(0, space));
-    if (author != rank_) return Finding{author, failure->substr(space + 1), 0};
+  if (const auto verdict = note(verdict_key(sequence))) {
+    std::istringstream stream(*verdict);
+    int author = -1;
+    std::string what, text;
+    stream >> author >> what >> std::ws;
+    std::getline(stream, text, '\0');
+    if (author != rank_ && what == "failed") return Finding{author, text, 0};
+    // A rank that agrees with the author goes on waiting, until the one that does not gives up.
+    if (author != rank_ && what == "called") {
+      const std::uint64_t theirs = std::stoull(text);
+      if (theirs != fingerprint) return Finding{author, std::nullopt, theirs};
+    }
   }
   const int peers = size_ < kMostPeers ? size_ : kMostPeers;
   for (int step = 1; step < peers; ++step) {

@@ -1,0 +1,37 @@
+// Questions to ranks that have passed an operation which others still wait in, and that are busy elsewhere: in a later
+// call, or in another group. A stalled rank asks the whole job, and every rank that waits in anything answers for all
+// its groups.
+// Thread rules: any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/key_value_store.h"
+#include "observe/stall_board.h"
+
+namespace altorch {
+
+class Inquiries {
+ public:
+  // `store` is the job's.
+  explicit Inquiries(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
+
+  void join(const std::shared_ptr<StallBoard>& board);
+  void ask(const std::string& group, std::uint64_t sequence, std::uint64_t fingerprint);
+  // Looks for new questions, at most every half second.
+  void answer();
+
+ private:
+  std::shared_ptr<KeyValueStore> store_;
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<StallBoard>> boards_;
+  std::int64_t next_ = 0;
+  std::chrono::steady_clock::time_point last_look_{};
+};
+
+}  // namespace altorch
