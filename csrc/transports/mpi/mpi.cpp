@@ -37,6 +37,9 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
 MpiGroup::~MpiGroup() {
   if (broken_ || !mpi_->usable()) return;
   std::lock_guard guard(mpi_->lock());
+  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then.
+  int unreceived = 0, source = 0;
+  if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
   mpi_->table().comm_free(&communicator_);
 }
 

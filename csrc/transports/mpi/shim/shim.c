@@ -200,7 +200,7 @@ static int irecv(void* data, int bytes, int peer, int tag, intptr_t comm, intptr
 
 static int iprobe_any(int tag, intptr_t comm, int* found, int* source) {
   MPI_Status status;
-  int error = MPI_Iprobe(MPI_ANY_SOURCE, tag, TO_COMM(comm), found, &status);
+  int error = MPI_Iprobe(MPI_ANY_SOURCE, tag < 0 ? MPI_ANY_TAG : tag, TO_COMM(comm), found, &status);
   if (error == MPI_SUCCESS && *found) *source = status.MPI_SOURCE;
   return error;
 }

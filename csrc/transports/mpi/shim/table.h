@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 // Raise it with every change of the table: a shim of another build must be refused, not called.
-#define ALTORCH_MPI_TABLE_VERSION 3
+#define ALTORCH_MPI_TABLE_VERSION 4
 #define ALTORCH_MPI_TABLE_SYMBOL "altorch_mpi_table"
 
 typedef enum {
@@ -89,7 +89,7 @@ typedef struct {
   // Messages, in bytes. A source of -1 is any source.
   int (*isend)(const void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
   int (*irecv)(void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
-  // Whether a message with this tag is there from anybody, and from whom.
+  // Whether a message with this tag (-1: any) is there from anybody, and from whom.
   int (*iprobe_any)(int tag, intptr_t comm, int* found, int* source);
   // Frees the request when it is done and sets it to 0.
   int (*test)(intptr_t* request, AltorchMpiTest* result);
