@@ -5,6 +5,7 @@
 #include "bootstrap/cards.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/process_manager.h"
+#include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
 #include "common/env.h"
 #include "common/error.h"
@@ -60,6 +61,7 @@ RankCard own_card(const BootstrapOptions& options, const Launcher& launcher, Mpi
       card.mode = StartMode::kRunning;
       card.job = running().job;
     } else {
+      SignalKeeper signals;  // libucs takes SIGHUP and the fatal ones as soon as it is loaded
       library = load_mpi_library(options.library, options.shim_directory);
       card.mode = mode_for(library, options, launcher);
     }

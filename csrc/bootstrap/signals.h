@@ -1,4 +1,5 @@
-// MPI_Init takes signals for itself: MPICH SIGUSR1, UCX SIGHUP and the fatal ones. This gives them back.
+// MPI takes signals for itself: MPICH SIGUSR1 in MPI_Init, UCX SIGHUP and the fatal ones, which its
+// constructors do when libmpi is loaded. This gives them back.
 #pragma once
 
 #include <csignal>

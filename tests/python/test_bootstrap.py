@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -78,21 +79,28 @@ def identities():
     return {entry for entry in done.stdout.split("\0") if IDENTITY.match(entry)}
 
 
-def caught_signals():
-    text = Path("/proc/self/status").read_text()
-    return int(re.search(r"SigCgt:\s*(\w+)", text)[1], 16)
+def signal_handlers():
+    """The address of each signal's handler. Real-time signals, from 32 on, belong to the run-time libraries' threads."""
+    libc, action = ctypes.CDLL(None), ctypes.create_string_buffer(512)  # larger than any struct sigaction
+    handlers = {}
+    for number in range(1, 32):
+        assert libc.sigaction(number, None, action) == 0
+        handlers[number] = ctypes.c_void_p.from_buffer(action).value
+    return handlers
 
 
 def signals_and_environment(world):
     """What MPI_Init may change behind one's back: signal handlers and variables."""
     import altorch  # noqa: F401
 
-    signals, names = caught_signals(), identities()
+    handlers, names = signal_handlers(), identities()
     world.start()
     dist.barrier()
-    new = caught_signals() & ~signals
-    # The run-time libraries use real-time signals (32 and up) among their threads.
-    taken = [number + 1 for number in range(31) if new >> number & 1]
+    taken = [
+        signal.Signals(number).name
+        for number, handler in signal_handlers().items()
+        if handler != handlers[number]
+    ]
     assert not taken, f"signals that are handled by somebody else now: {taken}"
     assert identities() == names, f"changed in the environment: {identities() ^ names}"
     return describe(world)
