@@ -1,14 +1,12 @@
 #include "bootstrap/starter.h"
 
-#include <unistd.h>
-
-#include <fstream>
-#include <set>
+#include <algorithm>
 #include <string>
 
 #include "bootstrap/environment.h"
 #include "bootstrap/init_deadline.h"
 #include "bootstrap/process_manager.h"
+#include "bootstrap/segments.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/situation.h"
 #include "common/error.h"
@@ -16,17 +14,10 @@
 namespace altorch {
 namespace {
 
-// MPICH names its segment after the job and leaves it behind when it is killed. All ranks have it open now,
-// so the name may go.
-void unlink_segments() {
-  std::ifstream maps("/proc/self/maps");
-  std::set<std::string> paths;
-  for (std::string line; std::getline(maps, line);) {
-    const std::size_t at = line.find("/dev/shm/mpich_shm_");
-    if (at != std::string::npos && line.find(" (deleted)") == std::string::npos)
-      paths.insert(line.substr(at));
-  }
-  for (const std::string& path : paths) unlink(path.c_str());
+// How many ranks before this one live on its node.
+int local_rank(const Situation& situation) {
+  const auto own = situation.node_of_rank.begin() + situation.rank;
+  return static_cast<int>(std::count(situation.node_of_rank.begin(), own, *own));
 }
 
 }  // namespace
@@ -65,7 +56,8 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
       mpi->mark_broken();
       throw Error(ErrorKind::kTimeout, "MPI was started, but some rank does not answer.");
     }
-    unlink_segments();
+    const std::string wanted_back = remove_segment_names(local_rank(situation));
+    if (!wanted_back.empty()) mpi->before_finalize([wanted_back] { put_back(wanted_back); });
   }
   return mpi;
 }

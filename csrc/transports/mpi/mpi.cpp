@@ -185,6 +185,7 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
   // the store may be gone; so MPI is left to the end of the process.
   if (origin_ == MpiOrigin::kBootstrap && has_several_nodes_ && library_.family != MpiFamily::kOpenMpi)
     return;
+  if (before_finalize_) before_finalize_();
   table().finalize();
 }
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -99,6 +100,8 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   // altorch's own bootstrap a peer that does not come to finalise within `patience` is not waited for, and on
   // several nodes MPICH is left to the end of the process (mpi.cpp says why). Safe to call twice.
   void finalize(std::chrono::milliseconds patience);
+  // To be called right before MPI_Finalize, if it comes to that.
+  void before_finalize(std::function<void()> action) { before_finalize_ = std::move(action); }
   // Something failed: leave MPI alone at exit.
   void mark_broken() { broken_ = true; }
   // False once MPI is finalised, and in forked children: then no MPI call may be made.
@@ -130,6 +133,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   bool has_several_nodes_ = false;
   bool broken_ = false;
   bool finalized_ = false;
+  std::function<void()> before_finalize_;
 };
 
 }  // namespace altorch
