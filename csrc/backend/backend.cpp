@@ -87,8 +87,8 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
 void AlBackend::startCoalescing() {
   const std::lock_guard lock(window_mutex_);
   TORCH_CHECK(!window_, "altorch: a coalescing window is open already; windows do not nest");
-  window_ = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(), Tensors(),
-                                        communicator_);
+  window_ = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(),
+                                        Tensors(), communicator_);
 }
 
 AlBackend::WorkPtr AlBackend::endCoalescing() {
@@ -100,7 +100,8 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
   return work;
 }
 
-void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const {
+void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
+                              const at::Tensor& tensor) const {
   operation.dtype = dtype_of(tensor);
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
@@ -131,17 +132,17 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, co
       operation.op = ReduceOp::kPremulSum;
       const auto* factor = static_cast<const PremulSupplement*>(op.supplement_.get());
       if (!factor) throw Error(ErrorKind::kInvalidArgument, "PREMUL_SUM comes without its factor");
-      operation.factor = factor->tensor_factor.defined() ? factor->tensor_factor.item<double>()
-                                                         : factor->double_factor;
+      operation.factor =
+          factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
       break;
     }
     default:
       throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
   }
   if (can_reduce(operation.dtype, operation.op)) return;
-  throw Error(ErrorKind::kInvalidArgument,
-              std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
-                  "; convert the tensor or choose another reduction");
+  throw Error(ErrorKind::kInvalidArgument, std::string(name_of(operation.op)) + " is not defined for " +
+                                               name_of(operation.dtype) +
+                                               "; convert the tensor or choose another reduction");
 }
 
 c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,

@@ -1,15 +1,14 @@
 // c10d::Backend over the engine: checks tensors, builds the Operation, hands it over, gives back a Work.
 //
-// The legacy names of the virtuals are overridden; newer torch versions forward their `*_single` names to them.
-// Thread rules: any thread, as c10d asks.
+// The legacy names of the virtuals are overridden; newer torch versions forward their `*_single` names to
+// them. Thread rules: any thread, as c10d asks.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <c10/util/SmallVector.h>
 
 #include <mutex>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/options.h"
 #include "backend/process.h"
@@ -32,10 +31,12 @@ class AlBackend : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   bool supportsSplitting() const override { return true; }
   bool supportsCoalescing() const override { return true; }
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
   // The group of some of this group's ranks, of which this is one; collective over them.
-  virtual c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings, c10::intrusive_ptr<AlOptions> options,
+  virtual c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings,
+                                                 c10::intrusive_ptr<AlOptions> options,
                                                  const c10::intrusive_ptr<c10d::Store>& store);
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
@@ -51,7 +52,8 @@ class AlBackend : public c10d::Backend {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -60,15 +62,18 @@ class AlBackend : public c10d::Backend {
   // backend_move.cpp
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
 
   // backend_message.cpp
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
@@ -85,13 +90,13 @@ class AlBackend : public c10d::Backend {
   struct Call {
     Operation operation;
     std::vector<std::int64_t> input_counts, output_counts;
-    std::vector<Block> loads;   // staged inputs: filled before the start
-    std::vector<Block> stores;  // staged outputs: emptied after the end
+    std::vector<Block> loads;              // staged inputs: filled before the start
+    std::vector<Block> stores;             // staged outputs: emptied after the end
     c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
     Tensors outputs;                       // of the Work
   };
-  // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill` throws is
-  // told to the peers, who may already wait.
+  // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill`
+  // throws is told to the peers, who may already wait.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
   WorkPtr launch(c10d::OpType type, Call call, bool async);

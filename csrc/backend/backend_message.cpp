@@ -10,7 +10,8 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
   return task;
 }
 
-AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag) {
+AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
+                                      int tag) {
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
@@ -21,7 +22,8 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   try {
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
     if (peer == getRank()) {
-      throw Error(ErrorKind::kInvalidArgument, "a rank cannot exchange messages with itself; copy the tensor");
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a rank cannot exchange messages with itself; copy the tensor");
     }
     if (tag < 0 || tag > communicator_->max_message_tag()) {
       throw Error(ErrorKind::kInvalidArgument,
@@ -44,7 +46,8 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   Tensors outputs;
   if (!sends) outputs.push_back(tensor);
   auto work = window ? window
-                     : c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), outputs, communicator_);
+                     : c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), outputs,
+                                                   communicator_);
   if (window) window->add_outputs(outputs);
   auto task = post(operation, tag);
   std::function<void()> finish;
@@ -63,7 +66,8 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
 
 AlBackend::WorkPtr AlBackend::send(Tensors& tensors, int destination, int tag) {
   return guarded([&] {
-    return message(c10d::OpType::SEND, OpKind::kSend, only_tensor(tensors, "send's tensor"), destination, tag);
+    return message(c10d::OpType::SEND, OpKind::kSend, only_tensor(tensors, "send's tensor"), destination,
+                   tag);
   });
 }
 
@@ -75,7 +79,8 @@ AlBackend::WorkPtr AlBackend::recv(Tensors& tensors, int source, int tag) {
 
 AlBackend::WorkPtr AlBackend::recvAnysource(Tensors& tensors, int tag) {
   return guarded([&] {
-    return message(c10d::OpType::RECVANYSOURCE, OpKind::kReceive, only_tensor(tensors, "recv's tensor"), kAnySource, tag);
+    return message(c10d::OpType::RECVANYSOURCE, OpKind::kReceive, only_tensor(tensors, "recv's tensor"),
+                   kAnySource, tag);
   });
 }
 
@@ -87,7 +92,17 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
 void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   guarded([&] {
     const std::int64_t tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
-    const auto timeout = deadline(options.timeout);
+    const auto timeout = options.timeout.count() >= 0 ? options.timeout : options_->timeout;
+    const std::string self = "Rank " + std::to_string(getRank());
+    Operation whole;
+    whole.sequence = communicator_->sequence();
+    const auto failure = [&](ErrorKind kind, const std::string& what) {
+      return communicator_->explain(whole, Error(kind, what));
+    };
+    if (getRank() == 0 && timeout.count() == 0) {
+      throw failure(ErrorKind::kTimeout,
+                    self + " timed out in monitoredBarrier: its timeout is 0; give it some time");
+    }
     const auto exchange = [&](OpKind kind, int peer) {
       Operation operation;
       operation.kind = kind;
@@ -102,8 +117,16 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
       if (task->error) throw *task->error;
     };
     if (getRank() != 0) {
-      finish(exchange(OpKind::kSend, 0));
-      finish(exchange(OpKind::kReceive, 0));
+      try {
+        finish(exchange(OpKind::kSend, 0));
+        finish(exchange(OpKind::kReceive, 0));
+      } catch (const Error& cause) {
+        throw failure(cause.kind(),
+                      self +
+                          " successfully reached monitoredBarrier, but received errors while waiting "
+                          "for send/recv from rank 0, whose error names the missing rank: " +
+                          cause.what());
+      }
       return;
     }
     std::vector<std::shared_ptr<Task>> arrivals;
@@ -119,9 +142,10 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
       }
     }
     if (count > 0) {
-      throw Error(ErrorKind::kTimeout,
-                  "[Rank 0]: " + std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") + missing +
-                      " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms");
+      throw failure(ErrorKind::kTimeout,
+                    "[Rank 0]: " + std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") + missing +
+                        " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) +
+                        " ms; look what they do, or raise the timeout");
     }
     for (int peer = 1; peer < getSize(); ++peer) finish(exchange(OpKind::kSend, peer));
   });

@@ -75,8 +75,8 @@ std::shared_ptr<JobWatch> current_watch() {
   return current.watch.lock();
 }
 
-void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank, int size,
-                   std::chrono::milliseconds timeout) {
+void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank,
+                   int size, std::chrono::milliseconds timeout) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   if (current.mpi && current.mpi->usable()) return;  // started for an earlier group
@@ -97,11 +97,13 @@ void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueSt
   }
 }
 
-std::shared_ptr<Communicator> join_group(const GroupSettings& settings, const std::shared_ptr<KeyValueStore>& store) {
+std::shared_ptr<Communicator> join_group(const GroupSettings& settings,
+                                         const std::shared_ptr<KeyValueStore>& store) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   CommunicatorSettings made{settings.name, settings.job_ranks, store, current.watch.lock()};
-  if (settings.size == 1) return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
+  if (settings.size == 1)
+    return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
   if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
 
   // Making a communicator blocks inside MPI, so nobody begins before everybody is there.
@@ -110,8 +112,8 @@ std::shared_ptr<Communicator> join_group(const GroupSettings& settings, const st
     try {
       store->get("here/" + std::to_string(rank), settings.timeout);
     } catch (const Error& error) {
-      throw Error(error.kind(), "rank " + std::to_string(rank) + " has not come to make group '" + settings.name +
-                                    "': " + error.what());
+      throw Error(error.kind(), "rank " + std::to_string(rank) + " has not come to make group '" +
+                                    settings.name + "': " + error.what());
     }
   }
   auto group = current.mpi->create_group(settings.job_ranks, group_tag(settings.name));
@@ -128,8 +130,8 @@ std::string describe_job() {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   if (!current.mpi) return "no MPI: " + current.no_mpi_reason;
-  return current.mpi->library().version + ", started by " + name_of(current.mpi->origin()) + ", thread level " +
-         name_of(current.mpi->thread_level());
+  return current.mpi->library().version + ", started by " + name_of(current.mpi->origin()) +
+         ", thread level " + name_of(current.mpi->thread_level());
 }
 
 }  // namespace altorch::backend

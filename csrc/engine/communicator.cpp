@@ -16,7 +16,8 @@ constexpr std::string_view kMessageRoute = "message";
 // The same on all ranks, and no other group's: names alone repeat among disjoint groups.
 std::string group_key(const CommunicatorSettings& settings) {
   std::uint64_t hash = 14695981039346656037u;
-  for (const int rank : settings.global_ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211u;
+  for (const int rank : settings.global_ranks)
+    hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211u;
   return settings.name + "/" + std::to_string(hash);
 }
 
@@ -47,9 +48,10 @@ std::int64_t Communicator::max_message_tag() const { return (links_->channel().m
 void Communicator::check_open() const {
   if (closed_) throw *closed_;
   if (!ProgressThread::usable()) {
-    throw Error(ErrorKind::kClosed,
-                "this process was forked from the one that made the group and cannot use it; start it with the "
-                "'spawn' method to communicate");
+    throw Error(
+        ErrorKind::kClosed,
+        "this process was forked from the one that made the group and cannot use it; start it with the "
+        "'spawn' method to communicate");
   }
 }
 
@@ -284,14 +286,16 @@ std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vi
   if (auto error = look_for_dead(operation, vigil)) return error;
   if (now - vigil.began > stall_) {
     if (settings_.watch) settings_.watch->inquiries.answer();
-    if (!operation.is_message() && vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
+    if (!operation.is_message() &&
+        vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
       if (auto error = look_at_board(operation, vigil)) return error;
     }
   }
   if (now - vigil.began < operation.timeout) return std::nullopt;
   std::string cause = "not done after its timeout of " + seconds(operation.timeout);
   if (operation.is_message()) {
-    cause += "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
+    cause +=
+        "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
     cause += " with the same tag?";
   } else {
     cause += ": " + board_->whereabouts(operation.sequence);
@@ -311,8 +315,9 @@ std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vig
   const bool twice = vigil.suspicion && death;
   vigil.suspicion = death.has_value();
   if (!twice) return std::nullopt;
-  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death->rank) + " is lost: " +
-                                         death->evidence + "; look for its error above, then start the job again");
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death->rank) +
+                                         " is lost: " + death->evidence +
+                                         "; look for its error above, then start the job again");
 }
 
 std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {
@@ -320,7 +325,8 @@ std::optional<Error> Communicator::look_at_board(const Operation& operation, Vig
   board_->publish_wait(operation.sequence, mine);
   const auto finding = board_->compare(operation.sequence, mine);
   if (!finding) {
-    if (settings_.watch && !vigil.asked) settings_.watch->inquiries.ask(board_->group(), operation.sequence, mine);
+    if (settings_.watch && !vigil.asked)
+      settings_.watch->inquiries.ask(board_->group(), operation.sequence, mine);
     vigil.asked = true;
     return std::nullopt;
   }
@@ -334,7 +340,8 @@ std::optional<Error> Communicator::look_at_board(const Operation& operation, Vig
                                          "; all ranks must make the same calls in the same order");
 }
 
-Error Communicator::fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free) {
+Error Communicator::fail(const Operation& operation, const Error& cause, const Vigil& vigil,
+                         bool buffers_free) {
   if (!operation.is_message() && !vigil.told_by_peer && size_ > 1) {
     board_->publish_failure(operation.sequence, cause.what());
   }
@@ -343,9 +350,8 @@ Error Communicator::fail(const Operation& operation, const Error& cause, const V
     links_->mark_broken();
     const std::lock_guard lock(mutex_);
     if (!closed_) {
-      closed_ = Error(ErrorKind::kClosed,
-                      "the group cannot be used since an operation failed half-way (" + std::string(full.what()) +
-                          "); destroy it and make a new one");
+      closed_ = Error(ErrorKind::kClosed, "the group cannot be used since an operation failed half-way (" +
+                                              std::string(full.what()) + "); destroy it and make a new one");
     }
   }
   return full;

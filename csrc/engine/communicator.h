@@ -1,10 +1,10 @@
 // A process group as the engine sees it: ranks, links, order, deadlines.
 //
-// Collectives of a group run one after another, in the order of the calls. A synchronous one on an idle group runs on
-// the calling thread; otherwise it queues behind the asynchronous ones, which the progress thread moves on. Messages
-// are posted by the calling thread at once and are independent of collectives. Whoever waits helps.
-// Lock order: drive_mutex_ before mutex_; no other lock is taken under either, MPI's own excepted.
-// Thread rules: any thread.
+// Collectives of a group run one after another, in the order of the calls. A synchronous one on an idle group
+// runs on the calling thread; otherwise it queues behind the asynchronous ones, which the progress thread
+// moves on. Messages are posted by the calling thread at once and are independent of collectives. Whoever
+// waits helps. Lock order: drive_mutex_ before mutex_; no other lock is taken under either, MPI's own
+// excepted. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@
 namespace altorch {
 
 struct CommunicatorSettings {
-  std::string name;               // of the group, for messages
-  std::vector<int> global_ranks;  // rank in the job of every rank of the group
-  std::shared_ptr<KeyValueStore> store;   // of the group
-  std::shared_ptr<JobWatch> watch;        // over the job; may be null
+  std::string name;                      // of the group, for messages
+  std::vector<int> global_ranks;         // rank in the job of every rank of the group
+  std::shared_ptr<KeyValueStore> store;  // of the group
+  std::shared_ptr<JobWatch> watch;       // over the job; may be null
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -41,7 +41,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Statistics& statistics() { return statistics_; }
   std::int64_t max_message_tag() const;
 
-  // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones included.
+  // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
+  // included.
   std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
 
@@ -51,10 +52,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void submit(std::shared_ptr<Task> task);
   // Posts a message.
   void post(std::shared_ptr<Task> task);
-  // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline rules).
+  // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline
+  // rules).
   bool wait(const Task& task, std::chrono::milliseconds timeout);
 
-  // Moves everything in flight on. True while something remains. Called by the progress thread and by waiters.
+  // Moves everything in flight on. True while something remains. Called by the progress thread and by
+  // waiters.
   bool drive(bool& moved);
 
   // A rank refuses an operation on its own: tells the peers, who may already wait in it.
@@ -62,7 +65,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Adds group, rank, operation and sequence number to an error.
   Error explain(const Operation& operation, const Error& cause) const;
 
-  // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no peer.
+  // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no
+  // peer.
   void close(const std::string& why);
 
  private:
@@ -92,8 +96,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   mutable std::mutex mutex_;  // guards what follows up to the blank line
   bool inline_running_ = false;
-  std::deque<std::shared_ptr<Task>> queue_;            // collectives; the head may be running
-  std::vector<std::shared_ptr<Task>> posted_;          // messages that drive() has not taken over yet
+  std::deque<std::shared_ptr<Task>> queue_;    // collectives; the head may be running
+  std::vector<std::shared_ptr<Task>> posted_;  // messages that drive() has not taken over yet
   std::optional<Error> closed_;
 
   std::atomic<bool> closing_{false};

@@ -1,5 +1,5 @@
-// What the groups of a job share to find out why something stalls. The groups own it: it holds the job's store, which
-// must go with the last of them.
+// What the groups of a job share to find out why something stalls. The groups own it: it holds the job's
+// store, which must go with the last of them.
 #pragma once
 
 #include <chrono>

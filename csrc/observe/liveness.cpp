@@ -33,7 +33,8 @@ std::string death_key(int rank) { return "dead/" + std::to_string(rank); }
 
 }  // namespace
 
-Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size, std::chrono::milliseconds timeout)
+Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size,
+                   std::chrono::milliseconds timeout)
     : store_(std::move(store)), peers_(static_cast<std::size_t>(size)) {
   const std::string home = process_namespace();
   store_->set(key_of(rank), home + " " + std::to_string(getpid()));

@@ -1,8 +1,7 @@
 // Which processes of the job are alive, asked outside MPI: a killed peer makes every MPI wait for ever.
 //
-// Processes of one node are watched through pidfds, which never name another process. Who sees a death on its node
-// writes it into the store, where ranks on other nodes find it.
-// Thread rules: any thread.
+// Processes of one node are watched through pidfds, which never name another process. Who sees a death on its
+// node writes it into the store, where ranks on other nodes find it. Thread rules: any thread.
 #pragma once
 
 #include <memory>

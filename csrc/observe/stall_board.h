@@ -1,9 +1,9 @@
 // Where ranks that wait too long compare notes, through the store. Costs nothing until an operation stalls.
 //
-// A stalled rank writes down what it waits in; a rank that refused an operation writes down why. Who reads that a peer
-// waits in another operation, or gave this one up, knows that it waits in vain. A rank that is done with its part (a
-// sender) waits nowhere: each remembers its latest calls, and answers for them (inquiries.h).
-// Thread rules: any thread; record() one at a time.
+// A stalled rank writes down what it waits in; a rank that refused an operation writes down why. Who reads
+// that a peer waits in another operation, or gave this one up, knows that it waits in vain. A rank that is
+// done with its part (a sender) waits nowhere: each remembers its latest calls, and answers for them
+// (inquiries.h). Thread rules: any thread; record() one at a time.
 #pragma once
 
 #include <array>
