@@ -6,6 +6,7 @@ and once more after it started, because starting may fail on one rank alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -221,6 +222,7 @@ class _Group:
         if any(standing.chosen_by_user for standing in everybody):
             from torch.distributed import DistBackendError
 
+            self._let_everybody_know()
             chosen = os.environ.get("ALTORCH_MPI", "on another rank")
             raise DistBackendError(
                 f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {obstacle}. See `altorch info`; without "
@@ -234,6 +236,13 @@ class _Group:
             RuntimeWarning,
             stacklevel=2,
         )
+
+    def _let_everybody_know(self) -> None:
+        """All ranks are about to fail alike; the one that hosts the store waits a little, for it ends with it."""
+        self.store.set(f"known/{self.rank}", "")
+        if self.rank == 0:
+            with contextlib.suppress(Exception):
+                self.store.wait([f"known/{rank}" for rank in range(self.size)], timedelta(seconds=5))
 
     def _exchange(self, key: str, value: Any) -> list[Any]:
         """Everybody's value, in rank order."""
