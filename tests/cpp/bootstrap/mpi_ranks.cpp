@@ -160,11 +160,11 @@ void check_sizes(Channel& channel) {
   } else {
     auto shorter = receive(16, 1, true);
     expect(shorter && shorter->kind() == ErrorKind::kMismatch, "too short a message passes");
-    std::cout << "  as wanted: " << shorter->what() << "\n";
+    std::cout << "  as wanted: " << shorter->what() << std::endl;
     expect(!receive(16, 2, false), "a short message is refused where it is allowed");
     auto longer = receive(8, 3, true);
     expect(longer && longer->kind() == ErrorKind::kMismatch, "too long a message passes");
-    std::cout << "  as wanted: " << longer->what() << "\n";
+    std::cout << "  as wanted: " << longer->what() << std::endl;
   }
 }
 
@@ -421,7 +421,8 @@ void check_groups(Mpi& mpi, int rounds) {
     expect(members[static_cast<std::size_t>(group->channel().rank())] == mpi.rank(), "rank in a subgroup");
   }
   if (mpi.rank() == 0)
-    std::cout << "  " << rounds << " groups, " << milliseconds_since(begin) / rounds << " ms each\n";
+    std::cout << "  " << rounds << " groups, " << milliseconds_since(begin) / rounds << " ms each"
+              << std::endl;
 }
 
 void time_all_reduce(MpiGroup& group) {
@@ -436,7 +437,7 @@ void time_all_reduce(MpiGroup& group) {
     for (int i = 0; i < repeats; ++i) run(group, call);
     if (group.channel().rank() == 0) {
       std::cout << "  all_reduce of " << count * 4 << " bytes: " << milliseconds_since(begin) * 1000 / repeats
-                << " us\n";
+                << " us" << std::endl;
     }
   }
 }
@@ -542,6 +543,9 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
 }  // namespace altorch
 
 int main(int count, char** words) {
+  // Several ranks may share a pipe: a line leaves in one piece, or it is mixed with theirs.
+  std::ios::sync_with_stdio(false);
+  std::cerr.unsetf(std::ios::unitbuf);
   std::map<std::string, std::string> arguments;
   for (int i = 1; i + 1 < count; i += 2) arguments[words[i]] = words[i + 1];
   try {
