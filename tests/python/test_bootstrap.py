@@ -80,7 +80,7 @@ def identities():
 
 
 def signal_handlers():
-    """The address of each signal's handler. Real-time signals, from 32 on, belong to the run-time libraries' threads."""
+    """The address of each signal's handler; real-time signals belong to the libraries' threads and are left out."""
     libc, action = ctypes.CDLL(None), ctypes.create_string_buffer(512)  # larger than any struct sigaction
     handlers = {}
     for number in range(1, 32):
@@ -269,7 +269,8 @@ def test_mpi4py():
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     mpi = library_or_skip("mpich wheel", mpirun=True)
     with Cluster(2, group=False, launcher="mpirun", mpirun=mpi.mpirun) as cluster:
-        cluster.check(start_after_mpi4py, deadline=120)
+        carried = cluster.check(start_after_mpi4py, deadline=120)
+        assert all("another user of MPI" in text for text in carried), carried
 
 
 @MPIS
