@@ -20,6 +20,7 @@ from altorch import _launcher
 
 MPICH, OPEN_MPI = "mpich", "openmpi"
 _NAMES = {"mpich": MPICH, "mpi-abi": MPICH, "openmpi": OPEN_MPI, "open-mpi": OPEN_MPI, "open mpi": OPEN_MPI}
+_SHIMS = Path(__file__).parent / "lib"
 # libmpi.so.12 is the ABI that MPICH, Intel MPI and MVAPICH agreed on; Open MPI counts from 20 on.
 _LIBRARY = re.compile(r"lib(?P<name>mpich|mpi_abi|mpi)\.so\.(?P<number>\d+)")
 
@@ -71,6 +72,33 @@ _CHOSEN = "taken: "
 _NOTHING = (
     "no MPI library was found; `pip install mpich` brings one, ALTORCH_MPI=<path of libmpi.so> names another"
 )
+
+
+# What the start of each kind without its mpirun needs beside the extension, and which headers that is built from.
+_OWN_STARTS = (
+    ("MPICH and its relatives", ("libaltorch_mpi_mpich.so",), "MPICH's headers (package libmpich-dev)"),
+    (
+        "Open MPI 4",
+        ("libaltorch_mpi_openmpi.so", "libaltorch_flux.so"),
+        "Open MPI's headers (package libopenmpi-dev)",
+    ),
+    (
+        "Open MPI 5",
+        ("libaltorch_mpi_openmpi.so", "altorch-pmix-server"),
+        "PMIx's headers (package libpmix-dev)",
+    ),
+)
+
+
+def own_starts(shims: Path = _SHIMS) -> str:
+    """Which MPIs this build of altorch starts itself, without their mpirun; and why not the others."""
+    started, left_out = [], []
+    for kind, files, headers in _OWN_STARTS:
+        if all((shims / file).exists() for file in files):
+            started.append(kind)
+        else:
+            left_out.append(f"not {kind}: altorch was built without {headers}")
+    return "; ".join([", ".join(started) or "none", *left_out])
 
 
 def _summary(rows: list[Library], asked: str) -> str:
@@ -254,10 +282,9 @@ def _obstacle(row: Library) -> str:
     assert row.path is not None
     if row.path.is_absolute() and not row.path.exists():
         return "it does not exist"
-    shims = Path(__file__).parent / "lib"
     name = "abi" if row.path.name.startswith("libmpi_abi") else row.family
-    if row.family and not (shims / f"libaltorch_mpi_{name}.so").exists():
-        return f"altorch was built without the headers of this kind of MPI (no {shims / f'libaltorch_mpi_{name}.so'})"
+    if row.family and not (_SHIMS / f"libaltorch_mpi_{name}.so").exists():
+        return f"altorch was built without the headers of this kind of MPI (no {_SHIMS / f'libaltorch_mpi_{name}.so'})"
     return ""
 
 

@@ -44,6 +44,17 @@ def test_info():
     assert "torch" in text and "gloo" in text
 
 
+def test_info_says_which_mpi_needs_its_mpirun(tmp_path):
+    from altorch import _mpi
+
+    assert document("info")["launcher"]["MPI started without one"] == _mpi.own_starts()
+    for name in ("libaltorch_mpi_mpich.so", "libaltorch_mpi_openmpi.so", "libaltorch_flux.so"):
+        (tmp_path / name).touch()
+    text = _mpi.own_starts(tmp_path)
+    assert text.startswith("MPICH and its relatives, Open MPI 4; not Open MPI 5: ")
+    assert "libpmix-dev" in text
+
+
 def test_info_without_mpi_says_why():
     found = document("info", env={"ALTORCH_MPI": "none"})
     mpi = next(row for row in found["routes"] if row["name"] == "mpi")

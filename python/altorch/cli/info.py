@@ -156,10 +156,11 @@ def _mpi_considered() -> list[dict[str, str]]:
 
 
 def _launcher() -> dict[str, str]:
-    from altorch import _launcher
+    from altorch import _launcher, _mpi
 
     found = _launcher.detect()
     return {
+        "MPI started without one": _mpi.own_starts(),
         "started by": found.name,
         "rank": "" if found.rank is None else str(found.rank),
         "ranks": "" if found.size is None else str(found.size),
