@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "backend/cuda_watch.h"
 #include "backend/issue.h"
 #include "backend/premul.h"
 #include "backend/store.h"
@@ -18,7 +19,10 @@ AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> commu
 
 AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
 
-void AlBackend::abort() { communicator_->close("the group was aborted"); }
+void AlBackend::abort() {
+  communicator_->close("the group was aborted");
+  for (const auto& group : cuda_groups()) group->abort("the group was aborted");
+}
 
 void AlBackend::shutdown() { communicator_->close("the group was destroyed"); }
 
@@ -33,7 +37,49 @@ void AlBackend::check_rank(std::int64_t rank, const char* what) const {
                                                std::to_string(getSize() - 1));
 }
 
+std::vector<std::shared_ptr<CudaGroup>> AlBackend::cuda_groups() {
+  const std::lock_guard lock(cuda_mutex_);
+  return cuda_groups_;
+}
+
+std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
+  const std::lock_guard lock(cuda_mutex_);
+  for (const auto& group : cuda_groups_) {
+    if (group->device().index() == device) return group;
+  }
+  if (!cuda_groups_.empty()) {
+    throw Error(ErrorKind::kInvalidArgument, "the tensors are on cuda:" + std::to_string(device) +
+                                                 ", and this rank's part of the group is on " +
+                                                 cuda_groups_.front()->device().str() +
+                                                 "; use one GPU per rank (torch.cuda.set_device)");
+  }
+  auto group = std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout);
+  CudaWatch::instance().add(group);
+  cuda_groups_.push_back(group);
+  return group;
+}
+
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
+  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async);
+  const Operation operation = call.operation;
+  try {
+    const auto group = cuda_group(operation.device);
+    {
+      const std::lock_guard lock(window_mutex_);
+      if (window_) {
+        window_calls_.push_back(std::move(call));
+        return c10::make_intrusive<AlWork>(getRank(), type, operation.sequence, Tensors());
+      }
+    }
+    std::vector<Call> calls;
+    calls.push_back(std::move(call));
+    return group->launch(type, std::move(calls), async);
+  } catch (const Error& error) {
+    throw communicator_->explain(operation, error);
+  }
+}
+
+AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool async) {
   for (Block& block : call.loads) block.load();
   const std::uint64_t sequence = call.operation.sequence;
   c10::intrusive_ptr<AlWork> window;
@@ -97,7 +143,15 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
   auto work = std::move(window_);
   window_ = nullptr;
   work->seal();
-  return work;
+  if (window_calls_.empty()) return work;
+  auto calls = std::exchange(window_calls_, {});
+  return guarded([&]() -> WorkPtr {
+    if (work->has_tasks()) {
+      throw Error(ErrorKind::kUnsupported, "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
+    }
+    const int device = calls.front().operation.device;
+    return cuda_group(device)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
+  });
 }
 
 void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,

@@ -10,6 +10,8 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/call.h"
+#include "backend/cuda_group.h"
 #include "backend/options.h"
 #include "backend/process.h"
 #include "backend/tensors.h"
@@ -86,20 +88,15 @@ class AlBackend : public c10d::Backend {
   const char* transport() const { return communicator_->transport(); }
 
  private:
-  // An operation with what must live as long as it.
-  struct Call {
-    Operation operation;
-    std::vector<std::int64_t> input_counts, output_counts;
-    std::vector<Block> loads;              // staged inputs: filled before the start
-    std::vector<Block> stores;             // staged outputs: emptied after the end
-    c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
-    Tensors outputs;                       // of the Work
-  };
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill`
   // throws is told to the peers, who may already wait.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
   WorkPtr launch(c10d::OpType type, Call call, bool async);
+  WorkPtr launch_on_host(c10d::OpType type, Call call, bool async);
+  // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
+  std::shared_ptr<CudaGroup> cuda_group(int device);
+  std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
@@ -115,6 +112,9 @@ class AlBackend : public c10d::Backend {
   int splits_ = 0;
   std::mutex window_mutex_;
   c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
+  std::vector<Call> window_calls_;     // on CUDA tensors
+  std::mutex cuda_mutex_;
+  std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
 };
 
 }  // namespace altorch::backend

@@ -33,6 +33,20 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   } catch (const Error& cause) {
     throw communicator_->refuse(operation, cause);
   }
+  if (tensor.is_cuda()) {
+    Call call;
+    call.operation = operation;
+    call.operation.device = tensor.device().index();
+    call.operation.sequence = communicator_->sequence();
+    call.operation.input = sends ? block.data() : nullptr;
+    call.operation.output = sends ? nullptr : block.data();
+    call.operation.count = block.numel();
+    call.keep = {tensor, block.tensor()};
+    if (sends && block.staged()) call.loads = {block};
+    if (!sends && block.staged()) call.stores = {block};
+    if (!sends) call.outputs = {tensor};
+    return launch(type, std::move(call), /*async=*/true);
+  }
   if (sends) block.load();
   operation.input = sends ? block.data() : nullptr;
   operation.output = sends ? nullptr : block.data();
@@ -85,6 +99,10 @@ AlBackend::WorkPtr AlBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
+  // Blocks the host, so that what the ranks gave to their GPUs before is done when they meet.
+  guarded([&] {
+    for (const auto& group : cuda_groups()) group->drain(deadline(options.timeout));
+  });
   return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp, [](Call&) {});
 }
 

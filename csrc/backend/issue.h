@@ -16,6 +16,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     call.operation.sequence = communicator_->next_sequence();
     try {
       fill(call);
+      set_device(call);
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
     }

@@ -65,9 +65,9 @@ void check_tensor(const at::Tensor& tensor, const char* what) {
   if (tensor.layout() != at::kStrided) {
     refuse(std::string(what) + " is sparse; call to_dense() first, altorch moves dense tensors only");
   }
-  if (!tensor.device().is_cpu()) {
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
     refuse(std::string(what) + " is on device " + tensor.device().str() +
-           ", but this group has no route for it; move it with .cpu()");
+           ", and altorch carries CPU and CUDA tensors; move it with .cpu()");
   }
   dtype_of(tensor);
 }
@@ -165,8 +165,9 @@ Block::Block(const std::vector<at::Tensor>& tensors) {
   }
   staged_ = !adjacent;
   if (staged_) parts_ = tensors;
-  block_ = staged_ ? at::empty({total}, tensors[0].options())
-                   : at::from_blob(tensors[0].data_ptr(), {total}, tensors[0].options());
+  const at::NoGradGuard no_grad;
+  block_ = staged_ || total == 0 ? at::empty({total}, tensors[0].options())
+                                 : tensors[0].as_strided({total}, {1}, tensors[0].storage_offset());
 }
 
 void Block::load() {

@@ -14,7 +14,7 @@ namespace altorch::backend {
 // Throws Error(kInvalidArgument) for a type that altorch does not know (quantised ones, for instance).
 DType dtype_of(const at::Tensor& tensor);
 
-// A dense CPU tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
+// A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
 void check_tensor(const at::Tensor& tensor, const char* what);
 // c10d passes lists of tensors, one per device; here there is one.
 const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char* what);

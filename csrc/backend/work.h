@@ -28,6 +28,7 @@ class AlWork : public c10d::Work {
 
   // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then.
   void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep, std::function<void()> finish);
+  bool has_tasks() const { return !parts_.empty(); }
   // All tasks are submitted: completion may be announced.
   void seal();
   // A task that could not be submitted after all.

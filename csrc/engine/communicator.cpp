@@ -21,6 +21,11 @@ std::string group_key(const CommunicatorSettings& settings) {
   return settings.name + "/" + std::to_string(hash);
 }
 
+Error lost(const Liveness::Death& death) {
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) + " is lost: " + death.evidence +
+                                         "; look for its error above, then start the job again");
+}
+
 std::string seconds(std::chrono::milliseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
@@ -314,10 +319,13 @@ std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vig
   const auto death = settings_.watch->liveness.check(ranks, ask_store || vigil.suspicion);
   const bool twice = vigil.suspicion && death;
   vigil.suspicion = death.has_value();
-  if (!twice) return std::nullopt;
-  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death->rank) +
-                                         " is lost: " + death->evidence +
-                                         "; look for its error above, then start the job again");
+  return twice ? std::optional(lost(*death)) : std::nullopt;
+}
+
+std::optional<Error> Communicator::dead_peer() {
+  if (!settings_.watch) return std::nullopt;
+  const auto death = settings_.watch->liveness.check(settings_.global_ranks, /*ask_store=*/true);
+  return death ? std::optional(lost(*death)) : std::nullopt;
 }
 
 std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {

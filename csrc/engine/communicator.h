@@ -40,6 +40,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const char* transport() const { return links_->transport(); }
   Statistics& statistics() { return statistics_; }
   std::int64_t max_message_tag() const;
+  // Keys of this group alone.
+  KeyValueStore& store() { return *settings_.store; }
+  // A member of the group that is known to have ended, as an error that names it.
+  std::optional<Error> dead_peer();
 
   // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
   // included.

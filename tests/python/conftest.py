@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "large: moves more than 2 GiB; run with --large")
+    config.addinivalue_line("markers", "gpu: needs GPUs; skipped, with the reason, where there are too few")
 
 
 def pytest_report_header() -> str:
@@ -37,6 +39,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         skip = pytest.mark.skip(reason="moves more than 2 GiB: run with --large")
         for item in items:
             if item.get_closest_marker("large"):
+                item.add_marker(skip)
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="no GPU is visible")
+        for item in items:
+            if item.get_closest_marker("gpu"):
                 item.add_marker(skip)
     # Tests of one pool follow one another, so that each pool starts once.
     keys = [key for key in map(harness.pool_key_of, items) if key]

@@ -2,6 +2,7 @@
 // with.
 #pragma once
 
+#include <cstdint>
 #include <pmix.h>
 #include <pmix_server.h>
 

@@ -1,0 +1,137 @@
+"""Times torch.distributed's operations on CUDA tensors: altorch beside torch's own NCCL backend, in the same processes.
+
+    torchrun --nproc-per-node 2 -m benchmarks.cuda_collectives --json results.jsonl
+
+Per size: `eager` is device time a call, by events around ten synchronous calls; `host` the time that the host needs to
+issue one; `async host` the same with async_op=True and wait(). The backends take turns; figures are medians of rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import time
+
+import torch
+import torch.distributed as dist
+
+KIB = 1024
+SIZES = [8, KIB, 16 * KIB, 64 * KIB, KIB * KIB, 4 * KIB * KIB, 64 * KIB * KIB, 256 * KIB * KIB]
+CALLS = 10
+
+
+def operations(size: int, world: int, dtype: torch.dtype, here: torch.device):
+    count = max(world, size // dtype.itemsize // world * world)
+    whole = torch.zeros(count, dtype=dtype, device=here)
+    part = torch.zeros(count // world, dtype=dtype, device=here)
+    other = torch.zeros(count, dtype=dtype, device=here)
+    return {
+        "all_reduce": lambda group, lazy: dist.all_reduce(whole, group=group, async_op=lazy),
+        "all_gather": lambda group, lazy: dist.all_gather_into_tensor(whole, part, group=group, async_op=lazy),
+        "reduce_scatter": lambda group, lazy: dist.reduce_scatter_tensor(part, whole, group=group, async_op=lazy),
+        "all_to_all": lambda group, lazy: dist.all_to_all_single(other, whole, group=group, async_op=lazy),
+    }
+
+
+def bus_factor(operation: str, world: int) -> float:
+    return (2 if operation == "all_reduce" else 1) * (world - 1) / world
+
+
+def one_round(call, group, lazy: bool) -> tuple[float, float]:
+    """Seconds a call on the device and on the host."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    dist.barrier(group)
+    begin.record()
+    started = time.perf_counter()
+    for _ in range(CALLS):
+        work = call(group, lazy)
+        if work is not None:
+            work.wait()
+    host = (time.perf_counter() - started) / CALLS
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1000 / CALLS, host
+
+
+def graph_round(call, group, cache: dict) -> float:
+    if "graph" not in cache:
+        cache["graph"] = graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(CALLS):
+                call(group, False)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    dist.barrier(group)
+    begin.record()
+    cache["graph"].replay()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1000 / CALLS
+
+
+def median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", help="append the rows to this file")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--no-graphs", action="store_true")
+    arguments = parser.parse_args()
+    rank = int(os.environ["LOCAL_RANK"])
+    here = torch.device("cuda", rank)
+    torch.cuda.set_device(here)
+    dist.init_process_group("al")
+    groups = {"al": dist.group.WORLD, "nccl": dist.new_group(backend="nccl")}
+    world = dist.get_world_size()
+    commit = os.environ.get("ALTORCH_TEST_COMMIT") or subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    rows = []
+    if rank == 0:
+        print(f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}")
+        print(f"{'operation':15} {'bytes':>10} | eager us al/nccl      | host us al/nccl     | async host us       | graph us           | busbw GB/s")
+    for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        for size in SIZES:
+            call = operations(size, world, torch.bfloat16, here)[operation]
+            measured = {name: {"eager": [], "host": [], "lazy": [], "graph": []} for name in groups}
+            caches: dict[str, dict] = {name: {} for name in groups}
+            for turn in range(arguments.rounds + 2):
+                for name, group in groups.items():
+                    eager, host = one_round(call, group, False)
+                    lazy = one_round(call, group, True)[1]
+                    replay = 0.0 if arguments.no_graphs else graph_round(call, group, caches[name])
+                    if turn >= 2:
+                        for key, value in zip(measured[name], (eager, host, lazy, replay), strict=True):
+                            measured[name][key].append(value)
+            row = {"benchmark": "cuda_collectives", "operation": operation, "bytes": size, "dtype": "bfloat16", "ranks": world}
+            for name, figures in measured.items():
+                for key, values in figures.items():
+                    slowest = torch.tensor([median(values)])
+                    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+                    row[f"{name}_{key}_us"] = round(slowest.item() * 1e6, 2)
+                row[f"{name}_busbw_GBps"] = round(size * bus_factor(operation, world) / (row[f"{name}_eager_us"] * 1e3), 1)
+            row |= {
+                "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit,
+                "nccl": ".".join(map(str, torch.cuda.nccl.version())), "date": time.strftime("%Y-%m-%d"),
+            }  # fmt: skip
+            rows.append(row)
+            if rank == 0:
+                print(f"{operation:15} {size:>10} |", " | ".join(
+                    f"{row['al_' + k + '_us']:8.1f} {row['nccl_' + k + '_us']:8.1f} {row['nccl_' + k + '_us'] / max(row['al_' + k + '_us'], 1e-9):4.2f}x"
+                    for k in ("eager", "host", "lazy", "graph")),
+                    f"| {row['al_busbw_GBps']:6.1f} {row['nccl_busbw_GBps']:6.1f}", flush=True)  # fmt: skip
+    if rank == 0 and arguments.json:
+        with open(arguments.json, "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    del call, caches  # NCCL ends a communicator only after the graphs that hold it
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+// An operation with what must live as long as it.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include "backend/tensors.h"
+#include "engine/operation.h"
+
+namespace altorch::backend {
+
+struct Call {
+  Operation operation;
+  std::vector<std::int64_t> input_counts, output_counts;
+  std::vector<Block> loads;              // staged inputs: filled before the start
+  std::vector<Block> stores;             // staged outputs: emptied after the end
+  c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
+  std::vector<at::Tensor> outputs;       // of the Work
+
+  // Lets the operation's spans point to this call's counts: after the last move.
+  void bind() {
+    operation.input_counts = input_counts;
+    operation.output_counts = output_counts;
+  }
+};
+
+// Finds out where the call's tensors live; throws Error(kInvalidArgument) when not all are in one place.
+void set_device(Call& call);
+
+}  // namespace altorch::backend

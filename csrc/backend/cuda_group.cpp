@@ -1,0 +1,205 @@
+#include "backend/cuda_group.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "backend/cuda_watch.h"
+#include "backend/cuda_work.h"
+#include "common/adaptive_wait.h"
+#include "common/log.h"
+#include "device/cuda_runtime.h"
+#include "engine/callback_thread.h"
+
+namespace altorch::backend {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
+
+// Tensors may belong to Python, so they go where its lock may be waited for.
+void release_elsewhere(std::shared_ptr<InFlight> done) {
+  CallbackThread::instance().push([done = std::move(done)] {});
+}
+
+}  // namespace
+
+CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
+                     std::chrono::milliseconds timeout)
+    : communicator_(std::move(communicator)),
+      device_(c10::DeviceType::CUDA, device),
+      nccl_(communicator_->store(), "nccl", device, communicator_->rank(), communicator_->size(), timeout),
+      stream_(devices().getStreamFromGlobalPool(device_, /*isHighPriority=*/true)),
+      last_(c10::DeviceType::CUDA) {}
+
+CudaGroup::~CudaGroup() {
+  bool failed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    failed = failure_.has_value();
+  }
+  // Ending the communicator ends what is in flight, so it is let finish first, unless that may take for ever.
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  AdaptiveWait wait;
+  try {
+    while (!failed && last_stream_ && !last_.query() && Clock::now() < deadline) wait.pause();
+  } catch (const c10::Error&) {
+    // The device is gone, and everything on it.
+  }
+}
+
+void CudaGroup::throw_if_failed() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw *failure_;
+}
+
+void CudaGroup::enqueue(std::vector<Call>& calls, const c10::Stream& stream, bool capturing) {
+  c10::SmallVector<Operation, 4> operations;
+  for (Call& call : calls) {
+    call.bind();
+    operations.push_back(call.operation);
+  }
+  if (capturing) return nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
+  // One communicator runs one thing at a time.
+  if (last_stream_ && *last_stream_ != stream) last_.block(stream);
+  nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
+}
+
+c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
+  const Operation first = calls.front().operation;
+  for (const Call& call : calls) {
+    if (auto obstacle = nccl::Communicator::obstacle(call.operation)) {
+      throw Error(ErrorKind::kUnsupported, *obstacle);
+    }
+  }
+  const c10::DeviceGuard on_device(device_);
+  const c10::Stream current = devices().getStream(device_);
+  const c10::Stream stream = async ? stream_ : current;
+  const bool capturing = CudaRuntime::instance().is_capturing(current.native_handle());
+  for (Call& call : calls) {
+    for (Block& block : call.loads) block.load();
+  }
+  std::vector<at::Tensor> outputs;
+  for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
+  std::shared_ptr<InFlight> entry;
+  {
+    const std::lock_guard launching(launch_mutex_);
+    throw_if_failed();
+    if (async) {
+      c10::Event begin(c10::DeviceType::CUDA);
+      begin.record(current);
+      begin.block(stream);
+    }
+    enqueue(calls, stream, capturing);
+    for (const Call& call : calls) {
+      if (call.stores.empty()) continue;
+      const c10::StreamGuard on_stream(stream);
+      for (const Block& block : call.stores) block.store();
+    }
+    if (!capturing) {
+      last_.record(stream);
+      last_stream_ = stream;
+    }
+    if (async) {
+      entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
+      entry->end.record(stream);
+      entry->operation = first;
+      entry->began = Clock::now();
+      for (Call& call : calls) entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
+    }
+  }
+  const auto now = Clock::now();
+  if (!capturing) {
+    const std::lock_guard lock(mutex_);
+    if (entry) in_flight_.push_back(entry);
+    last_operation_ = first;
+    last_began_ = now;
+  }
+  for (const Call& call : calls) {
+    communicator_->statistics().add(call.operation.kind, "nccl", "native",
+                                    payload_bytes(call.operation, communicator_->size()), {});
+  }
+  CudaWatch::instance().wake();
+  const int source = first.kind == OpKind::kReceive ? first.root : -1;
+  return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
+                                       shared_from_this(), stream, std::move(entry), source);
+}
+
+void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {
+  const auto deadline = Clock::now() + timeout;
+  AdaptiveWait wait;
+  while (!event.query()) {
+    throw_if_failed();
+    if (Clock::now() > deadline) {
+      throw Error(ErrorKind::kTimeout, "altorch: group '" + communicator_->name() + "', rank " +
+                                           std::to_string(communicator_->rank()) + ": " + what + " on " + device_.str() +
+                                           " gave up after " + std::to_string(timeout.count()) +
+                                           " ms; the operation itself goes on until its own deadline");
+    }
+    wait.pause();
+  }
+  throw_if_failed();
+}
+
+void CudaGroup::drain(std::chrono::milliseconds timeout) {
+  const c10::DeviceGuard on_device(device_);
+  for (const c10::Stream& stream : {devices().getStream(device_), stream_}) {
+    c10::Event reached(c10::DeviceType::CUDA);
+    reached.record(stream);
+    wait_on_host(reached, timeout, "barrier");
+  }
+}
+
+std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
+  if (auto text = nccl_.async_error()) return communicator_->explain(last_operation_, Error(ErrorKind::kTransport, *text));
+  Operation oldest = last_operation_;
+  auto began = last_began_;
+  if (!in_flight_.empty() && in_flight_.front()->began < began) {
+    oldest = in_flight_.front()->operation;
+    began = in_flight_.front()->began;
+  }
+  if (auto death = communicator_->dead_peer()) {
+    return communicator_->explain(oldest, *death);
+  }
+  if (now - began < oldest.timeout) return std::nullopt;
+  return communicator_->explain(
+      oldest, Error(ErrorKind::kTimeout, "not done on " + device_.str() + " after its timeout of " +
+                                             std::to_string(oldest.timeout.count()) +
+                                             " ms; find the rank that is late or took another path"));
+}
+
+bool CudaGroup::look() {
+  std::optional<Error> found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return false;
+    try {
+      while (!in_flight_.empty() && in_flight_.front()->end.query()) {
+        release_elsewhere(std::move(in_flight_.front()));
+        in_flight_.pop_front();
+      }
+      const std::unique_lock launching(launch_mutex_, std::try_to_lock);
+      if (!launching) return true;
+      if (in_flight_.empty() && (!last_stream_ || last_.query())) return false;
+    } catch (const c10::Error& error) {
+      found = communicator_->explain(last_operation_, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    }
+    if (!found) found = trouble(Clock::now());
+    if (!found) return true;
+    failure_ = found;
+  }
+  log(LogLevel::kError, found->what());
+  nccl_.abort();
+  return false;
+}
+
+void CudaGroup::abort(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
+  }
+  nccl_.abort();
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,77 @@
+// What a process group has on one GPU: an NCCL communicator, a stream of its own, and what is in flight there.
+//
+// A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An asynchronous one
+// runs on the group's own high-priority stream, after what the current stream held; Work::wait() orders the current stream
+// after it. The host never waits, but in barrier() and in wait() with a timeout.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "backend/call.h"
+#include "engine/communicator.h"
+#include "transports/nccl/communicator.h"
+
+namespace altorch::backend {
+
+// What an asynchronous call leaves behind until the device is done.
+struct InFlight {
+  explicit InFlight(c10::Event event) : end(std::move(event)) {}
+  c10::Event end;
+  std::mutex mutex;                // guards tensors
+  std::vector<at::Tensor> tensors; // kept until somebody has waited, or until the end
+  Operation operation;             // for messages; its pointers are not used
+  std::chrono::steady_clock::time_point began;
+};
+
+// Thread rules: any thread.
+class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
+ public:
+  // Collective over the group. Throws Error(kUnsupported) where no route can carry CUDA tensors.
+  CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device, std::chrono::milliseconds timeout);
+  ~CudaGroup();
+
+  // Enqueues the calls, as one NCCL group where they are several.
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
+
+  c10::Device device() const { return device_; }
+  // Blocks the host until the current stream and everything of this group are done. Throws Error.
+  void drain(std::chrono::milliseconds timeout);
+  // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
+  void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
+  void throw_if_failed() const;
+
+  // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a deadline has passed.
+  // False when nothing is in flight. Called by the watch.
+  bool look();
+  void abort(const std::string& why);
+
+ private:
+  void enqueue(std::vector<Call>& calls, const c10::Stream& stream, bool capturing);
+  std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
+
+  const std::shared_ptr<Communicator> communicator_;
+  const c10::Device device_;
+  nccl::Communicator nccl_;
+  const c10::Stream stream_;
+
+  std::mutex launch_mutex_;  // one launch at a time: NCCL's calls must come in one order
+  c10::Event last_;          // after the last launch, whichever stream it was on
+  std::optional<c10::Stream> last_stream_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::deque<std::shared_ptr<InFlight>> in_flight_;
+  Operation last_operation_;
+  std::chrono::steady_clock::time_point last_began_{};
+  std::optional<Error> failure_;
+};
+
+}  // namespace altorch::backend

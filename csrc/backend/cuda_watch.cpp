@@ -1,0 +1,61 @@
+#include "backend/cuda_watch.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <thread>
+
+#include "backend/cuda_group.h"
+#include "device/cuda_runtime.h"
+
+namespace altorch::backend {
+
+// Never destroyed: the thread may look while the process exits.
+CudaWatch& CudaWatch::instance() {
+  static auto* watch = new CudaWatch();
+  return *watch;
+}
+
+CudaWatch::CudaWatch() {
+  std::thread thread([this] { loop(); });
+  pthread_setname_np(thread.native_handle(), "al-cuda-watch");
+  thread.detach();
+}
+
+void CudaWatch::add(const std::shared_ptr<CudaGroup>& group) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(groups_, [](const auto& entry) { return entry.expired(); });
+  groups_.push_back(group);
+}
+
+void CudaWatch::wake() {
+  if (awake_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    awake_.store(true);
+  }
+  woken_.notify_one();
+}
+
+void CudaWatch::loop() {
+  const CudaRuntime::RelaxedCapture relaxed;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      woken_.wait(lock, [this] { return awake_.load(); });
+      awake_.store(false);  // a launch from here on asks for another round
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::vector<std::weak_ptr<CudaGroup>> groups;
+    {
+      const std::lock_guard lock(mutex_);
+      groups = groups_;
+    }
+    for (const auto& entry : groups) {
+      const auto group = entry.lock();
+      if (group && group->look()) awake_.store(true);
+    }
+  }
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,34 @@
+// A thread that looks after the groups that have something in flight on a GPU, ten times a second: the host does not wait
+// for the device, so somebody else must see that a peer is lost or a deadline has passed. Asleep while nothing is in flight.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace altorch::backend {
+
+class CudaGroup;
+
+// Thread rules: any thread.
+class CudaWatch {
+ public:
+  static CudaWatch& instance();
+
+  void add(const std::shared_ptr<CudaGroup>& group);
+  // Something was launched. Costs one atomic read while the watch is awake.
+  void wake();
+
+ private:
+  CudaWatch();
+  void loop();
+
+  std::atomic<bool> awake_{false};
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::vector<std::weak_ptr<CudaGroup>> groups_;
+};
+
+}  // namespace altorch::backend

@@ -1,0 +1,228 @@
+// How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
+#include <cstring>
+
+#include "collectives/schedule.h"
+#include "transports/channel.h"
+#include "transports/nccl/communicator.h"
+
+namespace altorch::nccl {
+namespace {
+
+struct Numbers {
+  int type;
+  std::int64_t factor;  // how many of them make one element
+};
+
+// NCCL's type for a reduction, or nothing.
+std::optional<Numbers> arithmetic_type(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kBool:
+      return Numbers{kUint8, 1};
+    case DType::kInt8:
+      return Numbers{kInt8, 1};
+    case DType::kInt32:
+      return Numbers{kInt32, 1};
+    case DType::kUInt32:
+      return Numbers{kUint32, 1};
+    case DType::kInt64:
+      return Numbers{kInt64, 1};
+    case DType::kUInt64:
+      return Numbers{kUint64, 1};
+    case DType::kFloat16:
+      return Numbers{kFloat16, 1};
+    case DType::kBFloat16:
+      return Numbers{kBfloat16, 1};
+    case DType::kFloat32:
+      return Numbers{kFloat32, 1};
+    case DType::kFloat64:
+      return Numbers{kFloat64, 1};
+    case DType::kComplex64:
+      return Numbers{kFloat32, 2};
+    case DType::kComplex128:
+      return Numbers{kFloat64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<int> plain_op(ReduceOp op, DType dtype) {
+  const bool is_bool = dtype == DType::kBool;
+  switch (op) {
+    case ReduceOp::kSum:
+      return is_bool ? kMax : kSum;  // of bools: or
+    case ReduceOp::kProduct:
+      if (is_complex(dtype)) return std::nullopt;
+      return is_bool ? kMin : kProd;
+    case ReduceOp::kMax:
+      return kMax;
+    case ReduceOp::kMin:
+      return kMin;
+    case ReduceOp::kAvg:
+      return kAvg;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::uint16_t to_bfloat16(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The factor of PREMUL_SUM in the tensor's own type.
+struct Scalar {
+  alignas(8) unsigned char bytes[8] = {};
+  Scalar(DType dtype, double value) {
+    const auto put = [&](auto number) { std::memcpy(bytes, &number, sizeof number); };
+    if (dtype == DType::kFloat64) put(value);
+    if (dtype == DType::kFloat32) put(static_cast<float>(value));
+    if (dtype == DType::kFloat16) put(static_cast<_Float16>(value));
+    if (dtype == DType::kBFloat16) put(to_bfloat16(static_cast<float>(value)));
+  }
+};
+
+char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
+const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+
+}  // namespace
+
+std::optional<std::string> Communicator::obstacle(const Operation& operation) {
+  if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
+    return "NCCL receives from a named rank only; give recv a src";
+  }
+  if (!operation.reduces()) return std::nullopt;
+  const std::string what = std::string(name_of(operation.op)) + " of " + name_of(operation.dtype);
+  if (!arithmetic_type(operation.dtype)) {
+    return "NCCL cannot reduce " + std::string(name_of(operation.dtype)) + "; convert the tensor";
+  }
+  if (operation.op == ReduceOp::kPremulSum) {
+    if (is_floating(operation.dtype)) return std::nullopt;
+    return "NCCL has no " + what + "; convert the tensor to a floating type";
+  }
+  if (!plain_op(operation.op, operation.dtype)) return "NCCL has no " + what + "; use another reduction or .cpu()";
+  return std::nullopt;
+}
+
+bool Communicator::is_one_call(const Operation& operation) const {
+  return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
+         operation.kind != OpKind::kScatter && !operation.uneven();
+}
+
+void Communicator::call(const Operation& operation, void* stream) {
+  const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
+  switch (operation.kind) {
+    case OpKind::kBroadcast:
+      return check("ncclBroadcast", table_.broadcast(operation.output, operation.output, bytes, kUint8,
+                                                     operation.root, comm_, stream));
+    case OpKind::kAllGather:
+      if (operation.uneven()) return all_gather_uneven(operation, stream);
+      return check("ncclAllGather",
+                   table_.all_gather(operation.input, operation.output, bytes, kUint8, comm_, stream));
+    case OpKind::kAllToAll:
+      return exchange(operation, stream);
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      return scatter_gather(operation, stream);
+    case OpKind::kSend:
+      return check("ncclSend", table_.send(operation.input, bytes, kUint8, operation.root, comm_, stream));
+    case OpKind::kReceive:
+      return check("ncclRecv", table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
+    case OpKind::kBarrier:
+      return;  // the caller's affair: it waits on the host
+    default:
+      break;
+  }
+  const Numbers numbers = *arithmetic_type(operation.dtype);
+  const auto count = static_cast<std::size_t>(operation.count * numbers.factor);
+  int op = 0;
+  if (operation.op == ReduceOp::kPremulSum) {
+    Scalar scalar(operation.dtype, operation.factor);
+    check("ncclRedOpCreatePreMulSum",
+          table_.create_premul_sum(&op, scalar.bytes, numbers.type, kScalarHostImmediate, comm_));
+  } else {
+    op = *plain_op(operation.op, operation.dtype);
+  }
+  if (operation.kind == OpKind::kAllReduce) {
+    check("ncclAllReduce",
+          table_.all_reduce(operation.input, operation.output, count, numbers.type, op, comm_, stream));
+  } else if (operation.kind == OpKind::kReduce) {
+    check("ncclReduce", table_.reduce(operation.input, operation.output, count, numbers.type, op, operation.root,
+                                      comm_, stream));
+  } else if (operation.uneven()) {
+    reduce_scatter_uneven(operation, numbers.type, op, stream);
+  } else {
+    check("ncclReduceScatter",
+          table_.reduce_scatter(operation.input, operation.output, count, numbers.type, op, comm_, stream));
+  }
+  if (operation.op == ReduceOp::kPremulSum) table_.destroy_op(op, comm_);
+}
+
+void Communicator::reduce_scatter_uneven(const Operation& operation, int type, int op, void* stream) {
+  const std::int64_t factor = arithmetic_type(operation.dtype)->factor;
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  std::int64_t offset = 0;
+  for (int root = 0; root < size_; ++root) {
+    const std::int64_t count = operation.input_counts[static_cast<std::size_t>(root)];
+    check("ncclReduce", table_.reduce(at(operation.input, offset * element), operation.output,
+                                      static_cast<std::size_t>(count * factor), type, op, root, comm_, stream));
+    offset += count;
+  }
+}
+
+void Communicator::all_gather_uneven(const Operation& operation, void* stream) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  std::int64_t offset = 0;
+  for (int root = 0; root < size_; ++root) {
+    const std::int64_t bytes = operation.output_counts[static_cast<std::size_t>(root)] * element;
+    check("ncclBroadcast", table_.broadcast(operation.input, at(operation.output, offset),
+                                            static_cast<std::size_t>(bytes), kUint8, root, comm_, stream));
+    offset += bytes;
+  }
+}
+
+void Communicator::exchange(const Operation& operation, void* stream) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  std::int64_t from = 0, to = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    const std::int64_t sent = block_count(operation.input_counts, operation.count, peer) * element;
+    const std::int64_t received = block_count(operation.output_counts, operation.count, peer) * element;
+    if (sent > 0) {
+      check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer, comm_, stream));
+    }
+    if (received > 0) {
+      check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8, peer, comm_, stream));
+    }
+    from += sent;
+    to += received;
+  }
+}
+
+void Communicator::scatter_gather(const Operation& operation, void* stream) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  const auto own = static_cast<std::size_t>(operation.count * element);
+  const bool gathers = operation.kind == OpKind::kGather;
+  if (operation.root == rank_) {
+    const auto& counts = gathers ? operation.output_counts : operation.input_counts;
+    std::int64_t offset = 0;
+    for (int peer = 0; peer < size_; ++peer) {
+      const std::int64_t bytes = block_count(counts, operation.count, peer) * element;
+      const auto length = static_cast<std::size_t>(bytes);
+      if (bytes > 0 && gathers) {
+        check("ncclRecv", table_.receive(at(operation.output, offset), length, kUint8, peer, comm_, stream));
+      } else if (bytes > 0) {
+        check("ncclSend", table_.send(at(operation.input, offset), length, kUint8, peer, comm_, stream));
+      }
+      offset += bytes;
+    }
+  }
+  if (own == 0) return;
+  if (gathers) {
+    check("ncclSend", table_.send(operation.input, own, kUint8, operation.root, comm_, stream));
+  } else {
+    check("ncclRecv", table_.receive(operation.output, own, kUint8, operation.root, comm_, stream));
+  }
+}
+
+}  // namespace altorch::nccl

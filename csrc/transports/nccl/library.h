@@ -1,0 +1,21 @@
+// Finds NCCL: the copy that torch has loaded, else the one that the system finds.
+#pragma once
+
+#include <string>
+
+#include "transports/nccl/api.h"
+
+namespace altorch::nccl {
+
+struct Library {
+  Table table;
+  int version = 0;  // 22809 is 2.28.9
+
+  std::string version_text() const;
+};
+
+// Loads it once per process. Throws Error(kUnsupported) with the reason.
+// Thread rules: any thread.
+const Library& library();
+
+}  // namespace altorch::nccl

@@ -1,0 +1,453 @@
+"""CUDA tensors over NCCL: every operation against a reference, order with streams, lifetime, graphs, frameworks, faults.
+
+Marked gpu: skipped where fewer GPUs than ranks are visible. `make test-gpu` runs them on a GPU machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import Cluster, on_ranks
+
+pytestmark = pytest.mark.gpu
+GPUS = torch.cuda.device_count()
+REDUCED = ["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "complex64"]
+SIZES = (0, 1, 7, 1024, 100_003)
+SPIN = 200_000_000  # device cycles: about 0.1 s
+
+
+def device(world):
+    if torch.cuda.device_count() < world.size:
+        pytest.skip(f"{world.size} GPUs are needed, {torch.cuda.device_count()} are visible")
+    torch.cuda.set_device(world.rank)
+    return torch.device("cuda", world.rank)
+
+
+def data(world, count, dtype, rank=None, seed=0):
+    """What `rank` contributes; every rank can compute everybody's."""
+    rank = world.rank if rank is None else rank
+    generator = torch.Generator().manual_seed(1000 * seed + 17 * rank + count)
+    kind = getattr(torch, dtype)
+    if kind.is_floating_point or kind.is_complex:
+        return torch.randn(count, generator=generator, dtype=torch.float64).to(kind)
+    return torch.randint(0, 5, (count,), generator=generator).to(kind)
+
+
+def wide(tensor):
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def close(got, want, dtype):
+    tolerance = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-4, "complex64": 1e-4}.get(dtype, 0)
+    torch.testing.assert_close(wide(got.cpu()), wide(want), rtol=tolerance, atol=tolerance)
+
+
+def everybody(world, count, dtype, seed=0):
+    return [data(world, count, dtype, rank, seed) for rank in range(world.size)]
+
+
+def finish(work):
+    if work is not None:
+        work.wait()
+
+
+@on_ranks(1, 2, 4)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("dtype", REDUCED)
+def test_reductions(world, dtype, asynchronous):
+    here = device(world)
+    for count in SIZES:
+        world.case = f"{count} elements"
+        parts = everybody(world, count, dtype)
+        total = sum(wide(part) for part in parts)
+        x = parts[world.rank].to(here)
+        finish(dist.all_reduce(x, async_op=asynchronous))
+        close(x, total.to(wide(x).dtype), dtype)
+        root = world.size - 1
+        x = parts[world.rank].to(here)
+        finish(dist.reduce(x, root, async_op=asynchronous))
+        if world.rank == root:
+            close(x, total, dtype)
+        blocks = everybody(world, count * world.size, dtype, seed=1)
+        want = sum(wide(block) for block in blocks)[count * world.rank : count * (world.rank + 1)]
+        out = torch.empty(count, dtype=getattr(torch, dtype), device=here)
+        finish(dist.reduce_scatter_tensor(out, blocks[world.rank].to(here), async_op=asynchronous))
+        close(out, want, dtype)
+
+
+@on_ranks(2)
+def test_operators(world):
+    here = device(world)
+    parts = [part + 1 for part in everybody(world, 33, "int64")]
+    stack = torch.stack(parts)
+    for op, want in {
+        dist.ReduceOp.MAX: stack.amax(0),
+        dist.ReduceOp.MIN: stack.amin(0),
+        dist.ReduceOp.PRODUCT: stack.prod(0),
+    }.items():
+        x = parts[world.rank].to(here)
+        dist.all_reduce(x, op)
+        assert torch.equal(x.cpu(), want)
+    x = torch.full((5,), float(world.rank + 1), device=here)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    assert torch.equal(x.cpu(), torch.full((5,), (world.size + 1) / 2))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        x = torch.full((5,), float(world.rank + 1), device=here, dtype=dtype)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(0.5) if hasattr(dist, "_make_nccl_premul_sum") else dist._make_premul_sum(0.5))
+        assert torch.equal(x.cpu().double(), torch.full((5,), world.size * (world.size + 1) / 4, dtype=torch.float64))
+    flags = torch.tensor([world.rank == 0, False, True], device=here)
+    dist.all_reduce(flags)
+    assert flags.tolist() == [True, False, True]
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"BXOR.*(another reduction|\.cpu)"):
+        dist.all_reduce(torch.ones(3, dtype=torch.int32, device=here), dist.ReduceOp.BXOR)
+
+
+@on_ranks(1, 2, 4)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("dtype", [*REDUCED, "bool", "int16", "float8_e4m3fn"])
+def test_moves(world, dtype, asynchronous):
+    here = device(world)
+    kind = getattr(torch, dtype)
+
+    def equal(got, want):
+        assert torch.equal(got.cpu().view(torch.uint8), want.view(torch.uint8)), (got, want)
+
+    for count in SIZES:
+        world.case = f"{count} elements"
+        source = "float32" if dtype.startswith("float8") else dtype
+        parts = [part.to(kind) for part in everybody(world, count, source)]
+        mine = parts[world.rank].to(here)
+        x = mine.clone()
+        finish(dist.broadcast(x, 0, async_op=asynchronous))
+        equal(x, parts[0])
+        out = torch.empty(count * world.size, dtype=kind, device=here)
+        finish(dist.all_gather_into_tensor(out, mine, async_op=asynchronous))
+        equal(out, torch.cat(parts))
+        outs = [torch.empty(count, dtype=kind, device=here) for _ in parts]
+        finish(dist.all_gather(outs, mine, async_op=asynchronous))
+        for got, want in zip(outs, parts, strict=True):
+            equal(got, want)
+        outs = [torch.empty(count, dtype=kind, device=here) for _ in parts]
+        finish(dist.gather(mine, outs if world.rank == 0 else None, 0, async_op=asynchronous))
+        if world.rank == 0:
+            for got, want in zip(outs, parts, strict=True):
+                equal(got, want)
+        x = torch.empty(count, dtype=kind, device=here)
+        finish(dist.scatter(x, [p.to(here) for p in parts] if world.rank == 0 else None, 0, async_op=asynchronous))
+        equal(x, parts[world.rank])
+        grid = [[p.to(kind) for p in everybody(world, count, source, seed=5 + r)] for r in range(world.size)]
+        out = torch.empty(count * world.size, dtype=kind, device=here)
+        finish(dist.all_to_all_single(out, torch.cat(grid[world.rank]).to(here), async_op=asynchronous))
+        equal(out, torch.cat([grid[r][world.rank] for r in range(world.size)]))
+
+
+@on_ranks(2, 4)
+def test_uneven(world):
+    here = device(world)
+    lengths = [3 + 2 * rank for rank in range(world.size)]
+    parts = [data(world, length, "float32", rank) for rank, length in enumerate(lengths)]
+    outs = [torch.empty(length, device=here) for length in lengths]
+    dist.all_gather(outs, parts[world.rank].to(here))
+    for got, want in zip(outs, parts, strict=True):
+        assert torch.equal(got.cpu(), want)
+    inputs = [torch.full((length,), float(world.rank + 1), device=here) for length in lengths]
+    out = torch.empty(lengths[world.rank], device=here)
+    dist.reduce_scatter(out, inputs)
+    assert torch.equal(out.cpu(), torch.full_like(out.cpu(), world.size * (world.size + 1) / 2))
+    sent = [world.rank + peer for peer in range(world.size)]
+    out = torch.empty(sum(sent), device=here)
+    dist.all_to_all_single(out, torch.full((sum(sent),), float(world.rank), device=here), sent, sent)
+    want = torch.cat([torch.full((world.rank + peer,), float(peer)) for peer in range(world.size)])
+    assert torch.equal(out.cpu(), want)
+    outs = [torch.empty(4, device=here) for _ in range(world.size)]
+    dist.all_to_all(outs, [torch.full((4,), 10.0 * world.rank + peer, device=here) for peer in range(world.size)])
+    assert [int(t[0]) for t in outs] == [10 * peer + world.rank for peer in range(world.size)]
+
+
+@on_ranks(2)
+def test_non_contiguous(world):
+    here = device(world)
+    x = torch.arange(12.0, device=here).view(3, 4).t()
+    dist.all_reduce(x)
+    assert torch.equal(x.cpu(), 2 * torch.arange(12.0).view(3, 4).t())
+    base = torch.zeros(4, 2, device=here)
+    work = dist.all_gather([base[:2, 0], base[2:, 0]], torch.full((2,), world.rank + 1.0, device=here), async_op=True)
+    work.wait()
+    assert base.cpu().tolist() == [[1, 0], [1, 0], [2, 0], [2, 0]]
+
+
+@on_ranks(2)
+def test_messages(world):
+    here = device(world)
+    peer = 1 - world.rank
+    x = torch.full((1000,), float(world.rank), device=here)
+    if world.rank == 0:
+        dist.send(x, peer)
+        dist.recv(x, peer)
+    else:
+        y = torch.empty_like(x)
+        dist.recv(y, peer)
+        dist.send(y + 5, peer)
+    if world.rank == 0:
+        assert x.eq(5).all()
+    mine, theirs = torch.full((3_000_000,), float(world.rank), device=here), torch.empty(3_000_000, device=here)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, peer), dist.P2POp(dist.irecv, theirs, peer)]):
+        work.wait()
+    assert theirs.eq(peer).all()
+    with pytest.raises((RuntimeError, NotImplementedError), match="src"):
+        dist.recv(x)
+
+
+@on_ranks(2)
+def test_coalescing(world):
+    here = device(world)
+    tensors = [torch.full((n,), world.rank + 1.0, device=here) for n in (3, 5, 7)]
+    dist.all_reduce_coalesced(tensors)
+    assert all(t.eq(3).all() for t in tensors)
+    with dist._coalescing_manager(device=here, async_ops=True) as manager:
+        for t in tensors:
+            dist.all_reduce(t)
+    manager.wait()
+    assert all(t.eq(6).all() for t in tensors)
+
+
+@on_ranks(2)
+def test_order_with_streams(world):
+    """Operations begin after what the stream holds, and the stream goes on after them; the host never waits."""
+    here = device(world)
+    warm = torch.ones(50_000, device=here)  # a kernel's first use loads it, which waits for the device
+    dist.all_reduce(warm)
+    dist.all_reduce(warm * 2, async_op=True).wait()
+    torch.cuda._sleep(100)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream(priority=-1)]
+    for number, stream in enumerate(streams):
+        for asynchronous in (False, True):
+            world.case = f"stream {number}, {'async' if asynchronous else 'sync'}"
+            with torch.cuda.stream(stream):
+                x = torch.full((50_000,), -1e9, device=here)  # poison
+                stream.synchronize()
+                began = time.perf_counter()
+                torch.cuda._sleep(SPIN)
+                x.fill_(world.rank + 1.0)
+                work = dist.all_reduce(x, async_op=asynchronous)
+                issued = time.perf_counter() - began
+                if work is not None:
+                    assert not work.is_completed(), "the device cannot be done yet"
+                    work.wait()
+                y = x * 2
+                x.fill_(-1e9)
+                waited = time.perf_counter() - began
+                stream.synchronize()
+                took = time.perf_counter() - began
+                assert y.eq(6).all(), y
+                assert waited < took / 2, f"the host waited: issued after {issued}, went on after {waited} of {took} s"
+                if work is not None:
+                    assert work.is_completed()
+
+
+@on_ranks(2)
+def test_wait_with_a_timeout_blocks_the_host(world):
+    from datetime import timedelta
+
+    here = device(world)
+    x = torch.ones(10, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(SPIN)
+    work = dist.all_reduce(x, async_op=True)
+    with pytest.raises(RuntimeError, match="gave up"):
+        work.wait(timedelta(milliseconds=10))
+    assert work.wait(timedelta(seconds=30))
+    assert work.is_completed()
+
+
+@on_ranks(2)
+def test_barrier_blocks_the_host(world):
+    here = device(world)
+    dist.all_reduce(torch.ones(1, device=here))
+    torch.cuda.synchronize()
+    done = torch.cuda.Event()
+    torch.cuda._sleep(SPIN)
+    done.record()
+    dist.barrier()
+    assert done.query()
+
+
+@on_ranks(2)
+def test_futures(world):
+    here = device(world)
+    torch.cuda._sleep(SPIN // 4)
+    x = torch.full((1000,), world.rank + 1.0, device=here)
+    future = dist.all_reduce(x, async_op=True).get_future()
+    doubled = future.then(lambda f: f.value()[0] * 2)
+    result = doubled.wait()
+    assert result.eq(6).all()
+
+
+@on_ranks(2)
+def test_memory_of_operations_that_nobody_waits_for(world):
+    here = device(world)
+    x = torch.ones(1 << 16, device=here)
+    for _ in range(200):
+        dist.all_reduce(x.clone(), async_op=True)
+    torch.cuda.synchronize()
+    time.sleep(0.5)
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    for turn in range(10_000):
+        dist.all_reduce(x.clone(), async_op=True)
+        if turn % 500 == 0:
+            torch.cuda.synchronize()
+            time.sleep(0.15)
+    torch.cuda.synchronize()
+    time.sleep(0.5)
+    grown = torch.cuda.memory_allocated() - before
+    assert grown < 4 << 20, f"{grown >> 20} MiB more"
+
+
+@on_ranks(2)
+def test_tensors_live_until_the_device_is_done(world):
+    here = device(world)
+    for _ in range(20):
+        torch.cuda._sleep(SPIN // 20)
+        x = torch.full((1 << 20,), world.rank + 1.0, device=here)
+        y = torch.empty(2 << 20, device=here)
+        work = dist.all_gather_into_tensor(y, x, async_op=True)
+        del x
+        torch.full((1 << 20,), -7.0, device=here)  # would land in x's memory if it were free
+        work.wait()
+        assert y[: 1 << 20].eq(1).all() and y[1 << 20 :].eq(2).all()
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_graphs(world, asynchronous):
+    here = device(world)
+    x = torch.zeros(1000, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x + 1
+        work = dist.all_reduce(y, async_op=asynchronous)
+        if work is not None:
+            work.wait()
+        z = y * 2
+    for turn in range(5):
+        x.fill_(float(turn + world.rank))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert z.eq(2.0 * (2 * turn + 1 + 2)).all(), z[:3]
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+
+
+@on_ranks(2)
+def test_one_group_takes_both_kinds_of_tensors(world):
+    here = device(world)
+    on_cpu, on_gpu = torch.full((5,), world.rank + 1.0), torch.full((5,), world.rank + 1.0, device=here)
+    works = [dist.all_reduce(on_cpu, async_op=True), dist.all_reduce(on_gpu, async_op=True)]
+    for work in works:
+        work.wait()
+    assert on_cpu.eq(3).all() and on_gpu.eq(3).all()
+    gathered = [None] * world.size
+    dist.all_gather_object(gathered, {"rank": world.rank})
+    assert gathered == [{"rank": rank} for rank in range(world.size)]
+    with pytest.raises((RuntimeError, ValueError), match="device"):
+        dist.all_gather([on_cpu.clone(), on_cpu.clone()], on_gpu)
+
+
+@on_ranks(4)
+def test_subgroups(world):
+    here = device(world)
+    evens, odds = dist.new_group([0, 2]), dist.new_group([1, 3])
+    mine = evens if world.rank % 2 == 0 else odds
+    x = torch.full((10,), float(world.rank), device=here)
+    dist.all_reduce(x, group=mine)
+    assert x.eq(2 if world.rank % 2 == 0 else 4).all()
+    dist.barrier()
+
+
+def train(world, here, group, wrap):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)).to(here)
+    model = wrap(model, group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(5):
+        torch.manual_seed(100 * step + world.rank)
+        loss = torch.nn.functional.cross_entropy(model(torch.randn(32, 64, device=here)), torch.randint(0, 10, (32,), device=here))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@on_ranks(2)
+def test_ddp_equals_nccl(world):
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    here = device(world)
+    nccl = dist.new_group(backend="nccl")
+
+    def wrap(model, group):
+        return DDP(model, device_ids=[here.index], process_group=group, gradient_as_bucket_view=True)
+
+    assert train(world, here, None, wrap) == pytest.approx(train(world, here, nccl, wrap), rel=1e-5)
+    dist.destroy_process_group(nccl)
+
+
+@on_ranks(2)
+def test_fsdp2_equals_nccl(world):
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    here = device(world)
+    nccl = dist.new_group(backend="nccl")
+
+    def wrap(model, group):
+        mesh = DeviceMesh.from_group(group if group is not None else dist.group.WORLD, "cuda")
+        for layer in model:
+            if any(True for _ in layer.parameters()):
+                fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    assert train(world, here, None, wrap) == pytest.approx(train(world, here, nccl, wrap), rel=1e-5)
+    dist.destroy_process_group(nccl)
+
+
+def all_reduce_for_ever(world):
+    here = device(world)
+    x = torch.ones(1 << 20, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    if world.rank == 1:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        for _ in range(1000):
+            dist.all_reduce(x)
+            torch.cuda.synchronize()
+            time.sleep(0.01)
+    except RuntimeError as error:
+        assert "lost" in str(error) or "NCCL" in str(error), error
+        assert "all_reduce" in str(error), error
+        return time.monotonic() - began
+    raise AssertionError("no error was raised")
+
+
+@pytest.mark.skipif(GPUS < 2, reason="2 GPUs are needed")
+def test_a_killed_peer_is_an_error_within_seconds():
+    with Cluster(2, launcher="plain") as cluster:
+        outcomes = cluster.run(all_reduce_for_ever, deadline=60)
+        assert outcomes[0].status == "ok", outcomes[0].report()
+        assert outcomes[0].value < 20
