@@ -16,12 +16,13 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-openmpi test-gloo build lint format bench sanitize clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu build lint format bench sanitize clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make test-openmpi, make test-gloo  the collectives once more over the system'"'"'s Open MPI, over Gloo'
+	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
@@ -71,6 +72,14 @@ test-openmpi: build
 
 test-gloo: build
 	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
+
+# On a GPU machine without a network: make test-gpu USE_SYSTEM=1
+GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
+GPU_RESULTS ?= build/cuda.jsonl
+test-gpu: build
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
+	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_collectives \
+	  --json $(GPU_RESULTS)
 
 sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)

@@ -7,8 +7,8 @@ void set_device(Call& call) {
   const c10::Device device = call.keep.front().device();
   for (const at::Tensor& tensor : call.keep) {
     if (!tensor.defined() || tensor.device() == device) continue;
-    throw Error(ErrorKind::kInvalidArgument, "its tensors are on different devices, " + device.str() + " and " +
-                                                 tensor.device().str() + "; move them to one");
+    throw Error(ErrorKind::kInvalidArgument, "its tensors are on different devices, " + device.str() +
+                                                 " and " + tensor.device().str() + "; move them to one");
   }
   call.operation.device = device.is_cuda() ? device.index() : kHostDevice;
 }

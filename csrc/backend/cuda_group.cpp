@@ -55,21 +55,20 @@ void CudaGroup::throw_if_failed() const {
 }
 
 void CudaGroup::enqueue(std::vector<Call>& calls, const c10::Stream& stream, bool capturing) {
-  c10::SmallVector<Operation, 4> operations;
+  c10::SmallVector<CollectiveCall, 4> operations;
   for (Call& call : calls) {
     call.bind();
-    operations.push_back(call.operation);
+    operations.push_back(call_of(call.operation));
   }
-  if (capturing) return nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
-  // One communicator runs one thing at a time.
-  if (last_stream_ && *last_stream_ != stream) last_.block(stream);
+  // One communicator runs one thing at a time. A graph under capture knows no event from outside.
+  if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
   nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
 }
 
 c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
   const Operation first = calls.front().operation;
   for (const Call& call : calls) {
-    if (auto obstacle = nccl::Communicator::obstacle(call.operation)) {
+    if (auto obstacle = nccl::Communicator::obstacle(call_of(call.operation))) {
       throw Error(ErrorKind::kUnsupported, *obstacle);
     }
   }
@@ -106,7 +105,8 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       entry->end.record(stream);
       entry->operation = first;
       entry->began = Clock::now();
-      for (Call& call : calls) entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
+      for (Call& call : calls)
+        entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
     }
   }
   const auto now = Clock::now();
@@ -133,8 +133,9 @@ void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds 
     throw_if_failed();
     if (Clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "altorch: group '" + communicator_->name() + "', rank " +
-                                           std::to_string(communicator_->rank()) + ": " + what + " on " + device_.str() +
-                                           " gave up after " + std::to_string(timeout.count()) +
+                                           std::to_string(communicator_->rank()) + ": " + what + " on " +
+                                           device_.str() + " gave up after " +
+                                           std::to_string(timeout.count()) +
                                            " ms; the operation itself goes on until its own deadline");
     }
     wait.pause();
@@ -152,7 +153,8 @@ void CudaGroup::drain(std::chrono::milliseconds timeout) {
 }
 
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
-  if (auto text = nccl_.async_error()) return communicator_->explain(last_operation_, Error(ErrorKind::kTransport, *text));
+  if (auto text = nccl_.async_error())
+    return communicator_->explain(last_operation_, Error(ErrorKind::kTransport, *text));
   Operation oldest = last_operation_;
   auto began = last_began_;
   if (!in_flight_.empty() && in_flight_.front()->began < began) {
@@ -183,7 +185,8 @@ bool CudaGroup::look() {
       if (!launching) return true;
       if (in_flight_.empty() && (!last_stream_ || last_.query())) return false;
     } catch (const c10::Error& error) {
-      found = communicator_->explain(last_operation_, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+      found = communicator_->explain(last_operation_,
+                                     Error(ErrorKind::kTransport, error.what_without_backtrace()));
     }
     if (!found) found = trouble(Clock::now());
     if (!found) return true;
@@ -197,7 +200,8 @@ bool CudaGroup::look() {
 void CudaGroup::abort(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
+    if (!failure_)
+      failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
   }
   nccl_.abort();
 }

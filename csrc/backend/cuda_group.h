@@ -1,13 +1,14 @@
-// What a process group has on one GPU: an NCCL communicator, a stream of its own, and what is in flight there.
+// What a process group has on one GPU: an NCCL communicator, a stream of its own, and what is in flight
+// there.
 //
-// A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An asynchronous one
-// runs on the group's own high-priority stream, after what the current stream held; Work::wait() orders the current stream
-// after it. The host never waits, but in barrier() and in wait() with a timeout.
+// A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An
+// asynchronous one runs on the group's own high-priority stream, after what the current stream held;
+// Work::wait() orders the current stream after it. The host never waits, but in barrier() and in wait() with
+// a timeout.
 #pragma once
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "backend/call.h"
 #include "engine/communicator.h"
@@ -26,9 +28,9 @@ namespace altorch::backend {
 struct InFlight {
   explicit InFlight(c10::Event event) : end(std::move(event)) {}
   c10::Event end;
-  std::mutex mutex;                // guards tensors
-  std::vector<at::Tensor> tensors; // kept until somebody has waited, or until the end
-  Operation operation;             // for messages; its pointers are not used
+  std::mutex mutex;                 // guards tensors
+  std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
+  Operation operation;              // for messages; its pointers are not used
   std::chrono::steady_clock::time_point began;
 };
 
@@ -36,7 +38,8 @@ struct InFlight {
 class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
  public:
   // Collective over the group. Throws Error(kUnsupported) where no route can carry CUDA tensors.
-  CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device, std::chrono::milliseconds timeout);
+  CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
+            std::chrono::milliseconds timeout);
   ~CudaGroup();
 
   // Enqueues the calls, as one NCCL group where they are several.
@@ -49,8 +52,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
   void throw_if_failed() const;
 
-  // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a deadline has passed.
-  // False when nothing is in flight. Called by the watch.
+  // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a
+  // deadline has passed. False when nothing is in flight. Called by the watch.
   bool look();
   void abort(const std::string& why);
 

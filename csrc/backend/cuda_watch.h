@@ -1,5 +1,6 @@
-// A thread that looks after the groups that have something in flight on a GPU, ten times a second: the host does not wait
-// for the device, so somebody else must see that a peer is lost or a deadline has passed. Asleep while nothing is in flight.
+// A thread that looks after the groups that have something in flight on a GPU, ten times a second: the host
+// does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed.
+// Asleep while nothing is in flight.
 #pragma once
 
 #include <atomic>

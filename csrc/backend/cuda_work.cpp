@@ -9,8 +9,8 @@
 namespace altorch::backend {
 
 CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-                   std::shared_ptr<CudaGroup> group, const c10::Stream& stream, std::shared_ptr<InFlight> in_flight,
-                   int source)
+                   std::shared_ptr<CudaGroup> group, const c10::Stream& stream,
+                   std::shared_ptr<InFlight> in_flight, int source)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
@@ -53,7 +53,8 @@ c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{group_->device()});
-  // The Future takes its event from the current stream: one that waits for this operation and for nothing later.
+  // The Future takes its event from the current stream: one that waits for this operation and for nothing
+  // later.
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   const c10::Stream carrier = devices.getStreamFromGlobalPool(group_->device(), /*isHighPriority=*/true);
   done.block(carrier);

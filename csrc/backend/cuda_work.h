@@ -5,14 +5,15 @@
 
 namespace altorch::backend {
 
-// wait() orders the current stream after the operation and returns at once; with a timeout it blocks the host. The Future
-// is complete at once too, and carries the event. isCompleted() tells whether the device is done.
-// Thread rules: any thread.
+// wait() orders the current stream after the operation and returns at once; with a timeout it blocks the
+// host. The Future is complete at once too, and carries the event. isCompleted() tells whether the device is
+// done. Thread rules: any thread.
 class CudaWork : public c10d::Work {
  public:
   // Synchronous: `stream` is the caller's, which is ordered already, and `in_flight` is null.
   CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-           std::shared_ptr<CudaGroup> group, const c10::Stream& stream, std::shared_ptr<InFlight> in_flight, int source);
+           std::shared_ptr<CudaGroup> group, const c10::Stream& stream, std::shared_ptr<InFlight> in_flight,
+           int source);
 
   bool isCompleted() override;
   bool isSuccess() const override { return true; }
@@ -33,7 +34,7 @@ class CudaWork : public c10d::Work {
   const c10::Stream stream_;
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
-  std::mutex guard_;  // what follows
+  std::mutex guard_;                    // what follows
   std::optional<c10::Event> late_end_;  // of a synchronous call: made when somebody asks
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -1,5 +1,5 @@
-// The few calls of the CUDA runtime that torch's device-independent interface lacks, taken from the copy that torch has
-// loaded: nothing is linked, so that one build serves machines with and without CUDA.
+// The few calls of the CUDA runtime that torch's device-independent interface lacks, taken from the copy that
+// torch has loaded: nothing is linked, so that one build serves machines with and without CUDA.
 #pragma once
 
 namespace altorch {

@@ -17,13 +17,13 @@ int tag_bits(const Channel& channel) {
   return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
 }
 
-CollectiveCall call_of(const Operation& operation) {
-  return {operation.kind,   operation.dtype,  operation.op,    operation.root,
-          operation.input,  operation.output, operation.count, operation.input_counts,
-          operation.output_counts};
-}
-
 }  // namespace
+
+CollectiveCall call_of(const Operation& operation) {
+  return {operation.kind,         operation.dtype,         operation.op,    operation.root,
+          operation.input,        operation.output,        operation.count, operation.input_counts,
+          operation.output_counts, operation.factor};
+}
 
 Collective::Collective(Links& links, const RouteTable& routes)
     : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}

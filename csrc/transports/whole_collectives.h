@@ -12,7 +12,7 @@
 
 namespace altorch {
 
-// Buffers follow the conventions of collectives/schedule.h (Problem), counts are in elements.
+// Of messages too where the library has them: then `root` is the peer. Buffers follow the conventions of collectives/schedule.h (Problem), counts are in elements.
 struct CollectiveCall {
   OpKind kind;
   DType dtype = DType::kUInt8;
@@ -23,6 +23,12 @@ struct CollectiveCall {
   std::int64_t count = 0;
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
+  double factor = 1.0;  // PREMUL_SUM only
+
+  bool uneven() const { return !input_counts.empty() || !output_counts.empty(); }
+  bool reduces() const {
+    return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+  }
 };
 
 class WholeCollectives {

@@ -1,5 +1,5 @@
-// What altorch uses of NCCL's C interface, declared after NCCL's documentation, so that one build serves every NCCL from
-// 2.18 on: nothing is linked, and no header of NCCL is needed to build.
+// What altorch uses of NCCL's C interface, declared after NCCL's documentation, so that one build serves
+// every NCCL from 2.18 on: nothing is linked, and no header of NCCL is needed to build.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,16 @@ struct UniqueId {
 
 // ncclDataType_t
 enum Type : int {
-  kInt8 = 0, kUint8 = 1, kInt32 = 2, kUint32 = 3, kInt64 = 4, kUint64 = 5,
-  kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9,
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
 };
 // ncclRedOp_t; what ncclRedOpCreatePreMulSum makes are further numbers.
 enum Op : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
@@ -41,28 +49,30 @@ struct Config {
 };
 
 // One row per function: its name in the table, its name in the library, its arguments.
-#define ALTORCH_NCCL_FUNCTIONS(X)                                                                             \
-  X(get_version, "ncclGetVersion", (int* version))                                                            \
-  X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                        \
-  X(init_rank, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))      \
-  X(destroy, "ncclCommDestroy", (Comm comm))                                                                  \
-  X(abort, "ncclCommAbort", (Comm comm))                                                                      \
-  X(async_error, "ncclCommGetAsyncError", (Comm comm, Result* error))                                         \
-  X(group_start, "ncclGroupStart", ())                                                                        \
-  X(group_end, "ncclGroupEnd", ())                                                                            \
-  X(all_reduce, "ncclAllReduce",                                                                              \
-    (const void* input, void* output, std::size_t count, int type, int op, Comm comm, Stream stream))         \
-  X(reduce, "ncclReduce",                                                                                     \
-    (const void* input, void* output, std::size_t count, int type, int op, int root, Comm comm, Stream stream)) \
-  X(broadcast, "ncclBroadcast",                                                                               \
-    (const void* input, void* output, std::size_t count, int type, int root, Comm comm, Stream stream))       \
-  X(all_gather, "ncclAllGather",                                                                              \
-    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))                 \
-  X(reduce_scatter, "ncclReduceScatter",                                                                      \
-    (const void* input, void* output, std::size_t count, int type, int op, Comm comm, Stream stream))         \
-  X(send, "ncclSend", (const void* data, std::size_t count, int type, int peer, Comm comm, Stream stream))    \
-  X(receive, "ncclRecv", (void* data, std::size_t count, int type, int peer, Comm comm, Stream stream))       \
-  X(create_premul_sum, "ncclRedOpCreatePreMulSum", (int* op, void* scalar, int type, int residence, Comm comm)) \
+#define ALTORCH_NCCL_FUNCTIONS(X)                                                                          \
+  X(get_version, "ncclGetVersion", (int* version))                                                         \
+  X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                     \
+  X(init_rank, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))   \
+  X(destroy, "ncclCommDestroy", (Comm comm))                                                               \
+  X(abort, "ncclCommAbort", (Comm comm))                                                                   \
+  X(async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                                     \
+  X(group_start, "ncclGroupStart", ())                                                                     \
+  X(group_end, "ncclGroupEnd", ())                                                                         \
+  X(all_reduce, "ncclAllReduce",                                                                           \
+    (const void* input, void* output, std::size_t count, int type, int op, Comm comm, Stream stream))      \
+  X(reduce, "ncclReduce",                                                                                  \
+    (const void* input, void* output, std::size_t count, int type, int op, int root, Comm comm,            \
+     Stream stream))                                                                                       \
+  X(broadcast, "ncclBroadcast",                                                                            \
+    (const void* input, void* output, std::size_t count, int type, int root, Comm comm, Stream stream))    \
+  X(all_gather, "ncclAllGather",                                                                           \
+    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))              \
+  X(reduce_scatter, "ncclReduceScatter",                                                                   \
+    (const void* input, void* output, std::size_t count, int type, int op, Comm comm, Stream stream))      \
+  X(send, "ncclSend", (const void* data, std::size_t count, int type, int peer, Comm comm, Stream stream)) \
+  X(receive, "ncclRecv", (void* data, std::size_t count, int type, int peer, Comm comm, Stream stream))    \
+  X(create_premul_sum, "ncclRedOpCreatePreMulSum",                                                         \
+    (int* op, void* scalar, int type, int residence, Comm comm))                                           \
   X(destroy_op, "ncclRedOpDestroy", (int op, Comm comm))
 
 struct Table {

@@ -1,7 +1,6 @@
 // How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
 #include <cstring>
 
-#include "collectives/schedule.h"
 #include "transports/channel.h"
 #include "transports/nccl/communicator.h"
 
@@ -83,12 +82,16 @@ struct Scalar {
   }
 };
 
+std::int64_t block_count(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
+  return counts.empty() ? even : counts[static_cast<std::size_t>(rank)];
+}
+
 char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
 const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 
 }  // namespace
 
-std::optional<std::string> Communicator::obstacle(const Operation& operation) {
+std::optional<std::string> Communicator::obstacle(const CollectiveCall& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
     return "NCCL receives from a named rank only; give recv a src";
   }
@@ -101,16 +104,17 @@ std::optional<std::string> Communicator::obstacle(const Operation& operation) {
     if (is_floating(operation.dtype)) return std::nullopt;
     return "NCCL has no " + what + "; convert the tensor to a floating type";
   }
-  if (!plain_op(operation.op, operation.dtype)) return "NCCL has no " + what + "; use another reduction or .cpu()";
+  if (!plain_op(operation.op, operation.dtype))
+    return "NCCL has no " + what + "; use another reduction or .cpu()";
   return std::nullopt;
 }
 
-bool Communicator::is_one_call(const Operation& operation) const {
+bool Communicator::is_one_call(const CollectiveCall& operation) const {
   return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
          operation.kind != OpKind::kScatter && !operation.uneven();
 }
 
-void Communicator::call(const Operation& operation, void* stream) {
+void Communicator::call(const CollectiveCall& operation, void* stream) {
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   switch (operation.kind) {
     case OpKind::kBroadcast:
@@ -128,7 +132,8 @@ void Communicator::call(const Operation& operation, void* stream) {
     case OpKind::kSend:
       return check("ncclSend", table_.send(operation.input, bytes, kUint8, operation.root, comm_, stream));
     case OpKind::kReceive:
-      return check("ncclRecv", table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
+      return check("ncclRecv",
+                   table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
     case OpKind::kBarrier:
       return;  // the caller's affair: it waits on the host
     default:
@@ -148,8 +153,8 @@ void Communicator::call(const Operation& operation, void* stream) {
     check("ncclAllReduce",
           table_.all_reduce(operation.input, operation.output, count, numbers.type, op, comm_, stream));
   } else if (operation.kind == OpKind::kReduce) {
-    check("ncclReduce", table_.reduce(operation.input, operation.output, count, numbers.type, op, operation.root,
-                                      comm_, stream));
+    check("ncclReduce", table_.reduce(operation.input, operation.output, count, numbers.type, op,
+                                      operation.root, comm_, stream));
   } else if (operation.uneven()) {
     reduce_scatter_uneven(operation, numbers.type, op, stream);
   } else {
@@ -159,19 +164,20 @@ void Communicator::call(const Operation& operation, void* stream) {
   if (operation.op == ReduceOp::kPremulSum) table_.destroy_op(op, comm_);
 }
 
-void Communicator::reduce_scatter_uneven(const Operation& operation, int type, int op, void* stream) {
+void Communicator::reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream) {
   const std::int64_t factor = arithmetic_type(operation.dtype)->factor;
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     const std::int64_t count = operation.input_counts[static_cast<std::size_t>(root)];
-    check("ncclReduce", table_.reduce(at(operation.input, offset * element), operation.output,
-                                      static_cast<std::size_t>(count * factor), type, op, root, comm_, stream));
+    check("ncclReduce",
+          table_.reduce(at(operation.input, offset * element), operation.output,
+                        static_cast<std::size_t>(count * factor), type, op, root, comm_, stream));
     offset += count;
   }
 }
 
-void Communicator::all_gather_uneven(const Operation& operation, void* stream) {
+void Communicator::all_gather_uneven(const CollectiveCall& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
@@ -182,24 +188,26 @@ void Communicator::all_gather_uneven(const Operation& operation, void* stream) {
   }
 }
 
-void Communicator::exchange(const Operation& operation, void* stream) {
+void Communicator::exchange(const CollectiveCall& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t from = 0, to = 0;
   for (int peer = 0; peer < size_; ++peer) {
     const std::int64_t sent = block_count(operation.input_counts, operation.count, peer) * element;
     const std::int64_t received = block_count(operation.output_counts, operation.count, peer) * element;
     if (sent > 0) {
-      check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer, comm_, stream));
+      check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer,
+                                    comm_, stream));
     }
     if (received > 0) {
-      check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8, peer, comm_, stream));
+      check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8,
+                                       peer, comm_, stream));
     }
     from += sent;
     to += received;
   }
 }
 
-void Communicator::scatter_gather(const Operation& operation, void* stream) {
+void Communicator::scatter_gather(const CollectiveCall& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   const auto own = static_cast<std::size_t>(operation.count * element);
   const bool gathers = operation.kind == OpKind::kGather;

@@ -4,7 +4,6 @@
 #include <future>
 #include <thread>
 
-
 namespace altorch::nccl {
 namespace {
 
@@ -43,15 +42,16 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
     try {
       store.get(key + "/here/" + std::to_string(peer), timeout);
     } catch (const Error& error) {
-      throw Error(error.kind(), "rank " + std::to_string(peer) + " has not come with a CUDA tensor: " + error.what());
+      throw Error(error.kind(),
+                  "rank " + std::to_string(peer) + " has not come with a CUDA tensor: " + error.what());
     }
   }
   if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
   start(id, device, timeout);
 }
 
-// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a call. So the
-// start alone is given to one, which is left behind should it never end.
+// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
+// call. So the start alone is given to one, which is left behind should it never end.
 void Communicator::start(const UniqueId& id, int device, std::chrono::milliseconds timeout) {
   struct Start {
     Comm comm = nullptr;
@@ -66,8 +66,9 @@ void Communicator::start(const UniqueId& id, int device, std::chrono::millisecon
     start->result.set_value(table.init_rank(&start->comm, size, id, rank, &config));
   }).detach();
   if (result.wait_for(timeout) != std::future_status::ready) {
-    throw Error(ErrorKind::kTimeout, "NCCL was not ready after " + std::to_string(timeout.count()) +
-                                         " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
+    throw Error(ErrorKind::kTimeout,
+                "NCCL was not ready after " + std::to_string(timeout.count()) +
+                    " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
   }
   check("ncclCommInitRankConfig", result.get());
   comm_ = start->comm;
@@ -83,13 +84,13 @@ void Communicator::check(const char* what, Result result) {
   throw Error(ErrorKind::kTransport, text + "; NCCL_DEBUG=INFO shows more");
 }
 
-void Communicator::enqueue(std::span<const Operation> operations, void* stream) {
+void Communicator::enqueue(std::span<const CollectiveCall> operations, void* stream) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
   if (operations.size() == 1 && is_one_call(operations.front())) return call(operations.front(), stream);
   table_.group_start();
   try {
-    for (const Operation& operation : operations) call(operation, stream);
+    for (const CollectiveCall& operation : operations) call(operation, stream);
   } catch (...) {
     table_.group_end();
     throw;
@@ -101,9 +102,11 @@ std::optional<std::string> Communicator::async_error() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !comm_) return std::nullopt;
   Result state = kSuccess;
-  if (table_.async_error(comm_, &state) != kSuccess || state == kSuccess || state == kInProgress) return std::nullopt;
+  if (table_.async_error(comm_, &state) != kSuccess || state == kSuccess || state == kInProgress)
+    return std::nullopt;
   const char* more = table_.last_error(comm_);
-  return std::string("NCCL: ") + table_.error_string(state) + (more && *more ? std::string(" (") + more + ")" : "");
+  return std::string("NCCL: ") + table_.error_string(state) +
+         (more && *more ? std::string(" (") + more + ")" : "");
 }
 
 void Communicator::abort() {

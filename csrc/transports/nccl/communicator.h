@@ -1,4 +1,5 @@
-// One group's NCCL communicator on one device: enqueues operations on a stream and never blocks the host once it is made.
+// One group's NCCL communicator on one device: enqueues operations on a stream and never blocks the host once
+// it is made.
 #pragma once
 
 #include <chrono>
@@ -9,8 +10,8 @@
 
 #include "common/error.h"
 #include "common/key_value_store.h"
-#include "engine/operation.h"
 #include "transports/nccl/library.h"
+#include "transports/whole_collectives.h"
 
 namespace altorch::nccl {
 
@@ -26,10 +27,10 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
-  static std::optional<std::string> obstacle(const Operation& operation);
+  static std::optional<std::string> obstacle(const CollectiveCall& operation);
 
   // Puts the operations on `stream`, as one NCCL group where they are several. Buffers are device memory.
-  void enqueue(std::span<const Operation> operations, void* stream);
+  void enqueue(std::span<const CollectiveCall> operations, void* stream);
 
   // What NCCL found out by itself since (a dead peer's connection, say).
   std::optional<std::string> async_error();
@@ -40,12 +41,12 @@ class Communicator {
   void check(const char* what, Result result);
   void start(const UniqueId& id, int device, std::chrono::milliseconds timeout);
   // Whether one call of NCCL carries it; otherwise it takes several, as a group.
-  bool is_one_call(const Operation& operation) const;
-  void call(const Operation& operation, void* stream);
-  void reduce_scatter_uneven(const Operation& operation, int type, int op, void* stream);
-  void all_gather_uneven(const Operation& operation, void* stream);
-  void exchange(const Operation& operation, void* stream);
-  void scatter_gather(const Operation& operation, void* stream);
+  bool is_one_call(const CollectiveCall& operation) const;
+  void call(const CollectiveCall& operation, void* stream);
+  void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
+  void all_gather_uneven(const CollectiveCall& operation, void* stream);
+  void exchange(const CollectiveCall& operation, void* stream);
+  void scatter_gather(const CollectiveCall& operation, void* stream);
 
   const Library& library_;
   const Table& table_;

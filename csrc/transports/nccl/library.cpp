@@ -23,7 +23,8 @@ template <typename Function>
 void resolve(void* handle, const char* symbol, Function& function) {
   function = reinterpret_cast<Function>(dlsym(handle, symbol));
   if (function) return;
-  throw Error(ErrorKind::kUnsupported, std::string("the NCCL that was loaded has no ") + symbol + "; it is too old");
+  throw Error(ErrorKind::kUnsupported,
+              std::string("the NCCL that was loaded has no ") + symbol + "; it is too old");
 }
 
 Library load() {
@@ -37,7 +38,8 @@ Library load() {
   loaded.table.set_device = CudaRuntime::instance().set_device();
   loaded.table.get_version(&loaded.version);
   if (loaded.version < kOldest) {
-    throw Error(ErrorKind::kUnsupported, "NCCL " + loaded.version_text() + " is older than 2.18, which altorch needs");
+    throw Error(ErrorKind::kUnsupported,
+                "NCCL " + loaded.version_text() + " is older than 2.18, which altorch needs");
   }
   return loaded;
 }
