@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -72,6 +73,15 @@ def graph_round(call, group, cache: dict) -> float:
     return begin.elapsed_time(end) / 1000 / CALLS
 
 
+def line_of(row: dict) -> str:
+    cells = []
+    for key in ("eager", "host", "lazy", "graph"):
+        ours, theirs = row[f"al_{key}_us"], row[f"nccl_{key}_us"]
+        cells.append(f"{ours:8.1f} {theirs:8.1f} {theirs / max(ours, 1e-9):5.2f}x")
+    bandwidth = f"{row['al_busbw_GBps']:6.1f} {row['nccl_busbw_GBps']:6.1f}"
+    return f"{row['operation']:15} {row['bytes']:>10} | " + " | ".join(cells) + " | " + bandwidth
+
+
 def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
@@ -94,7 +104,8 @@ def main() -> None:
     rows = []
     if rank == 0:
         print(f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}")
-        print(f"{'operation':15} {'bytes':>10} | eager us al/nccl      | host us al/nccl     | async host us       | graph us           | busbw GB/s")
+        heads = [f"{head:^25}" for head in ("eager us: al nccl", "host us", "async host us", "graph us")]
+        print(f"{'operation':15} {'bytes':>10} |", " | ".join(heads), "| bus bandwidth GB/s: al nccl")
     for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         for size in SIZES:
             call = operations(size, world, torch.bfloat16, here)[operation]
@@ -108,25 +119,23 @@ def main() -> None:
                     if turn >= 2:
                         for key, value in zip(measured[name], (eager, host, lazy, replay), strict=True):
                             measured[name][key].append(value)
-            row = {"benchmark": "cuda_collectives", "operation": operation, "bytes": size, "dtype": "bfloat16", "ranks": world}
+            row = {"benchmark": "cuda_collectives", "operation": operation, "bytes": size, "ranks": world}
             for name, figures in measured.items():
                 for key, values in figures.items():
                     slowest = torch.tensor([median(values)])
                     dist.all_reduce(slowest, dist.ReduceOp.MAX)
                     row[f"{name}_{key}_us"] = round(slowest.item() * 1e6, 2)
-                row[f"{name}_busbw_GBps"] = round(size * bus_factor(operation, world) / (row[f"{name}_eager_us"] * 1e3), 1)
+                on_the_bus = size * bus_factor(operation, world)
+                row[f"{name}_busbw_GBps"] = round(on_the_bus / (row[f"{name}_eager_us"] * 1e3), 1)
             row |= {
                 "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit,
-                "nccl": ".".join(map(str, torch.cuda.nccl.version())), "date": time.strftime("%Y-%m-%d"),
+                "dtype": "bfloat16", "nccl": ".".join(map(str, torch.cuda.nccl.version())), "date": time.strftime("%Y-%m-%d"),
             }  # fmt: skip
             rows.append(row)
             if rank == 0:
-                print(f"{operation:15} {size:>10} |", " | ".join(
-                    f"{row['al_' + k + '_us']:8.1f} {row['nccl_' + k + '_us']:8.1f} {row['nccl_' + k + '_us'] / max(row['al_' + k + '_us'], 1e-9):4.2f}x"
-                    for k in ("eager", "host", "lazy", "graph")),
-                    f"| {row['al_busbw_GBps']:6.1f} {row['nccl_busbw_GBps']:6.1f}", flush=True)  # fmt: skip
+                print(line_of(row), flush=True)
     if rank == 0 and arguments.json:
-        with open(arguments.json, "a") as file:
+        with Path(arguments.json).open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     del call, caches  # NCCL ends a communicator only after the graphs that hold it
     dist.barrier()

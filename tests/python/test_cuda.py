@@ -1,4 +1,4 @@
-"""CUDA tensors over NCCL: every operation against a reference, order with streams, lifetime, graphs, frameworks, faults.
+"""CUDA tensors over NCCL: operations against a reference, order with streams, lifetime, graphs, frameworks, faults.
 
 Marked gpu: skipped where fewer GPUs than ranks are visible. `make test-gpu` runs them on a GPU machine.
 """
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.gpu
 GPUS = torch.cuda.device_count()
 REDUCED = ["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "complex64"]
 SIZES = (0, 1, 7, 1024, 100_003)
+NAMES = ("_make_premul_sum", "_make_nccl_premul_sum")
 SPIN = 200_000_000  # device cycles: about 0.1 s
 
 
@@ -48,6 +49,13 @@ def close(got, want, dtype):
 
 def everybody(world, count, dtype, seed=0):
     return [data(world, count, dtype, rank, seed) for rank in range(world.size)]
+
+
+def halved():
+    """PREMUL_SUM by one half; torch 2.13 renamed its maker."""
+    from torch.distributed import distributed_c10d
+
+    return next(getattr(distributed_c10d, name) for name in NAMES if hasattr(distributed_c10d, name))(0.5)
 
 
 def finish(work):
@@ -97,7 +105,7 @@ def test_operators(world):
     assert torch.equal(x.cpu(), torch.full((5,), (world.size + 1) / 2))
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         x = torch.full((5,), float(world.rank + 1), device=here, dtype=dtype)
-        dist.all_reduce(x, dist._make_nccl_premul_sum(0.5) if hasattr(dist, "_make_nccl_premul_sum") else dist._make_premul_sum(0.5))
+        dist.all_reduce(x, halved())
         assert torch.equal(x.cpu().double(), torch.full((5,), world.size * (world.size + 1) / 4, dtype=torch.float64))
     flags = torch.tensor([world.rank == 0, False, True], device=here)
     dist.all_reduce(flags)
@@ -381,7 +389,8 @@ def train(world, here, group, wrap):
     losses = []
     for step in range(5):
         torch.manual_seed(100 * step + world.rank)
-        loss = torch.nn.functional.cross_entropy(model(torch.randn(32, 64, device=here)), torch.randint(0, 10, (32,), device=here))
+        inputs, labels = torch.randn(32, 64, device=here), torch.randint(0, 10, (32,), device=here)
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
