@@ -30,8 +30,12 @@ def operations(size: int, world: int, dtype: torch.dtype, here: torch.device):
     other = torch.zeros(count, dtype=dtype, device=here)
     return {
         "all_reduce": lambda group, lazy: dist.all_reduce(whole, group=group, async_op=lazy),
-        "all_gather": lambda group, lazy: dist.all_gather_into_tensor(whole, part, group=group, async_op=lazy),
-        "reduce_scatter": lambda group, lazy: dist.reduce_scatter_tensor(part, whole, group=group, async_op=lazy),
+        "all_gather": lambda group, lazy: dist.all_gather_into_tensor(
+            whole, part, group=group, async_op=lazy
+        ),
+        "reduce_scatter": lambda group, lazy: dist.reduce_scatter_tensor(
+            part, whole, group=group, async_op=lazy
+        ),
         "all_to_all": lambda group, lazy: dist.all_to_all_single(other, whole, group=group, async_op=lazy),
     }
 
@@ -98,12 +102,17 @@ def main() -> None:
     dist.init_process_group("al")
     groups = {"al": dist.group.WORLD, "nccl": dist.new_group(backend="nccl")}
     world = dist.get_world_size()
-    commit = os.environ.get("ALTORCH_TEST_COMMIT") or subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
+    commit = (
+        os.environ.get("ALTORCH_TEST_COMMIT")
+        or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        ).stdout.strip()
+    )
     rows = []
     if rank == 0:
-        print(f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}")
+        print(
+            f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
+        )
         heads = [f"{head:^25}" for head in ("eager us: al nccl", "host us", "async host us", "graph us")]
         print(f"{'operation':15} {'bytes':>10} |", " | ".join(heads), "| bus bandwidth GB/s: al nccl")
     for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
