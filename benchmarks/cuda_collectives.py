@@ -138,7 +138,8 @@ def main() -> None:
                 row[f"{name}_busbw_GBps"] = round(on_the_bus / (row[f"{name}_eager_us"] * 1e3), 1)
             row |= {
                 "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit,
-                "dtype": "bfloat16", "nccl": ".".join(map(str, torch.cuda.nccl.version())), "date": time.strftime("%Y-%m-%d"),
+                "dtype": "bfloat16", "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+                "date": time.strftime("%Y-%m-%d"),
             }  # fmt: skip
             rows.append(row)
             if rank == 0:
