@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "common/op_kind.h"
 #include "collectives/schedule.h"
+#include "common/op_kind.h"
 
 namespace altorch {
 
@@ -24,6 +24,7 @@ struct Algorithm {
   std::string_view cost_formula;  // in p, n (bytes of the vector, or of one block), a, b, g
   bool even_only;                 // cannot take per-rank counts
   bool pipelined;                 // uses Problem::segment_count
+  bool combines;  // makes results by StepKind::kCombine alone: half types need no wide messages
   // Seconds for p ranks and n bytes: of the whole vector (all_reduce, reduce, broadcast) or of one block.
   double (*cost)(int p, double n, const CostModel& model);
   Schedule (*build)(const Problem& problem);

@@ -17,6 +17,12 @@ double folding(int p, double n, const CostModel& m) {
 
 }  // namespace
 
+double one_after_another(int p, double n, const CostModel& m) { return (p - 1) * (m.alpha + n * m.beta); }
+
+double vectors_summed(int p, double n, const CostModel& m) {
+  return (p - 1) * (m.alpha + n * (m.beta + m.gamma));
+}
+
 double all_reduce_recursive_doubling(int p, double n, const CostModel& m) {
   return floor_log2(p) * (m.alpha + n * (m.beta + m.gamma)) + folding(p, n, m);
 }
@@ -27,7 +33,7 @@ double all_reduce_rabenseifner(int p, double n, const CostModel& m) {
   return 2 * floor_log2(p) * m.alpha + share * (2 * m.beta + m.gamma) + folding(p, n, m);
 }
 
-double all_reduce_ring(int p, double n, const CostModel& m) {
+double vector_by_blocks(int p, double n, const CostModel& m) {
   return (p - 1) * (2 * m.alpha + n / p * (2 * m.beta + m.gamma));
 }
 
@@ -42,6 +48,8 @@ double broadcast_binomial(int p, double n, const CostModel& m) {
 double broadcast_scatter_all_gather(int p, double n, const CostModel& m) {
   return (ceil_log2(p) + p - 1) * m.alpha + 2.0 * (p - 1) / p * n * m.beta;
 }
+
+double broadcast_pairwise(int p, double n, const CostModel& m) { return 2 * one_after_another(p, n / p, m); }
 
 double all_gather_bruck(int p, double n, const CostModel& m) {
   return ceil_log2(p) * m.alpha + (p - 1) * n * m.beta;
@@ -58,18 +66,6 @@ double all_gather_recursive_doubling(int p, double n, const CostModel& m) {
   return (floor_log2(p) + 2) * m.alpha + blocks * n * m.beta;
 }
 
-double all_gather_ring(int p, double n, const CostModel& m) { return (p - 1) * (m.alpha + n * m.beta); }
-
-double reduce_scatter_pairwise(int p, double n, const CostModel& m) {
-  // All additions but the last are made while the next block arrives.
-  const double message = m.alpha + n * m.beta, addition = n * m.gamma;
-  return p == 1 ? 0 : message + (p - 2) * std::max(message, addition) + addition;
-}
-
-double reduce_scatter_ring(int p, double n, const CostModel& m) {
-  return (p - 1) * (m.alpha + n * (m.beta + m.gamma));
-}
-
 double all_to_all_bruck(int p, double n, const CostModel& m) {
   double cost = 0;
   for (int distance = 1; distance < p; distance *= 2) {
@@ -80,13 +76,9 @@ double all_to_all_bruck(int p, double n, const CostModel& m) {
   return cost;
 }
 
-double all_to_all_pairwise(int p, double n, const CostModel& m) { return (p - 1) * (m.alpha + n * m.beta); }
-
 double tree_of_blocks(int p, double n, const CostModel& m) {
   return ceil_log2(p) * m.alpha + (p - 1) * n * m.beta;
 }
-
-double star_of_blocks(int p, double n, const CostModel& m) { return (p - 1) * (m.alpha + n * m.beta); }
 
 double barrier_dissemination(int p, double, const CostModel& m) { return ceil_log2(p) * m.alpha; }
 

@@ -8,22 +8,24 @@
 
 namespace altorch::cost {
 
+// p-1 messages of n bytes in and as many out: linear, ring and pairwise algorithms that move blocks.
+double one_after_another(int p, double n, const CostModel& model);
+// The same, and each is added: reduce_scatter, all_reduce in one shot, reduce linear.
+double vectors_summed(int p, double n, const CostModel& model);
 double all_reduce_recursive_doubling(int p, double n, const CostModel& model);
 double all_reduce_rabenseifner(int p, double n, const CostModel& model);
-double all_reduce_ring(int p, double n, const CostModel& model);
+// A vector whose blocks are summed on their ranks and go on from there: all_reduce by ring or pairwise,
+// reduce pairwise.
+double vector_by_blocks(int p, double n, const CostModel& model);
 double reduce_binomial(int p, double n, const CostModel& model);
 double broadcast_binomial(int p, double n, const CostModel& model);
 double broadcast_scatter_all_gather(int p, double n, const CostModel& model);
+double broadcast_pairwise(int p, double n, const CostModel& model);
 double all_gather_bruck(int p, double n, const CostModel& model);
 double all_gather_recursive_doubling(int p, double n, const CostModel& model);
-double all_gather_ring(int p, double n, const CostModel& model);
-double reduce_scatter_pairwise(int p, double n, const CostModel& model);
-double reduce_scatter_ring(int p, double n, const CostModel& model);
 double all_to_all_bruck(int p, double n, const CostModel& model);
-double all_to_all_pairwise(int p, double n, const CostModel& model);
 // gather, and scatter, which is the same backwards.
 double tree_of_blocks(int p, double n, const CostModel& model);
-double star_of_blocks(int p, double n, const CostModel& model);
 double barrier_dissemination(int p, double n, const CostModel& model);
 
 }  // namespace altorch::cost

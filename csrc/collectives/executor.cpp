@@ -65,10 +65,14 @@ void Execution::post_round() {
   for (auto i = round.locals_begin; i < round.locals_end; ++i) run_locally(steps[i]);
 }
 
-void Execution::run_locally(const Step& step) const {
+void Execution::run_locally(const Step& step) {
   if (step.kind == StepKind::kReduce) {
     reduce(buffers_.dtype, buffers_.op, address(step.a), address(step.b), address(step.c),
            static_cast<std::size_t>(step.c.count));
+  } else if (step.kind == StepKind::kCombine) {
+    parts_.clear();
+    for (int i = 0; i < parts_of(step); ++i) parts_.push_back(address(part_of(step, i)));
+    combine(buffers_.dtype, buffers_.op, parts_, address(step.c), static_cast<std::size_t>(step.c.count));
   } else if (address(step.a) != address(step.c)) {
     std::memcpy(address(step.c), address(step.a), bytes(step.a));
   }

@@ -46,7 +46,7 @@ class Execution {
 
  private:
   void post_round();
-  void run_locally(const Step& step) const;
+  void run_locally(const Step& step);
   // Only receives and results lead to memory that is written.
   std::byte* address(const Slice& slice) const;
   std::size_t bytes(const Slice& slice) const;
@@ -57,6 +57,7 @@ class Execution {
   std::int64_t tag_ = 0;
   std::size_t round_ = 0;  // the one that is in flight
   std::vector<Request> requests_;
+  std::vector<const void*> parts_;
   std::optional<Error> error_;
 };
 

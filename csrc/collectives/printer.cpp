@@ -21,9 +21,12 @@ std::ostream& operator<<(std::ostream& out, const Step& step) {
     case StepKind::kCopy:
       return out << step.c << " = " << step.a;
     case StepKind::kReduce:
+      return out << step.c << " = " << step.a << " (op) " << step.b;
+    case StepKind::kCombine:
       break;
   }
-  return out << step.c << " = " << step.a << " (op) " << step.b;
+  return out << step.c << " = " << parts_of(step) << " parts: " << step.a << ", " << step.b << " at place "
+             << step.peer;
 }
 
 bool has_messages(const Round& round) { return round.messages_begin != round.messages_end; }

@@ -26,13 +26,22 @@ enum class StepKind : std::uint8_t {
   kCopy,     // a -> c; overlap is allowed only when a and c are the same memory (then nothing is done)
   kReduce,   // c = a (op) b; c may be a or b itself. By convention `a` holds the lower ranks' part, so that
              // every rank computes the same bits whatever the operands (NaN payloads included)
+  kCombine,  // c = part 0 (op) part 1 (op) ... in one step, so that half types are rounded once and kAvg is the mean.
+             // Part `peer` is b, the others lie side by side in a, each of c.count elements; c may be b itself
 };
 
 struct Step {
   StepKind kind;
-  int peer = -1;  // rank in the group; messages only
+  int peer = -1;  // rank in the group (messages), place of b (combinations)
   Slice a, b, c;
 };
+
+// The parts of a combination, from left to right.
+inline int parts_of(const Step& step) { return static_cast<int>(step.a.count / step.c.count) + 1; }
+inline Slice part_of(const Step& step, int i) {
+  if (i == step.peer) return step.b;
+  return {step.a.region, step.a.offset + (i < step.peer ? i : i - 1) * step.c.count, step.c.count};
+}
 
 // One round: post every message, do the local steps in order while the messages fly, then wait for the messages.
 // So local steps work on what earlier rounds brought; they may read what this round sends, and touch nothing

@@ -26,6 +26,10 @@ void ScheduleBuilder::reduce(const Slice& lower, const Slice& upper, const Slice
   if (result.count > 0) locals_.push_back({StepKind::kReduce, -1, lower, upper, result});
 }
 
+void ScheduleBuilder::combine(const Slice& others, const Slice& own, int place, const Slice& result) {
+  if (result.count > 0) locals_.push_back({StepKind::kCombine, place, others, own, result});
+}
+
 void ScheduleBuilder::end_round() {
   auto& steps = schedule_.steps;
   const auto locals_begin = static_cast<std::uint32_t>(steps.size());

@@ -28,6 +28,8 @@ class ScheduleBuilder {
   // Local steps of the open round: they run while its messages fly. Empty ones are dropped.
   void copy(const Slice& from, const Slice& to);
   void reduce(const Slice& lower, const Slice& upper, const Slice& result);
+  // `own` stands at `place` among the parts that lie side by side in `others`.
+  void combine(const Slice& others, const Slice& own, int place, const Slice& result);
 
   // Closes the open round; nothing happens when it is empty.
   void end_round();

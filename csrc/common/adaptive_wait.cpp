@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -11,13 +13,19 @@ namespace altorch {
 namespace {
 
 constexpr std::uint32_t kSpins = 50;  // about the time of a cache-line hand-over, many times over
-constexpr std::chrono::microseconds kSlowYield{100};
-constexpr std::chrono::milliseconds kCrowdedFor{50};  // how long one slow yield is remembered
-constexpr std::chrono::milliseconds kImpatience{5};   // beyond this the peers are late, not busy
+// One slow yield is a peer on this core at work, which is what the wait is for. When the next one is soon
+// slow as well, somebody who never yields wants the core: yielding to him costs a slice of the scheduler each
+// time, sleeping a timer.
+constexpr std::chrono::microseconds kSlowYield{500};
+constexpr int kSoon = 8;            // yields
+constexpr int kCrowdedFactor = 10;  // for so many times as long as the yield took: trying again costs a tenth
+constexpr std::chrono::milliseconds kCrowdedAtMost{50};
+constexpr std::chrono::milliseconds kImpatience{5};  // beyond this the peers are late, not busy
 constexpr std::chrono::microseconds kCrowdedSleep{20};
 
 // Crowding is a matter of the machine, not of one wait: what a thread learned, its next waits know.
 thread_local AdaptiveWait::Clock::time_point crowded_until{};
+thread_local int fast_yields = kSoon;  // since the last slow one
 
 void relax() {
 #if defined(__x86_64__)
@@ -45,7 +53,14 @@ void AdaptiveWait::pause() {
   if (now < crowded_until) return sleep_for(kCrowdedSleep);
   sched_yield();
   const auto after = Clock::now();
-  if (after - now > kSlowYield) crowded_until = after + kCrowdedFor;
+  const auto took = after - now;
+  if (took < kSlowYield) {
+    fast_yields = std::min(fast_yields + 1, kSoon);
+    return;
+  }
+  if (fast_yields < kSoon)
+    crowded_until = after + std::min<Clock::duration>(kCrowdedFactor * took, kCrowdedAtMost);
+  fast_yields = 0;
 }
 
 AdaptiveWait::Clock::duration AdaptiveWait::waited() const {

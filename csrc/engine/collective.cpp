@@ -29,7 +29,7 @@ Collective::Collective(Links& links, const RouteTable& routes)
     : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}
 
 bool Collective::native_offered(const Operation& operation) const {
-  return links_.collectives() && !Staging::needed(operation, channel_.size()) &&
+  return links_.collectives() && !Staging::needed(operation, channel_.size(), nullptr) &&
          links_.collectives()->offers(call_of(operation));
 }
 
@@ -37,7 +37,7 @@ void Collective::start(const Operation& operation) {
   operation_ = &operation;
   route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
   tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint(operation), tag_bits_);
-  staged_ = Staging::needed(operation, channel_.size());
+  staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
   if (staged_) {
@@ -139,16 +139,13 @@ State Collective::advance(std::optional<Error>& error) {
 void Collective::finish_piece() {
   if (staged_) return staging_.finish_piece();
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
+  if (route_.algorithm && route_.algorithm->combines) return;  // the mean has been made with the sum
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
   if (!holds_result) return;
   const auto count = static_cast<std::size_t>(operation_->kind == OpKind::kReduceScatter
                                                   ? block_count(piece_.input_counts, piece_.count, channel_.rank())
                                                   : piece_.count);
-  if (is_integral(piece_.dtype)) {
-    divide(piece_.dtype, piece_.output, channel_.size(), count);
-  } else {
-    scale(piece_.dtype, piece_.output, 1.0 / channel_.size(), count);
-  }
+  average(piece_.dtype, piece_.output, channel_.size(), count);
 }
 
 bool Collective::next_piece() {

@@ -49,7 +49,7 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
   }
   said.algorithm = route.name();
   said.reason = route.reason;
-  if (Staging::needed(asked, ranks)) said.reason += "; half types are added in float32, piece by piece";
+  if (Staging::needed(asked, ranks, route.algorithm)) said.reason += "; half types are added in float32, piece by piece";
   const CostModel model;
   if (route.algorithm) {
     Problem problem{.rank = rank, .size = ranks, .count = asked.count};

@@ -12,7 +12,15 @@ namespace {
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
-// Below these payloads the number of rounds decides, above them the bytes sent. Set by benchmarks/cpu_collectives.py.
+// Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
+// peers, which among ranks that share cores is a turn of the scheduler. Beyond, the number of messages
+// counts. Set, as all below, by benchmarks/cpu_collectives.py.
+constexpr int kFewRanks = 8;
+// Up to so many bytes into a rank, sending everything to everyone beats two waits with less; up to so many bytes out
+// of the root of a broadcast.
+constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
+
+// Below these payloads the number of rounds decides, above them the bytes sent.
 constexpr std::int64_t kAllReduceLatency = 64 * kKiB;
 constexpr std::int64_t kAllReduceMiddle = 4 * kMiB;
 constexpr std::int64_t kBroadcastLatency = 64 * kKiB;
@@ -47,29 +55,44 @@ Route own(OpKind kind, std::string_view name, const char* reason) {
 
 Route default_route(const Operation& operation, int size) {
   const std::int64_t bytes = payload_bytes(operation, size);
-  const bool power_of_two = (size & (size - 1)) == 0;
+  const bool power_of_two = (size & (size - 1)) == 0, few = size <= kFewRanks;
+  const bool one_shot = few && (size - 1) * bytes <= kOneShot;
   switch (operation.kind) {
     case OpKind::kAllReduce:
+      if (one_shot) return own(operation.kind, "one_shot", "small, few ranks: one wait for the peers");
+      if (few)
+        return own(operation.kind, "pairwise", "few ranks: two waits for the peers, each byte reduced once");
       if (bytes <= kAllReduceLatency) {
         return own(operation.kind, "recursive_doubling", "small: fewest rounds");
       }
+      // Other algorithms would carry them as float32.
+      if (is_half(operation.dtype))
+        return own(operation.kind, "pairwise", "half types: half the bytes on the wire");
       if (bytes <= kAllReduceMiddle && power_of_two) {
         return own(operation.kind, "rabenseifner", "medium: few rounds, each byte reduced once");
       }
       return own(operation.kind, "ring", "large: every link busy, reduction overlaps transfer");
     case OpKind::kReduce:
-      return own(operation.kind, "binomial", "fewest rounds");
+      if (one_shot) return own(operation.kind, "linear", "small, few ranks: one wait for the peers");
+      if (bytes <= kAllReduceLatency) return own(operation.kind, "binomial", "small: fewest rounds");
+      return own(operation.kind, "pairwise", "large: each byte reduced once");
     case OpKind::kBroadcast:
-      if (bytes <= kBroadcastLatency || size <= 2) return own(operation.kind, "binomial", "fewest rounds");
+      if (size <= 2 || (few && (size - 1) * bytes <= kOneShotBroadcast))
+        return own(operation.kind, "linear", "small, few ranks: one wait for the root");
+      if (few)
+        return own(operation.kind, "pairwise", "large, few ranks: the root sends each byte once, two waits");
+      if (bytes <= kBroadcastLatency) return own(operation.kind, "binomial", "small: fewest rounds");
       return own(operation.kind, "scatter_all_gather", "large: the root sends each byte once");
     case OpKind::kAllGather:
+      if (few) return own(operation.kind, "linear", "few ranks: one wait for the peers, no copies");
       if (operation.uneven()) return own(operation.kind, "ring", "uneven blocks");
       if (bytes <= kAllGatherLatency) return own(operation.kind, "bruck", "small: fewest rounds");
       return own(operation.kind, "ring", "large: neighbours only, no copies");
     case OpKind::kReduceScatter:
       return own(operation.kind, "pairwise", "each byte crosses once");
     case OpKind::kAllToAll:
-      if (!operation.uneven() && bytes <= kAllToAllLatency && size >= 8) {
+      if (few) return own(operation.kind, "linear", "few ranks: one wait for the peers");
+      if (!operation.uneven() && bytes <= kAllToAllLatency) {
         return own(operation.kind, "bruck", "small blocks: fewest rounds");
       }
       return own(operation.kind, "pairwise", "each byte crosses once");
@@ -77,6 +100,7 @@ Route default_route(const Operation& operation, int size) {
     case OpKind::kScatter:
       return own(operation.kind, "linear", "only the root knows the blocks");
     case OpKind::kBarrier:
+      if (few) return own(operation.kind, "linear", "few ranks: one wait for the peers");
       return own(operation.kind, "dissemination", "fewest rounds");
     case OpKind::kSend:
     case OpKind::kReceive:

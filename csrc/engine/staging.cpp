@@ -16,9 +16,10 @@ bool accumulates(ReduceOp op) {
 
 }  // namespace
 
-bool Staging::needed(const Operation& operation, int size) {
+bool Staging::needed(const Operation& operation, int size, const Algorithm* algorithm) {
   if (!operation.reduces()) return false;
   if (operation.op == ReduceOp::kPremulSum) return true;
+  if (algorithm && algorithm->combines) return false;
   // With two ranks one rounding follows one addition: staging would change nothing.
   return size > 2 && is_half(operation.dtype) && accumulates(operation.op);
 }
@@ -90,7 +91,7 @@ void Staging::finish_piece() {
   const std::int64_t count = whole.kind == OpKind::kReduceScatter ? piece_of(rank_) : piece_of(0);
   if (count == 0) return;
   char* result = whole.kind == OpKind::kReduceScatter ? output_ : input_;
-  if (whole.op == ReduceOp::kAvg) scale(staged_dtype_, result, 1.0 / size_, static_cast<std::size_t>(count));
+  if (whole.op == ReduceOp::kAvg) average(staged_dtype_, result, size_, static_cast<std::size_t>(count));
   const std::size_t at = static_cast<std::size_t>(offset_) * size_of(whole.dtype);
   store(result, static_cast<char*>(whole.output) + at, count);
 }

@@ -1,11 +1,12 @@
 // Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input, and half
-// types accumulate in float32 when more than two ranks add up. They go through staging memory, piece by piece, so
-// that any size needs little of it.
+// types accumulate in float32 when more than two ranks add up, also by algorithms that add in several steps. They go
+// through staging memory, piece by piece, so that any size needs little of it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "collectives/algorithm.h"
 #include "engine/operation.h"
 #include "engine/scratch.h"
 
@@ -13,7 +14,8 @@ namespace altorch {
 
 class Staging {
  public:
-  static bool needed(const Operation& operation, int size);
+  // `algorithm`: what carries the operation out; nullptr: the library's own collective.
+  static bool needed(const Operation& operation, int size, const Algorithm* algorithm);
 
   // Prepares for `operation` of one group; the operation must outlive the staging's use.
   void begin(const Operation& operation, int rank, int size);

@@ -1,5 +1,6 @@
 #include "reduction/reduce.h"
 
+#include <algorithm>
 #include <string>
 
 #include "common/error.h"
@@ -30,6 +31,38 @@ void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, s
   kernel(a, b, out, count);
 }
 
+void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count) {
+  // What is added up and what is added to it stay in the first cache: every part is read once, `out` written
+  // once.
+  constexpr std::size_t kChunkBytes = 8 << 10;
+  alignas(64) std::byte sum[kChunkBytes], widened[kChunkBytes];
+  // One operation is rounded once anyway.
+  const bool half = is_half(dtype) && (parts.size() > 2 || op == ReduceOp::kAvg);
+  const DType wide = half ? DType::kFloat32 : dtype;
+  const std::size_t longest = kChunkBytes / size_of(wide);
+  for (std::size_t begin = 0; begin < count; begin += longest) {
+    const std::size_t length = std::min(longest, count - begin);
+    // Part i in the wide type.
+    const auto part = [&](std::size_t i, std::byte* room) -> const void* {
+      const void* const stored = static_cast<const std::byte*>(parts[i]) + begin * size_of(dtype);
+      if (!half) return stored;
+      widen(dtype, stored, reinterpret_cast<float*>(room), length);
+      return room;
+    };
+    std::byte* const target = static_cast<std::byte*>(out) + begin * size_of(dtype);
+    const void* so_far = part(0, sum);
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      // `out` may be a part that is still to come, so only the last step writes there.
+      std::byte* const into = !half && i + 1 == parts.size() ? target : sum;
+      reduce(wide, op, so_far, part(i, widened), into, length);
+      so_far = into;
+    }
+    std::byte* const result = half ? sum : target;
+    if (op == ReduceOp::kAvg) average(wide, result, static_cast<int>(parts.size()), length);
+    if (half) narrow(dtype, reinterpret_cast<const float*>(result), target, length);
+  }
+}
+
 void scale(DType dtype, void* data, double factor, std::size_t count) {
   const auto kernel = reduction::kernel_table().scale[index_of(dtype)];
   if (kernel == nullptr) refuse("scaling by a factor", dtype);
@@ -44,6 +77,11 @@ void divide(DType dtype, void* data, long long divisor, std::size_t count) {
                                                  " values was asked for; it needs at least one.");
   }
   kernel(data, divisor, count);
+}
+
+void average(DType dtype, void* sum, int number, std::size_t count) {
+  if (is_integral(dtype)) return divide(dtype, sum, number, count);
+  scale(dtype, sum, 1.0 / number, count);
 }
 
 void widen(DType dtype, const void* half, float* wide, std::size_t count) {

@@ -2,11 +2,12 @@
 //
 // float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool
 // follows torch: SUM and MAX and BOR are OR, PRODUCT and MIN and BAND are AND, BXOR is XOR. MIN and MAX of
-// floating types propagate NaN. kAvg and kPremulSum reduce as kSum here: the scaling is scale()'s. Thread
-// rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
+// floating types propagate NaN. reduce() takes kAvg and kPremulSum as kSum: the scaling is average()'s and
+// scale()'s. Thread rules: pure functions. Source of the semantics: torch/csrc/distributed/c10d and ATen.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "common/dtype.h"
 #include "common/reduce_op.h"
@@ -20,11 +21,18 @@ bool can_reduce(DType dtype, ReduceOp op);
 // out[i] = a[i] (op) b[i] for i < count. `out` may be `a` or `b`; other overlap is not allowed.
 void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, std::size_t count);
 
+// out[i] = parts[0][i] (op) parts[1][i] (op) ... from left to right, in one step: half types stay float32 in
+// between and are rounded once. kAvg is the mean. At least two parts; `out` may be one of them, other overlap
+// is not allowed.
+void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void* out, std::size_t count);
+
 // data[i] = data[i] * factor, computed in float32 for half types, in the type itself otherwise.
 // Floating and complex types only.
 void scale(DType dtype, void* data, double factor, std::size_t count);
 // data[i] = data[i] / divisor, as torch divides: integers truncate towards zero.
 void divide(DType dtype, void* data, long long divisor, std::size_t count);
+// Makes the mean of `number` values from their sum: integers are divided, others multiplied by 1 / number.
+void average(DType dtype, void* sum, int number, std::size_t count);
 
 // Half <-> float32; `dtype` is kFloat16 or kBFloat16.
 void widen(DType dtype, const void* half, float* wide, std::size_t count);

@@ -59,6 +59,7 @@ class Simulation {
       for (auto i = round.locals_begin; i < round.locals_end; ++i) {
         const Step& step = rank.schedule->steps[i];
         if (step.kind == StepKind::kReduce) rank.ready += model_.gamma * static_cast<double>(step.c.count);
+        if (step.kind == StepKind::kCombine) rank.ready += model_.gamma * static_cast<double>(step.a.count);
       }
       for (auto i = round.messages_begin; i < round.messages_end; ++i) {
         const Step& step = rank.schedule->steps[i];
@@ -165,25 +166,34 @@ TEST(Cost, RoundsAndElementsSentAreThePublishedOnes) {
     double sent;  // in vectors or blocks
   };
   const Row rows[] = {
+      {OpKind::kAllReduce, "one_shot", 5, 1, 4},
+      {OpKind::kAllReduce, "pairwise", 8, 2, 1.75},
+      {OpKind::kReduce, "pairwise", 8, 2, 1},
       {OpKind::kAllReduce, "recursive_doubling", 8, 3, 3},
       {OpKind::kAllReduce, "recursive_doubling", 6, 4, 3},
       {OpKind::kAllReduce, "rabenseifner", 8, 6, 1.75},
       {OpKind::kAllReduce, "ring", 8, 14, 1.75},
       {OpKind::kAllReduce, "ring", 5, 8, 1.6},
+      {OpKind::kReduce, "linear", 8, 1, 1},
       {OpKind::kReduce, "binomial", 8, 3, 1},
+      {OpKind::kBroadcast, "linear", 8, 1, 7},
       {OpKind::kBroadcast, "binomial", 8, 2, 3},
       {OpKind::kBroadcast, "scatter_all_gather", 8, 9, 1.75},
+      {OpKind::kBroadcast, "pairwise", 8, 2, 1.75},
+      {OpKind::kAllGather, "linear", 7, 1, 6},
       {OpKind::kAllGather, "recursive_doubling", 8, 3, 7},
       {OpKind::kAllGather, "bruck", 7, 3, 6},
       {OpKind::kAllGather, "ring", 7, 6, 6},
       {OpKind::kReduceScatter, "ring", 7, 6, 6},
-      {OpKind::kReduceScatter, "pairwise", 7, 6, 6},
+      {OpKind::kReduceScatter, "pairwise", 7, 1, 6},
+      {OpKind::kAllToAll, "linear", 7, 1, 6},
       {OpKind::kAllToAll, "pairwise", 7, 6, 6},
       {OpKind::kAllToAll, "bruck", 8, 3, 12},
       {OpKind::kGather, "binomial", 8, 2, 4},
       {OpKind::kGather, "linear", 8, 1, 1},
       {OpKind::kScatter, "binomial", 8, 2, 7},
       {OpKind::kScatter, "linear", 8, 1, 7},
+      {OpKind::kBarrier, "linear", 5, 1, 0},
       {OpKind::kBarrier, "dissemination", 9, 4, 0},
   };
   for (const Row& row : rows) {

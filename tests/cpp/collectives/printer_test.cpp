@@ -22,6 +22,15 @@ TEST(Printer, ShowsWhatARankDoes) {
             "then        output[0:256] = output[0:256] (op) scratch[0:256]\n");
 }
 
+TEST(Printer, SaysWhereThePartsOfACombinationLie) {
+  const Algorithm* algorithm = find_algorithm(OpKind::kAllReduce, "one_shot");
+  ASSERT_NE(algorithm, nullptr);
+  const std::string text = describe(*algorithm, {.rank = 1, .size = 3, .count = 10});
+  EXPECT_NE(text.find("then        output[0:10] = 3 parts: scratch[0:20], output[0:10] at place 1\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Printer, NamesSegmentsAndCountsTheRoundsItLeavesOut) {
   const Algorithm* algorithm = find_algorithm(OpKind::kAllReduce, "ring");
   ASSERT_NE(algorithm, nullptr);

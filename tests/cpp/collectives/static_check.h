@@ -55,6 +55,10 @@ class RankCheck {
   bool fits(const Slice& slice) const {
     return slice.count >= 0 && slice.offset >= 0 && slice.offset + slice.count <= layout_.count(slice.region);
   }
+  bool combines_whole_parts(const Step& s) const {
+    return fits(s.b) && s.c.count > 0 && s.b.count == s.c.count && s.a.count % s.c.count == 0 &&
+           s.peer >= 0 && s.peer < parts_of(s);
+  }
   // A copy onto itself: in place.
   bool does_nothing(const Step& s) const {
     return s.kind == StepKind::kCopy && extent(s.a).begin == extent(s.c).begin;
@@ -69,9 +73,13 @@ class RankCheck {
         return failure(i, "has a bad peer");
       if (!fits(s.a)) return failure(i, "leaves its region");
       if (is_message) continue;
-      if (!fits(s.c) || s.a.count != s.c.count) return failure(i, "copies or reduces beyond its region");
+      const bool equal = s.a.count == s.c.count || s.kind == StepKind::kCombine;
+      if (!fits(s.c) || !equal) return failure(i, "copies or reduces beyond its region");
       if (s.kind == StepKind::kReduce && (!fits(s.b) || s.b.count != s.c.count)) {
         return failure(i, "reduces operands of different size");
+      }
+      if (s.kind == StepKind::kCombine && !combines_whole_parts(s)) {
+        return failure(i, "combines parts of different size");
       }
     }
     return "";
@@ -100,11 +108,14 @@ class RankCheck {
         const Extent message = extent(step(m).a);
         if (extent(s.c).overlaps(message)) return failure(i, "writes memory of a message");
         const bool reads_it =
-            extent(s.a).overlaps(message) || (s.kind == StepKind::kReduce && extent(s.b).overlaps(message));
+            extent(s.a).overlaps(message) || (s.kind != StepKind::kCopy && extent(s.b).overlaps(message));
         if (step(m).kind == StepKind::kReceive && reads_it) return failure(i, "reads what has not arrived");
       }
       if (s.kind == StepKind::kCopy && extent(s.a).overlaps(extent(s.c)))
         return failure(i, "copies within itself");
+      if (s.kind == StepKind::kCombine && (extent(s.a).overlaps(extent(s.c)) || partly_overlaps(s.b, s.c))) {
+        return failure(i, "combines into its parts");
+      }
       if (s.kind == StepKind::kReduce && (partly_overlaps(s.a, s.c) || partly_overlaps(s.b, s.c))) {
         return failure(i, "reduces into a shifted operand");
       }

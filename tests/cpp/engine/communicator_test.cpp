@@ -176,7 +176,7 @@ TEST(Communicator, CountsWhatItDid) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].count, 3u);
   EXPECT_EQ(rows[0].bytes, 120u);
-  EXPECT_EQ(rows[0].route, "recursive_doubling");
+  EXPECT_EQ(rows[0].route, "one_shot");
 }
 
 }  // namespace

@@ -49,6 +49,19 @@ TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
   }
 }
 
+TEST(Route, LargeHalfTypesNeedNoWideMessages) {
+  const RouteTable routes;
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
+    for (const int size : {3, 4, 8, 64}) {
+      Operation operation;
+      operation.kind = kind;
+      operation.dtype = DType::kBFloat16;
+      operation.count = 8 << 20;
+      EXPECT_TRUE(routes.choose(operation, size, false).algorithm->combines) << name_of(kind) << " " << size;
+    }
+  }
+}
+
 TEST(Route, FollowsTheSetting) {
   const RouteSetting setting("all_reduce:0-64k=ring,all_reduce=native");
   const RouteTable routes;

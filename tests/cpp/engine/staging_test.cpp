@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "engine/thread_group.h"
@@ -24,7 +25,8 @@ std::vector<float> random_floats(std::size_t count, unsigned seed) {
   return values;
 }
 
-TEST(Staging, AddsHalfTypesInFloat32) {
+void expect_half_types_added_in_float32(const char* route) {
+  setenv("ALTORCH_ROUTE", route, 1);
   constexpr int kSize = 5;
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     // Larger than one piece, and odd.
@@ -54,6 +56,24 @@ TEST(Staging, AddsHalfTypesInFloat32) {
     }
     for (int rank = 1; rank < kSize; ++rank) EXPECT_EQ(results[static_cast<std::size_t>(rank)], results[0]);
   }
+  unsetenv("ALTORCH_ROUTE");
+}
+
+TEST(Staging, AddsHalfTypesInFloat32) { expect_half_types_added_in_float32("all_reduce=ring"); }
+TEST(Staging, IsNotWhatAddsHalfTypesInOneStep) { expect_half_types_added_in_float32("all_reduce=pairwise"); }
+
+TEST(Staging, IsSparedWhereOneStepCombinesAllRanks) {
+  Operation operation;
+  operation.kind = OpKind::kAllReduce;
+  operation.dtype = DType::kBFloat16;
+  const Algorithm* const ring = find_algorithm(OpKind::kAllReduce, "ring");
+  const Algorithm* const pairwise = find_algorithm(OpKind::kAllReduce, "pairwise");
+  EXPECT_FALSE(Staging::needed(operation, 2, ring));
+  EXPECT_TRUE(Staging::needed(operation, 3, ring));
+  EXPECT_TRUE(Staging::needed(operation, 3, nullptr));
+  EXPECT_FALSE(Staging::needed(operation, 3, pairwise));
+  operation.op = ReduceOp::kPremulSum;
+  EXPECT_TRUE(Staging::needed(operation, 2, pairwise));
 }
 
 TEST(Staging, ScalesBeforeItAddsAndLeavesTheInputAlone) {

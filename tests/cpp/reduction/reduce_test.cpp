@@ -136,6 +136,74 @@ TEST(Reduce, IsRefusedWithASentenceWhereTorchDefinesNothing) {
   EXPECT_EQ(int{byte}, 1);
 }
 
+// What combine() promises, one operation after another: in float32 for half types, which are rounded at the
+// end.
+std::vector<unsigned char> combined(DType dtype, ReduceOp op,
+                                    const std::vector<std::vector<unsigned char>>& parts, std::size_t count) {
+  const bool half = is_half(dtype);
+  const DType wide = half ? DType::kFloat32 : dtype;
+  const auto widened = [&](const std::vector<unsigned char>& part) {
+    if (!half) return part;
+    std::vector<unsigned char> floats(count * sizeof(float));
+    widen(dtype, part.data(), reinterpret_cast<float*>(floats.data()), count);
+    return floats;
+  };
+  auto result = widened(parts[0]);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    reduce(wide, op, result.data(), widened(parts[i]).data(), result.data(), count);
+  }
+  if (op == ReduceOp::kAvg) average(wide, result.data(), static_cast<int>(parts.size()), count);
+  if (!half) return result;
+  std::vector<unsigned char> rounded(count * size_of(dtype));
+  narrow(dtype, reinterpret_cast<const float*>(result.data()), rounded.data(), count);
+  return rounded;
+}
+
+TEST(Combine, TakesThePartsInOrderWhicheverItOverwrites) {
+  std::mt19937_64 random(3);
+  for (DType dtype : all_dtypes()) {
+    for (ReduceOp op : kAllOps) {
+      if (!can_reduce(dtype, op)) continue;
+      for (const std::size_t number : {2, 3, 5}) {
+        for (const std::size_t count : {0, 1, 67, 5000}) {  // the last in several chunks
+          std::vector<std::vector<unsigned char>> parts;
+          for (std::size_t i = 0; i < number; ++i)
+            parts.push_back(reference::random_elements(dtype, count, random));
+          const auto expected = combined(dtype, op, parts, count);
+          for (std::size_t over = 0; over <= number; ++over) {  // the last: none
+            auto mine = parts;
+            std::vector<unsigned char> apart(expected.size());
+            unsigned char* const out = over < number ? mine[over].data() : apart.data();
+            std::vector<const void*> pointers;
+            for (const auto& part : mine) pointers.push_back(part.data());
+            combine(dtype, op, pointers, out, count);
+            ASSERT_EQ(first_difference(dtype, out, expected.data(), count), count)
+                << name_of(dtype) << " " << name_of(op) << ", " << number << " parts of " << count
+                << ", over " << over;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Combine, RoundsHalfTypesOnceAndAveragesWithoutOverflow) {
+  const auto half = [](float value) {
+    std::uint16_t bits = 0;
+    narrow(DType::kFloat16, &value, &bits, 1);
+    return bits;
+  };
+  // Each of the small ones alone is lost in a float16 sum.
+  const std::uint16_t large = half(2048), small = half(1), most = half(60000);
+  const void* const parts[] = {&large, &small, &small};
+  std::uint16_t sum = 0;
+  combine(DType::kFloat16, ReduceOp::kSum, parts, &sum, 1);
+  EXPECT_EQ(sum, half(2050));
+  const void* const full[] = {&most, &most, &most};
+  combine(DType::kFloat16, ReduceOp::kAvg, full, &sum, 1);
+  EXPECT_EQ(sum, most);
+}
+
 TEST(Scale, MultipliesInFloat32ForHalvesAndInTheTypeItselfOtherwise) {
   std::mt19937_64 random(5);
   constexpr std::size_t kCount = 67;

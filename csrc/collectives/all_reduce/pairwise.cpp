@@ -1,0 +1,20 @@
+// Each rank gets everyone's part of its block, combines them and sends the result to everyone:
+// 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. As many bytes and messages as the ring, but two waits for the
+// peers instead of 2 (p-1), and half types travel as they are and are rounded once. For large vectors.
+#include "collectives/phases/exchange.h"
+
+namespace altorch::schedules::all_reduce {
+
+Schedule pairwise(const Problem& problem) {
+  ScheduleBuilder builder;
+  const int rank = problem.rank, size = problem.size;
+  const Blocks blocks = Blocks::balanced(problem.count, size);
+  const Slice own = blocks.block(Region::kOutput, rank);
+  exchange_and_combine(builder, rank, size, blocks, Region::kOutput, own, problem.segment_count);
+  exchange(
+      builder, rank, size, [&](int) { return own; },
+      [&](int from) { return blocks.block(Region::kOutput, from); });
+  return builder.finish();
+}
+
+}  // namespace altorch::schedules::all_reduce

@@ -1,0 +1,27 @@
+// The root sends one block to each rank, which sends it on to everyone: 2 (p-1) (a + n/p b), two waits. The
+// root sends each byte once, or twice where its own block is concerned. For large vectors among few ranks.
+#include "collectives/phases/exchange.h"
+
+namespace altorch::schedules::broadcast {
+
+Schedule pairwise(const Problem& problem) {
+  ScheduleBuilder builder;
+  const int rank = problem.rank, size = problem.size, root = problem.root;
+  const Blocks blocks = Blocks::balanced(problem.count, size);
+  const auto block = [&](int i) { return blocks.block(Region::kOutput, i); };
+  if (rank != root) builder.receive(root, block(rank));
+  for (int distance = 1; rank == root && distance < size; ++distance) {
+    const int to = wrap(root + distance, size);
+    builder.send(to, block(to));
+  }
+  builder.end_round();
+  // The root has everything: it only sends its own block.
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = wrap(rank + distance, size), from = wrap(rank - distance, size);
+    if (rank != root) builder.receive(from, block(from));
+    if (to != root) builder.send(to, block(rank));
+  }
+  return builder.finish();
+}
+
+}  // namespace altorch::schedules::broadcast
