@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "bootstrap/cards.h"
+#include "bootstrap/environment.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/process_manager.h"
 #include "bootstrap/signals.h"
@@ -62,6 +63,8 @@ RankCard own_card(const BootstrapOptions& options, const Launcher& launcher, Mpi
       card.job = running().job;
     } else {
       SignalKeeper signals;  // libucs takes SIGHUP and the fatal ones as soon as it is loaded
+      ScopedEnvironment environment;
+      environment.set_default("UCX_LOG_FILE", "stderr");  // the standard output is the program's
       library = load_mpi_library(options.library, options.shim_directory);
       card.mode = mode_for(library, options, launcher);
     }

@@ -185,6 +185,7 @@ std::string process_manager_problem(const MpiLibrary& library, const BootstrapOp
 
 void prepare_open_mpi(ScopedEnvironment& environment, const MpiLibrary& library) {
   if (library.family != MpiFamily::kOpenMpi) return;
+  environment.set_default("UCX_LOG_FILE", "stderr");  // Open MPI 4 loads UCX in MPI_Init only
   const std::string prefix = open_mpi_prefix(library);
   if (!prefix.empty()) environment.set_default("OPAL_PREFIX", prefix);
   // The search for libfabric's networks takes Open MPI 5 a second.

@@ -224,7 +224,8 @@ def test_killed_ranks_leave_no_shared_memory(mpi: Mpi, tmp_path: Path) -> None:
     maps = ""
     for process in processes:
         assert process.stdout is not None
-        assert "hanging" in process.stdout.readline()
+        # Libraries may say something before.
+        assert any("hanging" in line for line in iter(process.stdout.readline, "")), "it ended"
         maps += Path(f"/proc/{process.pid}/maps").read_text()
     for process in processes:
         process.send_signal(signal.SIGKILL)
@@ -249,9 +250,10 @@ def test_a_rank_without_mpi_is_an_error_on_every_rank(any_mpi: Mpi, tmp_path: Pa
 
 
 def test_different_libraries_are_an_error_on_every_rank(tmp_path: Path) -> None:
-    if len(mpis()) < 2 or mpis()[0].name == mpis()[-1].name:
-        pytest.skip("there is only one MPI library here")
-    first, other = mpis()[0], mpis()[-1]
+    installations = {(mpi.library.parent, _mpi.family_of(mpi.library)): mpi for mpi in mpis()}
+    if len(installations) < 2:
+        pytest.skip("there is only one MPI here")
+    first, other = list(installations.values())[:2]
     outcome = finish([start(first, 0, 2, tmp_path, ""), start(other, 1, 2, tmp_path, "")])
     assert outcome.codes == [1, 1]
     assert outcome.text.count("different MPI libraries") == 2
@@ -281,7 +283,7 @@ def in_small_shared_memory(megabytes: int) -> list[str] | None:
 def test_too_little_shared_memory_is_refused(mpi: Mpi, tmp_path: Path) -> None:
     prefix = in_small_shared_memory(10)
     if prefix is None:
-        pytest.skip("mounting a small /dev/shm needs root")
+        pytest.skip("mounting a small /dev/shm needs root and the packages util-linux and mount")
     launch = (
         "import subprocess, sys; ranks = [subprocess.Popen(sys.argv[1:] + ['--rank', str(r)]) for r in range(2)]; "
         "sys.exit(sum(r.wait() for r in ranks))"
