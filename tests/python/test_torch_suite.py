@@ -9,6 +9,7 @@ from launching import backend_under_test, launcher_under_test
 
 @pytest.mark.parametrize(("persona", "ranks"), [("gloo", 2), ("gloo", 4), ("mpi", 2)])
 def test_torch_suite(request, persona, ranks):
+    pytest.importorskip("expecttest", reason="PyTorch's DistributedTest needs expecttest")
     whole = request.config.getoption("--torch-suite")
     if launcher_under_test() != "plain":
         pytest.skip("the suite starts its ranks itself")
