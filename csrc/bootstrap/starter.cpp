@@ -20,6 +20,13 @@ int local_rank(const Situation& situation) {
   return static_cast<int>(std::count(situation.node_of_rank.begin(), own, *own));
 }
 
+// After this all ranks have left MPI_Init.
+void meet(Mpi& mpi, std::chrono::milliseconds timeout) {
+  if (mpi.barrier(timeout)) return;
+  mpi.mark_broken();
+  throw Error(ErrorKind::kTimeout, "MPI was started, but some rank does not answer.");
+}
+
 }  // namespace
 
 std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel level, MpiOrigin origin,
@@ -27,8 +34,17 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
   ScopedEnvironment environment;
   prepare_open_mpi(environment, library);
   SignalKeeper signals;
-  InitDeadline deadline(options.timeout);
-  return Mpi::initialise(library, level, origin);
+  std::shared_ptr<Mpi> mpi;
+  {
+    InitDeadline deadline(options.timeout);
+    mpi = Mpi::initialise(library, level, origin);
+  }
+  const bool is_whole_job = options.size < 0 || mpi->size() == options.size;
+  if (mpi->origin() == MpiOrigin::kLauncher && library.family != MpiFamily::kOpenMpi && is_whole_job) {
+    meet(*mpi, options.timeout);
+    remove_segment_names(kNoLocalRank);
+  }
+  return mpi;
 }
 
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
@@ -52,10 +68,7 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
   }
   manager->detach_store();
   if (mpi->size() == options.size) {
-    if (!mpi->barrier(options.timeout)) {
-      mpi->mark_broken();
-      throw Error(ErrorKind::kTimeout, "MPI was started, but some rank does not answer.");
-    }
+    meet(*mpi, options.timeout);
     const std::string wanted_back = remove_segment_names(local_rank(situation));
     if (!wanted_back.empty()) mpi->before_finalize([wanted_back] { put_back(wanted_back); });
   }
