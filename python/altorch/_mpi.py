@@ -36,36 +36,40 @@ class Library:
 
 def find() -> Library:
     """The library to load; its `path` is None when there is none, and `reason` then says why."""
-    rows = considered()
-    for row in rows:
-        if row.path is not None and row.reason.startswith(_CHOSEN):
-            return replace(row, reason=row.reason.removeprefix(_CHOSEN))
-    return rows[-1] if rows else Library(None, "", _NOTHING)
+    last = Library(None, "", _NOTHING)
+    for last in _judged():  # no further than needed: asking ldconfig takes tens of milliseconds
+        if last.path is not None and last.reason.startswith(_CHOSEN):
+            return replace(last, reason=last.reason.removeprefix(_CHOSEN))
+    return last
 
 
 def considered() -> list[Library]:
     """Everything that was looked at, in order, each with its verdict. The last row says why nothing was found."""
+    return list(_judged())
+
+
+def _judged() -> Iterator[Library]:
     asked = os.environ.get("ALTORCH_MPI", "").strip()
     if asked.lower() == "none":
-        return [Library(None, "", "ALTORCH_MPI=none refuses MPI")]
+        yield Library(None, "", "ALTORCH_MPI=none refuses MPI")
+        return
     rows: list[Library] = []
     chosen = False
     for row in _chosen_by_user(asked) if asked else _candidates():
         if any(row.path is not None and _same_file(row.path, earlier.path) for earlier in rows):
             continue
         obstacle = "" if row.path is None else _obstacle(row)
-        if row.path is None:
-            rows.append(row)
-        elif obstacle:
-            rows.append(replace(row, reason=f"{row.reason}; not usable: {obstacle}"))
-        elif chosen:
-            rows.append(replace(row, reason=f"{row.reason}; not needed"))
-        else:
-            rows.append(replace(row, reason=_CHOSEN + row.reason))
+        if obstacle:
+            row = replace(row, reason=f"{row.reason}; not usable: {obstacle}")
+        elif row.path is not None and chosen:
+            row = replace(row, reason=f"{row.reason}; not needed")
+        elif row.path is not None:
+            row = replace(row, reason=_CHOSEN + row.reason)
             chosen = True
+        rows.append(row)
+        yield row
     if not chosen:
-        rows.append(Library(None, "", _summary(rows, asked)))
-    return rows
+        yield Library(None, "", _summary(rows, asked))
 
 
 _CHOSEN = "taken: "
@@ -152,12 +156,10 @@ def _loaded_in_this_process() -> Iterator[Library]:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return
-    seen = set()
-    for line in lines:
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and _LIBRARY.match(Path(fields[5]).name) and fields[5] not in seen:
-            seen.add(fields[5])
-            path = Path(fields[5])
+    # Thousands of lines, each library in several; dict: in order.
+    mapped = dict.fromkeys(line.split(maxsplit=5)[5] for line in lines if "/libmpi" in line)
+    for path in map(Path, mapped):
+        if _LIBRARY.match(path.name):
             yield Library(path, family_of(path), "already loaded in this process")
 
 
