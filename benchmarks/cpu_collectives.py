@@ -2,8 +2,9 @@
 
 For every size the backends take turns, batch by batch, so that whatever disturbs the machine disturbs all of them.
 A batch's time is the slowest rank's; the figures are the 10th percentile, the median and the maximum over batches,
-per call. `fake` is torch's backend that does nothing: the cost of torch's own dispatch. memcpy is one copy of the
-same number of bytes on every rank at once, and "MPI from C" the same operation called by a C program.
+per call. `fake` is torch's backend that does nothing: the cost of torch's own dispatch; `recorded` is `fake` with the
+flight recorder that torch attaches to every backend but its own. memcpy is one copy of the same number of bytes on
+every rank at once, and "MPI from C" the same operation called by a C program.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def measure(operation: str, size: int, dtype: str, config: Row, groups: Any, emi
     per_batch: dict[str, int] = {}
     round_seconds = 0.0
     for backend, group in groups.measured.items():
-        if backend != "fake":
+        if backend not in ("fake", "recorded"):
             operations.check(operation, buffers, group)
         calls[backend] = operations.OPERATIONS[operation](buffers, group)
         groups.line_up()

@@ -9,12 +9,23 @@ import torch
 import torch.distributed as dist
 
 # What must be imported before torch knows the backend's name.
-PROVIDERS = {"al": "altorch", "fake": "torch.testing._internal.distributed.fake_pg"}
+FAKE = "torch.testing._internal.distributed.fake_pg"
+PROVIDERS = {"al": "altorch", "fake": FAKE, "recorded": FAKE}
 
 
 def provide(backend: str) -> None:
     if backend in PROVIDERS:
         importlib.import_module(PROVIDERS[backend])
+
+
+def recorded(group: dist.ProcessGroup) -> object:
+    """Attaches torch's flight recorder, as torch does to every backend but its own; it lives as long as the result."""
+    hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
+    if hook is None:
+        raise ImportError(
+            f"torch {torch.__version__} attaches no flight recorder to backends that are not its own"
+        )
+    return hook.attach(group, dist.get_process_group_ranks(group))
 
 
 class Groups:
@@ -30,10 +41,13 @@ class Groups:
         for backend in backends:
             try:
                 provide(backend)
+                group = dist.new_group(backend="fake" if backend == "recorded" else backend)
+                if backend == "recorded":
+                    self.recorder = recorded(group)
             except ImportError as error:
                 self.skipped[backend] = str(error)
                 continue
-            self.measured[backend] = dist.new_group(backend=backend)
+            self.measured[backend] = group
 
     def agree_on_longest(self, seconds: float) -> float:
         longest = torch.tensor([seconds], dtype=torch.float64)

@@ -3,6 +3,7 @@
 python -m benchmarks.run_all                     # about ten minutes
 python -m benchmarks.run_all --quick             # about two: fewer sizes, one type
 python -m benchmarks.run_all --only-aims FILE    # the table again, from rows measured before
+python -m benchmarks.run_all --only-aims FILE --markdown    # the same for the README
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import aims, report
+from benchmarks import aims, markdown, report
 from benchmarks.ranks import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
 
 def results_file() -> Path:
-    """<machine>-<date>-<commit>.jsonl"""
+    """<date>-<machine>.jsonl"""
     here = report.where()
     machine = re.sub(r"[^a-z0-9]+", "-", here["cpu"].lower()).strip("-")
-    return RESULTS / f"{machine}-{here['cores']}c-{here['date'][:10]}-{here['commit'].rstrip('+')}.jsonl"
+    return RESULTS / f"{here['date'][:10]}-{machine}-{here['cores']}c.jsonl"
 
 
 def commands(quick: bool, without_backend: bool) -> list[list[str]]:
     """Each entry of at most five minutes, so that one that hangs costs no more."""
-    backends = "gloo,fake" if without_backend else "al,gloo,fake"
+    backends = "gloo,fake" if without_backend else "al,gloo,fake,recorded"
     pair = "gloo" if without_backend else "al,gloo"
     if quick:
         sizes = [
@@ -68,9 +69,10 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer sizes and operations")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="default benchmarks/results/<machine>-<date>-..."
+        "--json", type=Path, metavar="FILE", help="default benchmarks/results/<date>-<machine>.jsonl"
     )
     parser.add_argument("--only-aims", type=Path, metavar="FILE", help="run nothing, judge the rows of FILE")
+    parser.add_argument("--markdown", action="store_true", help="print the figures as the README shows them")
     parser.add_argument("--without-al", action="store_true", help="leave altorch itself out: a baseline")
     parser.add_argument("--mpi", metavar="FOLDER", help="bin folder of the MPI to call from C")
     arguments = parser.parse_args()
@@ -80,6 +82,7 @@ def main() -> None:
         file = arguments.only_aims
     else:
         file = arguments.json or results_file()
+        file.unlink(missing_ok=True)  # the rows of a run belong together
         for entry in commands(arguments.quick, arguments.without_al):
             command = list(entry)
             if arguments.mpi and command[0] == "benchmarks.cpu_collectives":
@@ -88,8 +91,12 @@ def main() -> None:
             program = [sys.executable, "-m", *command, "--json", str(file.resolve())]
             if subprocess.run(program, cwd=REPOSITORY).returncode != 0:
                 failed.append(" ".join(command))
-    found = aims.verdicts(report.read(file))
-    aims.print_verdicts(found)
+    rows = report.read(file)
+    found = aims.verdicts(rows)
+    if arguments.markdown:
+        print(markdown.document(rows, found))
+    else:
+        aims.print_verdicts(found)
     report.console.print(f"rows: {file}", highlight=False)
     for name in failed:
         report.console.print(f"[red]failed: python -m {name}")
