@@ -17,7 +17,7 @@ constexpr std::uint32_t kSpins = 50;  // about the time of a cache-line hand-ove
 // slow as well, somebody who never yields wants the core: yielding to him costs a slice of the scheduler each
 // time, sleeping a timer.
 constexpr std::chrono::microseconds kSlowYield{500};
-constexpr int kSoon = 8;            // yields
+constexpr int kSoon = 64;           // yields
 constexpr int kCrowdedFactor = 10;  // for so many times as long as the yield took: trying again costs a tenth
 constexpr std::chrono::milliseconds kCrowdedAtMost{50};
 constexpr std::chrono::milliseconds kImpatience{5};  // beyond this the peers are late, not busy
