@@ -53,7 +53,8 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
                                                  cuda_groups_.front()->device().str() +
                                                  "; use one GPU per rank (torch.cuda.set_device)");
   }
-  auto group = std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout);
+  auto group =
+      std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout);
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -147,7 +148,8 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
   auto calls = std::exchange(window_calls_, {});
   return guarded([&]() -> WorkPtr {
     if (work->has_tasks()) {
-      throw Error(ErrorKind::kUnsupported, "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
+      throw Error(ErrorKind::kUnsupported,
+                  "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
     }
     const int device = calls.front().operation.device;
     return cuda_group(device)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);

@@ -4,64 +4,69 @@
 namespace altorch::backend {
 
 AlBackend::WorkPtr AlBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return issue(c10d::OpType::BROADCAST, OpKind::kBroadcast, options.timeout, options.asyncOp, [&](Call& call) {
-    const at::Tensor& tensor = only_tensor(tensors, "broadcast's tensor");
-    check_rank(options.rootRank, "src");
-    const Block block(tensor);
-    call.operation.dtype = dtype_of(tensor);
-    call.operation.root = static_cast<int>(options.rootRank);
-    call.operation.output = block.data();
-    call.operation.count = block.numel();
-    call.keep = {tensor, block.tensor()};
-    call.outputs = {tensor};
-    if (!block.staged()) return;
-    if (options.rootRank == getRank()) {
-      call.loads = {block};
-    } else {
-      call.stores = {block};
-    }
-  });
+  return issue(c10d::OpType::BROADCAST, OpKind::kBroadcast, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 const at::Tensor& tensor = only_tensor(tensors, "broadcast's tensor");
+                 check_rank(options.rootRank, "src");
+                 const Block block(tensor);
+                 call.operation.dtype = dtype_of(tensor);
+                 call.operation.root = static_cast<int>(options.rootRank);
+                 call.operation.output = block.data();
+                 call.operation.count = block.numel();
+                 call.keep = {tensor, block.tensor()};
+                 call.outputs = {tensor};
+                 if (!block.staged()) return;
+                 if (options.rootRank == getRank()) {
+                   call.loads = {block};
+                 } else {
+                   call.stores = {block};
+                 }
+               });
 }
 
 AlBackend::WorkPtr AlBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                         const c10d::AllgatherOptions& options) {
-  return issue(c10d::OpType::ALLGATHER, OpKind::kAllGather, options.timeout, options.asyncOp, [&](Call& call) {
-    const at::Tensor& input = only_tensor(inputs, "all_gather's tensor");
-    check_list(outputs, getSize(), input, "all_gather's tensor_list");
-    bool even = true;
-    auto counts = counts_of(outputs[0], even);
-    check_numel(input, counts[static_cast<std::size_t>(getRank())], "all_gather's tensor", "its own entry of tensor_list");
-    const Block from(input), to(outputs[0]);
-    call.operation.dtype = dtype_of(input);
-    call.operation.input = from.data();
-    call.operation.output = to.data();
-    call.operation.count = input.numel();
-    if (!even) call.output_counts = std::move(counts);
-    call.keep = {input, from.tensor(), to.tensor()};
-    call.keep.append(outputs[0].begin(), outputs[0].end());
-    call.outputs = outputs[0];
-    if (from.staged()) call.loads = {from};
-    if (to.staged()) call.stores = {to};
-  });
+  return issue(c10d::OpType::ALLGATHER, OpKind::kAllGather, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 const at::Tensor& input = only_tensor(inputs, "all_gather's tensor");
+                 check_list(outputs, getSize(), input, "all_gather's tensor_list");
+                 bool even = true;
+                 auto counts = counts_of(outputs[0], even);
+                 check_numel(input, counts[static_cast<std::size_t>(getRank())], "all_gather's tensor",
+                             "its own entry of tensor_list");
+                 const Block from(input), to(outputs[0]);
+                 call.operation.dtype = dtype_of(input);
+                 call.operation.input = from.data();
+                 call.operation.output = to.data();
+                 call.operation.count = input.numel();
+                 if (!even) call.output_counts = std::move(counts);
+                 call.keep = {input, from.tensor(), to.tensor()};
+                 call.keep.append(outputs[0].begin(), outputs[0].end());
+                 call.outputs = outputs[0];
+                 if (from.staged()) call.loads = {from};
+                 if (to.staged()) call.stores = {to};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                               const c10d::AllgatherOptions& options) {
-  return issue(c10d::OpType::_ALLGATHER_BASE, OpKind::kAllGather, options.timeout, options.asyncOp, [&](Call& call) {
-    check_tensor(output, "all_gather_into_tensor's output");
-    check_tensor(input, "all_gather_into_tensor's input");
-    check_same_dtype(output, input, "all_gather_into_tensor's output");
-    check_numel(output, input.numel() * getSize(), "all_gather_into_tensor's output", "input x world size");
-    const Block from(input), to(output);
-    call.operation.dtype = dtype_of(input);
-    call.operation.input = from.data();
-    call.operation.output = to.data();
-    call.operation.count = input.numel();
-    call.keep = {output, input, from.tensor(), to.tensor()};
-    call.outputs = {output};
-    if (from.staged()) call.loads = {from};
-    if (to.staged()) call.stores = {to};
-  });
+  return issue(c10d::OpType::_ALLGATHER_BASE, OpKind::kAllGather, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 check_tensor(output, "all_gather_into_tensor's output");
+                 check_tensor(input, "all_gather_into_tensor's input");
+                 check_same_dtype(output, input, "all_gather_into_tensor's output");
+                 check_numel(output, input.numel() * getSize(), "all_gather_into_tensor's output",
+                             "input x world size");
+                 const Block from(input), to(output);
+                 call.operation.dtype = dtype_of(input);
+                 call.operation.input = from.data();
+                 call.operation.output = to.data();
+                 call.operation.count = input.numel();
+                 call.keep = {output, input, from.tensor(), to.tensor()};
+                 call.outputs = {output};
+                 if (from.staged()) call.loads = {from};
+                 if (to.staged()) call.stores = {to};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -74,7 +79,8 @@ AlBackend::WorkPtr AlBackend::allgather_coalesced(TensorLists& outputs, Tensors&
   return coalesce(inputs.size(), options.asyncOp, [&](std::size_t i) {
     TensorLists one(1);
     for (const auto& of_rank : outputs) {
-      TORCH_CHECK_VALUE(i < of_rank.size(), "altorch: all_gather_coalesced: an output list is shorter than the inputs");
+      TORCH_CHECK_VALUE(i < of_rank.size(),
+                        "altorch: all_gather_coalesced: an output list is shorter than the inputs");
       one[0].push_back(of_rank[i]);
     }
     Tensors input = {inputs[i]};
@@ -89,7 +95,8 @@ AlBackend::WorkPtr AlBackend::allgather_into_tensor_coalesced(Tensors& outputs, 
                   [&](std::size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
 }
 
-AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                     const c10d::GatherOptions& options) {
   return issue(c10d::OpType::GATHER, OpKind::kGather, options.timeout, options.asyncOp, [&](Call& call) {
     const at::Tensor& input = only_tensor(inputs, "gather's tensor");
     check_rank(options.rootRank, "dst");
@@ -118,7 +125,8 @@ AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs, cons
   });
 }
 
-AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                      const c10d::ScatterOptions& options) {
   return issue(c10d::OpType::SCATTER, OpKind::kScatter, options.timeout, options.asyncOp, [&](Call& call) {
     const at::Tensor& output = only_tensor(outputs, "scatter's tensor");
     check_rank(options.rootRank, "src");
@@ -147,7 +155,8 @@ AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs, con
   });
 }
 
-AlBackend::WorkPtr AlBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+AlBackend::WorkPtr AlBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                       const c10d::AllToAllOptions& options) {
   return issue(c10d::OpType::ALLTOALL, OpKind::kAllToAll, options.timeout, options.asyncOp, [&](Call& call) {
     TensorLists output_lists = {outputs}, input_lists = {inputs};
     if (outputs.empty()) throw Error(ErrorKind::kInvalidArgument, "all_to_all's output_tensor_list is empty");
@@ -174,27 +183,29 @@ AlBackend::WorkPtr AlBackend::alltoall_base(at::Tensor& output, at::Tensor& inpu
                                             std::vector<std::int64_t>& output_splits,
                                             std::vector<std::int64_t>& input_splits,
                                             const c10d::AllToAllOptions& options) {
-  return issue(c10d::OpType::ALLTOALL_BASE, OpKind::kAllToAll, options.timeout, options.asyncOp, [&](Call& call) {
-    check_tensor(output, "all_to_all_single's output");
-    check_tensor(input, "all_to_all_single's input");
-    check_same_dtype(input, output, "all_to_all_single's input");
-    const Block from(input), to(output);
-    call.operation.dtype = dtype_of(output);
-    call.operation.input = from.data();
-    call.operation.output = to.data();
-    call.input_counts = split_counts(input, input_splits, getSize(), "all_to_all_single's input");
-    call.output_counts = split_counts(output, output_splits, getSize(), "all_to_all_single's output");
-    if (input_splits.empty() && output_splits.empty()) {
-      call.operation.count = input.numel() / getSize();
-      check_numel(output, input.numel(), "all_to_all_single's output", "its input (no split sizes were given)");
-      call.input_counts.clear();
-      call.output_counts.clear();
-    }
-    call.keep = {output, input, from.tensor(), to.tensor()};
-    call.outputs = {output};
-    if (from.staged()) call.loads = {from};
-    if (to.staged()) call.stores = {to};
-  });
+  return issue(
+      c10d::OpType::ALLTOALL_BASE, OpKind::kAllToAll, options.timeout, options.asyncOp, [&](Call& call) {
+        check_tensor(output, "all_to_all_single's output");
+        check_tensor(input, "all_to_all_single's input");
+        check_same_dtype(input, output, "all_to_all_single's input");
+        const Block from(input), to(output);
+        call.operation.dtype = dtype_of(output);
+        call.operation.input = from.data();
+        call.operation.output = to.data();
+        call.input_counts = split_counts(input, input_splits, getSize(), "all_to_all_single's input");
+        call.output_counts = split_counts(output, output_splits, getSize(), "all_to_all_single's output");
+        if (input_splits.empty() && output_splits.empty()) {
+          call.operation.count = input.numel() / getSize();
+          check_numel(output, input.numel(), "all_to_all_single's output",
+                      "its input (no split sizes were given)");
+          call.input_counts.clear();
+          call.output_counts.clear();
+        }
+        call.keep = {output, input, from.tensor(), to.tensor()};
+        call.outputs = {output};
+        if (from.staged()) call.loads = {from};
+        if (to.staged()) call.stores = {to};
+      });
 }
 
 }  // namespace altorch::backend

@@ -4,18 +4,19 @@
 namespace altorch::backend {
 
 AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp, [&](Call& call) {
-    const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
-    set_reduction(call.operation, options.reduceOp, tensor);
-    const Block block(tensor);
-    call.operation.input = call.operation.output = block.data();
-    call.operation.count = block.numel();
-    call.keep = {tensor, block.tensor()};
-    call.outputs = {tensor};
-    if (!block.staged()) return;
-    call.loads = {block};
-    call.stores = {block};
-  });
+  return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
+                 set_reduction(call.operation, options.reduceOp, tensor);
+                 const Block block(tensor);
+                 call.operation.input = call.operation.output = block.data();
+                 call.operation.count = block.numel();
+                 call.keep = {tensor, block.tensor()};
+                 call.outputs = {tensor};
+                 if (!block.staged()) return;
+                 call.loads = {block};
+                 call.stores = {block};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -49,45 +50,47 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
 
 AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
-  return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp, [&](Call& call) {
-    const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
-    check_list(inputs, getSize(), output, "reduce_scatter's input_list");
-    set_reduction(call.operation, options.reduceOp, output);
-    bool even = true;
-    auto counts = counts_of(inputs[0], even);
-    const auto mine = counts[static_cast<std::size_t>(getRank())];
-    check_numel(output, mine, "reduce_scatter's output", "its own entry of input_list");
-    const Block input(inputs[0]), result(output);
-    call.operation.input = input.data();
-    call.operation.output = result.data();
-    call.operation.count = mine;
-    if (!even) call.input_counts = std::move(counts);
-    call.keep = {output, input.tensor(), result.tensor()};
-    call.keep.append(inputs[0].begin(), inputs[0].end());
-    call.outputs = {output};
-    if (input.staged()) call.loads = {input};
-    if (result.staged()) call.stores = {result};
-  });
+  return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
+                 check_list(inputs, getSize(), output, "reduce_scatter's input_list");
+                 set_reduction(call.operation, options.reduceOp, output);
+                 bool even = true;
+                 auto counts = counts_of(inputs[0], even);
+                 const auto mine = counts[static_cast<std::size_t>(getRank())];
+                 check_numel(output, mine, "reduce_scatter's output", "its own entry of input_list");
+                 const Block input(inputs[0]), result(output);
+                 call.operation.input = input.data();
+                 call.operation.output = result.data();
+                 call.operation.count = mine;
+                 if (!even) call.input_counts = std::move(counts);
+                 call.keep = {output, input.tensor(), result.tensor()};
+                 call.keep.append(inputs[0].begin(), inputs[0].end());
+                 call.outputs = {output};
+                 if (input.staged()) call.loads = {input};
+                 if (result.staged()) call.stores = {result};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
-  return issue(
-      c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp, [&](Call& call) {
-        check_tensor(output, "reduce_scatter_tensor's output");
-        check_tensor(input, "reduce_scatter_tensor's input");
-        check_same_dtype(input, output, "reduce_scatter_tensor's input");
-        check_numel(input, output.numel() * getSize(), "reduce_scatter_tensor's input", "output x world size");
-        set_reduction(call.operation, options.reduceOp, output);
-        const Block from(input), to(output);
-        call.operation.input = from.data();
-        call.operation.output = to.data();
-        call.operation.count = output.numel();
-        call.keep = {output, input, from.tensor(), to.tensor()};
-        call.outputs = {output};
-        if (from.staged()) call.loads = {from};
-        if (to.staged()) call.stores = {to};
-      });
+  return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp,
+               [&](Call& call) {
+                 check_tensor(output, "reduce_scatter_tensor's output");
+                 check_tensor(input, "reduce_scatter_tensor's input");
+                 check_same_dtype(input, output, "reduce_scatter_tensor's input");
+                 check_numel(input, output.numel() * getSize(), "reduce_scatter_tensor's input",
+                             "output x world size");
+                 set_reduction(call.operation, options.reduceOp, output);
+                 const Block from(input), to(output);
+                 call.operation.input = from.data();
+                 call.operation.output = to.data();
+                 call.operation.count = output.numel();
+                 call.keep = {output, input, from.tensor(), to.tensor()};
+                 call.outputs = {output};
+                 if (from.staged()) call.loads = {from};
+                 if (to.staged()) call.stores = {to};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,

@@ -1,4 +1,5 @@
-// How a call of AlBackend becomes an operation: shared by backend_reduce.cpp, backend_move.cpp, backend_message.cpp.
+// How a call of AlBackend becomes an operation: shared by backend_reduce.cpp, backend_move.cpp,
+// backend_message.cpp.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,8 +8,8 @@
 namespace altorch::backend {
 
 template <typename Fill>
-AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async,
-                                    Fill&& fill) {
+AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
+                                    bool async, Fill&& fill) {
   return guarded([&] {
     Call call;
     call.operation.kind = kind;

@@ -1,8 +1,9 @@
 // torch's name for the factor of PREMUL_SUM, which changed in 2.12.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/version.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace altorch::backend {
 

@@ -1,9 +1,8 @@
 #include "backend/store.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace altorch::backend {
 namespace {
@@ -13,7 +12,8 @@ Error store_failure(const std::string& key, const std::exception& cause) {
 }
 
 c10::intrusive_ptr<c10d::Store> shared_clone(c10::intrusive_ptr<c10d::Store> store) {
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) store = prefixed->getUnderlyingNonPrefixStore();
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get()))
+    store = prefixed->getUnderlyingNonPrefixStore();
   static std::mutex mutex;
   static c10::weak_intrusive_ptr<c10d::Store>* original = nullptr;
   static c10::weak_intrusive_ptr<c10d::Store>* clone = nullptr;

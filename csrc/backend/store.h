@@ -1,20 +1,19 @@
 // The c10d Store as the engine's KeyValueStore.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <memory>
 #include <mutex>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "common/error.h"
 #include "common/key_value_store.h"
 
 namespace altorch::backend {
 
-// All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get on the original
-// does not stop us. One, because a clone looks host names up, which takes seconds on a machine without a name server.
-// Waits poll, so that one thread's wait does not stop another's.
+// All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get on
+// the original does not stop us. One, because a clone looks host names up, which takes seconds on a machine
+// without a name server. Waits poll, so that one thread's wait does not stop another's.
 class C10dStore : public KeyValueStore {
  public:
   // `prefix` must be the group's own within the job: prefixes of `store` itself are left out.

@@ -94,10 +94,11 @@ void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* wh
 
 void check_list(const std::vector<std::vector<at::Tensor>>& lists, int size, const at::Tensor& like,
                 const char* what) {
-  if (lists.size() != 1) refuse(std::string(what) + ": one list is expected, " + std::to_string(lists.size()) + " were given");
+  if (lists.size() != 1)
+    refuse(std::string(what) + ": one list is expected, " + std::to_string(lists.size()) + " were given");
   if (static_cast<int>(lists[0].size()) != size) {
-    refuse(std::string(what) + " has " + std::to_string(lists[0].size()) + " tensors, expected one per rank: " +
-           std::to_string(size));
+    refuse(std::string(what) + " has " + std::to_string(lists[0].size()) +
+           " tensors, expected one per rank: " + std::to_string(size));
   }
   for (const at::Tensor& tensor : lists[0]) {
     check_tensor(tensor, what);
@@ -105,14 +106,15 @@ void check_list(const std::vector<std::vector<at::Tensor>>& lists, int size, con
   }
 }
 
-void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const char* what) {
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                 const char* what) {
   if (outputs.size() == inputs.size()) return;
   refuse(std::string(what) + ": " + std::to_string(outputs.size()) + " outputs for " +
          std::to_string(inputs.size()) + " inputs");
 }
 
-std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
-                                       const char* what) {
+std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                       int size, const char* what) {
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   if (splits.empty()) {
     if (rows % size != 0) {
@@ -122,8 +124,8 @@ std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vect
     return std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.numel() / size);
   }
   if (static_cast<int>(splits.size()) != size) {
-    refuse(std::string(what) + ": " + std::to_string(splits.size()) + " split sizes were given, expected one per rank: " +
-           std::to_string(size));
+    refuse(std::string(what) + ": " + std::to_string(splits.size()) +
+           " split sizes were given, expected one per rank: " + std::to_string(size));
   }
   const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
   std::int64_t sum = 0;

@@ -1,4 +1,5 @@
-// From tensors to buffers: the checks that every operation makes, and staging for memory that is not one block.
+// From tensors to buffers: the checks that every operation makes, and staging for memory that is not one
+// block.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,16 +25,17 @@ void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* wh
 // `lists` holds one list with a tensor per rank, all of `like`'s type.
 void check_list(const std::vector<std::vector<at::Tensor>>& lists, int size, const at::Tensor& like,
                 const char* what);
-void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const char* what);
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                 const char* what);
 // Elements for each rank, from split sizes along the first dimension (empty: even).
-std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
-                                       const char* what);
+std::vector<std::int64_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                       int size, const char* what);
 
 // Whether the elements lie in memory as the engine reads them.
 bool is_plain(const at::Tensor& tensor);
 
-// One block of memory that stands for a tensor, or for a list of tensors one after another. Where the memory is not one
-// block already, it is copied: load() before the operation, store() after it.
+// One block of memory that stands for a tensor, or for a list of tensors one after another. Where the memory
+// is not one block already, it is copied: load() before the operation, store() after it.
 class Block {
  public:
   explicit Block(const at::Tensor& tensor);

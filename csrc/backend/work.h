@@ -1,12 +1,11 @@
 // What torch gets back for an operation.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "engine/communicator.h"
@@ -15,9 +14,9 @@ namespace altorch::backend {
 
 // One or several operations of the engine. An operation that ran inline has none left: it is born complete.
 //
-// wait() helps the operation along. Errors surface in wait() and in the Future. Tensors are kept until everything is
-// done, and released on the callback thread, because a tensor may belong to Python.
-// Thread rules: any thread.
+// wait() helps the operation along. Errors surface in wait() and in the Future. Tensors are kept until
+// everything is done, and released on the callback thread, because a tensor may belong to Python. Thread
+// rules: any thread.
 class AlWork : public c10d::Work {
  public:
   // Born complete.
@@ -27,7 +26,8 @@ class AlWork : public c10d::Work {
          std::shared_ptr<Communicator> communicator);
 
   // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then.
-  void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep, std::function<void()> finish);
+  void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
+                std::function<void()> finish);
   bool has_tasks() const { return !parts_.empty(); }
   // All tasks are submitted: completion may be announced.
   void seal();
@@ -71,7 +71,7 @@ class AlWork : public c10d::Work {
   std::chrono::steady_clock::time_point ended_{};
 
   mutable std::mutex guard_;  // what follows
-  std::vector<Part> parts_;  // grows only before seal()
+  std::vector<Part> parts_;   // grows only before seal()
   std::exception_ptr failure_;
   bool timed_out_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_, result_future_;

@@ -1,10 +1,10 @@
 // The Python module altorch._C: makes backends, and answers questions about the engine. Nothing else.
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/utils/pybind.h>
-
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend/backend.h"
 #include "backend/errors.h"
@@ -29,15 +29,16 @@ std::chrono::milliseconds milliseconds(double seconds) {
 void check_settings() {
   RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
   for (const std::string& unknown : unknown_settings()) {
-    TORCH_WARN_ONCE("altorch: the environment variable ", unknown, " is none that altorch knows; `altorch info` lists them");
+    TORCH_WARN_ONCE("altorch: the environment variable ", unknown,
+                    " is none that altorch knows; `altorch info` lists them");
   }
 }
 
 c10::intrusive_ptr<c10d::Backend> wrap_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             const std::string& name, const std::string& key_prefix,
-                                            const std::vector<int>& job_ranks,
-                                            double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
-                                            bool whole_job, GlooFactory factory) {
+                                            const std::vector<int>& job_ranks, double timeout_seconds,
+                                            const c10::intrusive_ptr<AlOptions>& options, bool whole_job,
+                                            GlooFactory factory) {
   return guarded([&] {
     check_settings();
     const GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
@@ -45,13 +46,11 @@ c10::intrusive_ptr<c10d::Backend> wrap_gloo(const c10::intrusive_ptr<c10d::Store
   });
 }
 
-c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                 const std::string& name, const std::string& key_prefix,
-                                                 const std::vector<int>& job_ranks,
-                                                 double timeout_seconds, const c10::intrusive_ptr<AlOptions>& options,
-                                                 bool first_group, const std::string& mpi_library,
-                                                 const std::string& shim_directory, const std::string& job_id,
-                                                 const std::string& master_address) {
+c10::intrusive_ptr<c10d::Backend> create_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& name,
+    const std::string& key_prefix, const std::vector<int>& job_ranks, double timeout_seconds,
+    const c10::intrusive_ptr<AlOptions>& options, bool first_group, const std::string& mpi_library,
+    const std::string& shim_directory, const std::string& job_id, const std::string& master_address) {
   return guarded([&] {
     check_settings();
     auto keys = std::make_shared<C10dStore>(store, key_prefix);
@@ -60,7 +59,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::
     std::shared_ptr<JobWatch> watch;
     if (first_group) {
       watch = watch_job(keys, rank, size, settings.timeout);
-      start_job_mpi({mpi_library, shim_directory, job_id, master_address}, keys, rank, size, settings.timeout);
+      start_job_mpi({mpi_library, shim_directory, job_id, master_address}, keys, rank, size,
+                    settings.timeout);
     }
     auto communicator = join_group(settings, keys);
     return c10::static_intrusive_pointer_cast<c10d::Backend>(
@@ -83,8 +83,8 @@ py::list algorithm_rows() {
   return rows;
 }
 
-py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
-                     const std::optional<std::string>& algorithm) {
+py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
+                     int rank, const std::optional<std::string>& algorithm) {
   const Explanation said =
       guarded([&] { return explain(operation, dtype, bytes, ranks, rank, algorithm.value_or("")); });
   py::dict entry;
@@ -165,32 +165,38 @@ PYBIND11_MODULE(_C, module) {
            }),
            py::arg("timeout_seconds") = 1800.0)
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
-      .def("__deepcopy__", [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
-  // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new group does
-  // not have. There is nothing to do, and they must not communicate.
-  py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend", "What carries a group.")
+      .def("__deepcopy__",
+           [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
+  // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new
+  // group does not have. There is nothing to do, and they must not communicate.
+  py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",
+                                                                      "What carries a group.")
       .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {});
-  py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(module, "GlooBackend",
-                                                                      "What carries a group where there is no MPI.");
+  py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(
+      module, "GlooBackend", "What carries a group where there is no MPI.");
   module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"), py::arg("timeout_seconds"),
-             py::arg("options"), py::arg("first_group"), py::arg("mpi_library"), py::arg("shim_directory"),
-             py::arg("job_id"), py::arg("master_address"),
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"),
+             py::arg("timeout_seconds"), py::arg("options"), py::arg("first_group"), py::arg("mpi_library"),
+             py::arg("shim_directory"), py::arg("job_id"), py::arg("master_address"),
              "Collective over the group: starts MPI when it is the first group, and makes its backend.");
   module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"), py::arg("timeout_seconds"),
-             py::arg("options"), py::arg("whole_job"), py::arg("factory"),
-             "Collective over the group: makes its backend where no MPI carries it. `factory` makes a ProcessGroupGloo.");
-  module.def("statistics", &statistics, py::arg("backend"), "What the group has done, by operation and route.");
+             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"),
+             py::arg("timeout_seconds"), py::arg("options"), py::arg("whole_job"), py::arg("factory"),
+             "Collective over the group: makes its backend where no MPI carries it. `factory` makes a "
+             "ProcessGroupGloo.");
+  module.def("statistics", &statistics, py::arg("backend"),
+             "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
-  module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"),
-             py::arg("rank") = 0, py::arg("algorithm") = py::none());
+  module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"),
+             py::arg("ranks"), py::arg("rank") = 0, py::arg("algorithm") = py::none());
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");
-  module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(), py::arg("mpi_library"),
-             py::arg("shim_directory"), "Starts MPI in a process that an MPI launcher started; (rank, size).");
+  module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(),
+             py::arg("mpi_library"), py::arg("shim_directory"),
+             "Starts MPI in a process that an MPI launcher started; (rank, size).");
   module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
              "Collective over the MPI job: everybody's text, in rank order.");
-  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), "Ends MPI, if that is safe.");
+  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(),
+             "Ends MPI, if that is safe.");
 }

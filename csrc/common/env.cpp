@@ -12,7 +12,8 @@ namespace {
 
 constexpr Setting kSettings[] = {
     {"ALTORCH_MPI", "path or name", "",
-     "The MPI library to use: a path to libmpi.so, 'mpich', 'openmpi', or 'none' for Gloo. Empty: look for one."},
+     "The MPI library to use: a path to libmpi.so, 'mpich', 'openmpi', or 'none' for Gloo. Empty: look for "
+     "one."},
     {"ALTORCH_MPI_THREAD", "word", "serialized",
      "The thread level asked of MPI: single, serialized (fastest shared-memory paths) or multiple."},
     {"ALTORCH_ROUTE", "rules", "",
@@ -23,7 +24,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
     {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI on every rank."},
-    {"ALTORCH_LOG_LEVEL", "word", "warning", "What is written to standard error: error, warning, info or debug."},
+    {"ALTORCH_LOG_LEVEL", "word", "warning",
+     "What is written to standard error: error, warning, info or debug."},
 };
 
 }  // namespace

@@ -32,8 +32,7 @@ constexpr const char* name_of(ErrorKind kind) {
 // `what()` is a full sentence for a user: it names what happened and, where one exists, the next thing to do.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, std::string message)
-      : std::runtime_error(std::move(message)), kind_(kind) {}
+  Error(ErrorKind kind, std::string message) : std::runtime_error(std::move(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
   // The same error with text put before its message; used to add group, operation, sequence number and rank.
   Error with_prefix(const std::string& prefix) const { return Error(kind_, prefix + what()); }

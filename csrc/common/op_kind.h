@@ -22,9 +22,9 @@ enum class OpKind : std::uint8_t {
 inline constexpr int kOpKindCount = 11;
 
 constexpr const char* name_of(OpKind kind) {
-  constexpr const char* names[kOpKindCount] = {"all_reduce", "reduce",  "broadcast", "all_gather",
-                                               "reduce_scatter", "all_to_all", "gather", "scatter",
-                                               "barrier",    "send",    "recv"};
+  constexpr const char* names[kOpKindCount] = {"all_reduce",     "reduce",     "broadcast", "all_gather",
+                                               "reduce_scatter", "all_to_all", "gather",    "scatter",
+                                               "barrier",        "send",       "recv"};
   return names[static_cast<int>(kind)];
 }
 

@@ -1,4 +1,5 @@
-// Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may want Python's lock.
+// Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may want Python's
+// lock.
 #pragma once
 
 #include <condition_variable>

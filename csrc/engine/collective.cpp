@@ -20,8 +20,8 @@ int tag_bits(const Channel& channel) {
 }  // namespace
 
 CollectiveCall call_of(const Operation& operation) {
-  return {operation.kind,         operation.dtype,         operation.op,    operation.root,
-          operation.input,        operation.output,        operation.count, operation.input_counts,
+  return {operation.kind,          operation.dtype,  operation.op,    operation.root,
+          operation.input,         operation.output, operation.count, operation.input_counts,
           operation.output_counts, operation.factor};
 }
 
@@ -36,7 +36,8 @@ bool Collective::native_offered(const Operation& operation) const {
 void Collective::start(const Operation& operation) {
   operation_ = &operation;
   route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
-  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint(operation), tag_bits_);
+  tag_ =
+      (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint(operation), tag_bits_);
   staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
@@ -66,8 +67,9 @@ void Collective::start_piece() {
   run_schedule(piece_, *route_.algorithm);
 }
 
-// MPI compares nothing when ranks call the same collective with different arguments, and what follows is its affair.
-// So the ranks compare fingerprints first, along the rounds of a barrier: cheap beside the sizes that go native.
+// MPI compares nothing when ranks call the same collective with different arguments, and what follows is its
+// affair. So the ranks compare fingerprints first, along the rounds of a barrier: cheap beside the sizes that
+// go native.
 void Collective::start_native() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};
@@ -96,8 +98,13 @@ std::optional<Error> Collective::check_agreement() const {
 }
 
 void Collective::run_schedule(const Operation& operation, const Algorithm& algorithm) {
-  Problem problem{channel_.rank(),        channel_.size(),         operation.root, operation.count,
-                  operation.input_counts, operation.output_counts, 0};
+  Problem problem{channel_.rank(),
+                  channel_.size(),
+                  operation.root,
+                  operation.count,
+                  operation.input_counts,
+                  operation.output_counts,
+                  0};
   if (algorithm.pipelined) problem.segment_count = segment_elements(operation.dtype);
   const Schedule* schedule = &uneven_schedule_;
   if (operation.uneven()) {
@@ -105,7 +112,8 @@ void Collective::run_schedule(const Operation& operation, const Algorithm& algor
   } else {
     schedule = &schedules_.even(algorithm, problem);
   }
-  void* scratch = scratch_.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
+  void* scratch =
+      scratch_.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
   execution_.start(*schedule, channel_,
                    {operation.input, operation.output, scratch, operation.dtype, operation.op}, tag_);
 }
@@ -142,9 +150,10 @@ void Collective::finish_piece() {
   if (route_.algorithm && route_.algorithm->combines) return;  // the mean has been made with the sum
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
   if (!holds_result) return;
-  const auto count = static_cast<std::size_t>(operation_->kind == OpKind::kReduceScatter
-                                                  ? block_count(piece_.input_counts, piece_.count, channel_.rank())
-                                                  : piece_.count);
+  const auto count =
+      static_cast<std::size_t>(operation_->kind == OpKind::kReduceScatter
+                                   ? block_count(piece_.input_counts, piece_.count, channel_.rank())
+                                   : piece_.count);
   average(piece_.dtype, piece_.output, channel_.size(), count);
 }
 

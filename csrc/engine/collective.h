@@ -1,4 +1,5 @@
-// One collective on its way: a resumable state machine over a group's links. It never blocks and owns no thread.
+// One collective on its way: a resumable state machine over a group's links. It never blocks and owns no
+// thread.
 #pragma once
 
 #include <optional>

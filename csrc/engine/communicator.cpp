@@ -22,7 +22,8 @@ std::string group_key(const CommunicatorSettings& settings) {
 }
 
 Error lost(const Liveness::Death& death) {
-  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) + " is lost: " + death.evidence +
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) +
+                                         " is lost: " + death.evidence +
                                          "; look for its error above, then start the job again");
 }
 

@@ -24,8 +24,8 @@ DType dtype_named(const std::string& name) {
 
 }  // namespace
 
-Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
-                    const std::string& algorithm) {
+Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
+                    int rank, const std::string& algorithm) {
   Operation asked;
   asked.kind = kind_named(operation);
   asked.dtype = dtype_named(dtype);
@@ -41,15 +41,16 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
   if (!algorithm.empty() && algorithm != "native") {
     route = {find_algorithm(asked.kind, algorithm), "asked for"};
     if (!route.algorithm) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "'" + algorithm + "' is no algorithm of " + operation + "; `altorch algorithms` lists them");
+      throw Error(ErrorKind::kInvalidArgument, "'" + algorithm + "' is no algorithm of " + operation +
+                                                   "; `altorch algorithms` lists them");
     }
   } else if (algorithm == "native") {
     route = {nullptr, "asked for"};
   }
   said.algorithm = route.name();
   said.reason = route.reason;
-  if (Staging::needed(asked, ranks, route.algorithm)) said.reason += "; half types are added in float32, piece by piece";
+  if (Staging::needed(asked, ranks, route.algorithm))
+    said.reason += "; half types are added in float32, piece by piece";
   const CostModel model;
   if (route.algorithm) {
     Problem problem{.rank = rank, .size = ranks, .count = asked.count};

@@ -13,8 +13,8 @@ struct Explanation {
   std::string route;      // "mpi", and how it gets there
   std::string algorithm;  // or "native"
   std::string reason;
-  std::string rounds;     // of one rank, as text
-  double seconds = 0;     // by the cost model
+  std::string rounds;  // of one rank, as text
+  double seconds = 0;  // by the cost model
   struct Alternative {
     std::string name;
     double seconds;
@@ -24,7 +24,7 @@ struct Explanation {
 
 // `bytes`: of the vector, or of one block. `algorithm`: empty for the one that would be chosen.
 // Throws Error(kInvalidArgument) for names that do not exist.
-Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
-                    const std::string& algorithm);
+Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
+                    int rank, const std::string& algorithm);
 
 }  // namespace altorch

@@ -13,7 +13,8 @@ std::uint64_t agreed_count(const Operation& operation) {
   switch (operation.kind) {
     case OpKind::kAllGather:
       if (operation.output_counts.empty()) break;
-      return std::accumulate(operation.output_counts.begin(), operation.output_counts.end(), std::uint64_t{0});
+      return std::accumulate(operation.output_counts.begin(), operation.output_counts.end(),
+                             std::uint64_t{0});
     case OpKind::kReduceScatter:
       if (operation.input_counts.empty()) break;
       return std::accumulate(operation.input_counts.begin(), operation.input_counts.end(), std::uint64_t{0});

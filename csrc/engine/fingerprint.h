@@ -1,8 +1,8 @@
 // An operation in 64 bits, so that ranks can compare what they are about to do.
 //
-// Collectives of one group carry the fingerprint's hash and the sequence number in their message tags: ranks that
-// disagree never match each other's messages, so nothing is corrupted, and the stall is explained by comparing
-// fingerprints through the store (observe/stall_board.h).
+// Collectives of one group carry the fingerprint's hash and the sequence number in their message tags: ranks
+// that disagree never match each other's messages, so nothing is corrupted, and the stall is explained by
+// comparing fingerprints through the store (observe/stall_board.h).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace altorch {
 
-// What every rank must agree on. Per-rank counts are left out where ranks may rightly differ (all_to_all, gather,
-// scatter), and 0 then.
+// What every rank must agree on. Per-rank counts are left out where ranks may rightly differ (all_to_all,
+// gather, scatter), and 0 then.
 std::uint64_t fingerprint(const Operation& operation);
 
 // "all_reduce(SUM) of 10 float32"

@@ -14,22 +14,22 @@ namespace altorch {
 // Host memory; other values are CUDA device indices.
 inline constexpr int kHostDevice = -1;
 
-// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. The operation does not
-// own what it points to: whoever submits keeps buffers and count arrays alive until it is done.
+// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. The operation
+// does not own what it points to: whoever submits keeps buffers and count arrays alive until it is done.
 struct Operation {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
-  double factor = 1.0;        // PREMUL_SUM only
-  int root = 0;               // or the peer of a message (kAnySource for any)
-  std::int64_t tag = 0;       // messages only
+  double factor = 1.0;   // PREMUL_SUM only
+  int root = 0;          // or the peer of a message (kAnySource for any)
+  std::int64_t tag = 0;  // messages only
   const void* input = nullptr;
   void* output = nullptr;
-  std::int64_t count = 0;     // elements of the vector, or of one block
+  std::int64_t count = 0;  // elements of the vector, or of one block
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
-  int device = kHostDevice;   // where the buffers live
-  void* stream = nullptr;     // the caller's current stream on that device
+  int device = kHostDevice;  // where the buffers live
+  void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
   std::uint64_t sequence = 0;
 

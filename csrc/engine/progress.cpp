@@ -47,8 +47,8 @@ void ProgressThread::watch(std::shared_ptr<Communicator> communicator, bool urge
   if (wake) wake_.notify_one();
 }
 
-// Waits for work, and returns what there is: the thread dozes for a while before it falls asleep, so that a stream of
-// messages does not wake it for each.
+// Waits for work, and returns what there is: the thread dozes for a while before it falls asleep, so that a
+// stream of messages does not wake it for each.
 std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait) {
   std::unique_lock lock(mutex_);
   napping_ = true;

@@ -1,4 +1,5 @@
-// The progress thread: one per process, it moves asynchronous operations on while their callers do something else.
+// The progress thread: one per process, it moves asynchronous operations on while their callers do something
+// else.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,8 @@ class ProgressThread {
  public:
   static ProgressThread& instance();
 
-  // Drives the communicator until nothing of it is in flight any more. What is not urgent may wait for a nap to end:
-  // most messages are waited for at once, and then waking the thread costs more than the message.
+  // Drives the communicator until nothing of it is in flight any more. What is not urgent may wait for a nap
+  // to end: most messages are waited for at once, and then waking the thread costs more than the message.
   void watch(std::shared_ptr<Communicator> communicator, bool urgent);
 
   // While one lives, its owner polls what it waits for, and the thread keeps out of the way.

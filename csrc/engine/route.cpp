@@ -16,8 +16,8 @@ constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 // peers, which among ranks that share cores is a turn of the scheduler. Beyond, the number of messages
 // counts. Set, as all below, by benchmarks/cpu_collectives.py.
 constexpr int kFewRanks = 8;
-// Up to so many bytes into a rank, sending everything to everyone beats two waits with less; up to so many bytes out
-// of the root of a broadcast.
+// Up to so many bytes into a rank, sending everything to everyone beats two waits with less; up to so many
+// bytes out of the root of a broadcast.
 constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
 
 // Below these payloads the number of rounds decides, above them the bytes sent.

@@ -21,7 +21,8 @@ struct Route {
 // Thread rules: immutable after construction.
 class RouteTable {
  public:
-  // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws ErrorKind::kInvalidArgument.
+  // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws
+  // ErrorKind::kInvalidArgument.
   RouteTable();
 
   // `native_offered`: the transport can carry this very call out as a whole.

@@ -33,8 +33,8 @@ void Staging::begin(const Operation& operation, int rank, int size) {
   longest_ = 0;
   for (int block = 0; block < blocks_; ++block) longest_ = std::max(longest_, block_count(block));
   offset_ = 0;
-  length_ = std::max<std::int64_t>(
-      1, kPieceBytes / static_cast<std::int64_t>(size_of(staged_dtype_)) / blocks_);
+  length_ =
+      std::max<std::int64_t>(1, kPieceBytes / static_cast<std::int64_t>(size_of(staged_dtype_)) / blocks_);
   length_ = std::min(length_, std::max<std::int64_t>(longest_, 1));
   started_ = false;
   const std::size_t block_bytes = static_cast<std::size_t>(length_) * size_of(staged_dtype_);
@@ -60,7 +60,8 @@ bool Staging::next(Operation& piece) {
   const Operation& whole = *operation_;
   const std::size_t element = size_of(whole.dtype), staged = size_of(staged_dtype_);
   // all_reduce works in place on its output; the others read their input.
-  const auto* source = static_cast<const char*>(whole.kind == OpKind::kAllReduce ? whole.output : whole.input);
+  const auto* source =
+      static_cast<const char*>(whole.kind == OpKind::kAllReduce ? whole.output : whole.input);
   counts_.clear();
   char* target = input_;
   for (int block = 0; block < blocks_; ++block) {

@@ -1,6 +1,6 @@
-// Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input, and half
-// types accumulate in float32 when more than two ranks add up, also by algorithms that add in several steps. They go
-// through staging memory, piece by piece, so that any size needs little of it.
+// Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input,
+// and half types accumulate in float32 when more than two ranks add up, also by algorithms that add in
+// several steps. They go through staging memory, piece by piece, so that any size needs little of it.
 #pragma once
 
 #include <cstdint>

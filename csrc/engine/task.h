@@ -17,13 +17,13 @@ struct Vigil {
   std::chrono::steady_clock::time_point began{};
   std::chrono::steady_clock::time_point next_look{};
   int looks = 0;
-  bool suspicion = false;    // a peer was found dead at the last look; its last message may still be on its way
-  bool asked = false;        // whoever has passed this operation was asked what it called
-  bool told_by_peer = false; // the failure is a peer's, which has told everybody already
+  bool suspicion = false;  // a peer was found dead at the last look; its last message may still be on its way
+  bool asked = false;      // whoever has passed this operation was asked what it called
+  bool told_by_peer = false;  // the failure is a peer's, which has told everybody already
 };
 
-// Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether it is
-// finished, and read `error` and `source` once it is.
+// Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether
+// it is finished, and read `error` and `source` once it is.
 struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to

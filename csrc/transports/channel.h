@@ -1,9 +1,10 @@
-// A Channel moves tagged messages between the ranks of one group. It is the point-to-point half of a transport.
+// A Channel moves tagged messages between the ranks of one group. It is the point-to-point half of a
+// transport.
 //
-// Matching: a receive takes the oldest message with its peer and tag; messages between one pair of ranks with one
-// tag arrive in the order they were sent. Messages may be larger than 2 GiB.
-// Buffers stay untouched by the caller until the request is done.
-// Thread rules: any thread may call; an implementation that needs it locks inside.
+// Matching: a receive takes the oldest message with its peer and tag; messages between one pair of ranks with
+// one tag arrive in the order they were sent. Messages may be larger than 2 GiB. Buffers stay untouched by
+// the caller until the request is done. Thread rules: any thread may call; an implementation that needs it
+// locks inside.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ struct Request {
   std::size_t bytes = 0;      // asked for
   int peer = 0;               // rank in the group
   bool is_receive = false;
-  bool exact = true;          // a receive that gets fewer bytes than asked is a mismatch
+  bool exact = true;  // a receive that gets fewer bytes than asked is a mismatch
 };
 
 enum class State : std::uint8_t { kPending, kDone, kFailed };
@@ -42,8 +43,8 @@ class Channel {
   // peer may be kAnySource; then request.peer is the sender once it is done.
   virtual void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) = 0;
 
-  // Tests all requests and drives progress. kDone: all are complete, their handles are 0. kFailed: `error` is set
-  // (wrong size: ErrorKind::kMismatch, naming the peer and both sizes); the rest may still be in flight.
+  // Tests all requests and drives progress. kDone: all are complete, their handles are 0. kFailed: `error` is
+  // set (wrong size: ErrorKind::kMismatch, naming the peer and both sizes); the rest may still be in flight.
   // Requests that are complete may be tested again.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
 

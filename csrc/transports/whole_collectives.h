@@ -1,5 +1,5 @@
-// The other half of a transport: collectives that a library carries out as a whole (MPI's own, NCCL's). They are
-// never disguised as messages, and a transport without any returns none.
+// The other half of a transport: collectives that a library carries out as a whole (MPI's own, NCCL's). They
+// are never disguised as messages, and a transport without any returns none.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace altorch {
 
-// Of messages too where the library has them: then `root` is the peer. Buffers follow the conventions of collectives/schedule.h (Problem), counts are in elements.
+// Of messages too where the library has them: then `root` is the peer. Buffers follow the conventions of
+// collectives/schedule.h (Problem), counts are in elements.
 struct CollectiveCall {
   OpKind kind;
   DType dtype = DType::kUInt8;
@@ -36,8 +37,8 @@ class WholeCollectives {
   virtual ~WholeCollectives() = default;
   // Whether the library can carry out this call with torch's semantics and the same bits on every rank.
   virtual bool offers(const CollectiveCall& call) const = 0;
-  // Posts without blocking; the request is tested through the transport's Channel. The spans of `call` need to live
-  // only until start returns. All ranks must start their calls in the same order.
+  // Posts without blocking; the request is tested through the transport's Channel. The spans of `call` need
+  // to live only until start returns. All ranks must start their calls in the same order.
   virtual void start(const CollectiveCall& call, Request& request) = 0;
 };
 

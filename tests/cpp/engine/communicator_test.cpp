@@ -21,7 +21,9 @@ std::shared_ptr<Task> task_of(const Operation& operation) {
   return task;
 }
 
-std::vector<std::string> all_good(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
+std::vector<std::string> all_good(int size) {
+  return std::vector<std::string>(static_cast<std::size_t>(size));
+}
 
 TEST(Communicator, RunsCollectivesOnTheCallingThread) {
   for (const int size : {1, 2, 3, 5}) {
@@ -72,7 +74,8 @@ TEST(Communicator, CompletesQueuedCollectivesThatNobodyWaitsFor) {
     auto task = task_of(all_reduce_of(communicator, values, DType::kFloat32));
     task->on_done = [&](Task&) { ++done; };
     communicator.submit(task);
-    for (int i = 0; i < 5000 && !task->finished(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 5000 && !task->finished(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_TRUE(task->finished());
     EXPECT_EQ(values[999], 2.0f);
   });

@@ -7,7 +7,8 @@
 namespace altorch {
 namespace {
 
-Operation operation(OpKind kind, DType dtype, std::int64_t count, int root = 0, ReduceOp op = ReduceOp::kSum) {
+Operation operation(OpKind kind, DType dtype, std::int64_t count, int root = 0,
+                    ReduceOp op = ReduceOp::kSum) {
   Operation made;
   made.kind = kind;
   made.dtype = dtype;

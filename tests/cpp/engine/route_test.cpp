@@ -40,8 +40,8 @@ TEST(Route, EveryCollectiveHasOneForEverySize) {
 TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
   const RouteTable routes;
   const std::vector<std::int64_t> counts = {1, 2, 3};
-  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather,
-                            OpKind::kScatter}) {
+  for (const OpKind kind :
+       {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter}) {
     Operation operation;
     operation.kind = kind;
     operation.input_counts = operation.output_counts = counts;

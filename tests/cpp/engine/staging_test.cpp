@@ -81,7 +81,8 @@ TEST(Staging, ScalesBeforeItAddsAndLeavesTheInputAlone) {
   const std::vector<std::int64_t> counts = {5, 0, 9};
   ThreadGroup group(kSize);
   const auto errors = group.run([&](int rank, Communicator& communicator) {
-    std::vector<double> input(14), output(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]) + 1, -7.0);
+    std::vector<double> input(14),
+        output(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]) + 1, -7.0);
     for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<double>(i) + rank;
     const auto before = input;
     Operation operation;
