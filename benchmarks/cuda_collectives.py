@@ -18,6 +18,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from benchmarks.cpu_collectives import percentile
+
 KIB = 1024
 SIZES = [8, KIB, 16 * KIB, 64 * KIB, KIB * KIB, 4 * KIB * KIB, 64 * KIB * KIB, 256 * KIB * KIB]
 CALLS = 10
@@ -86,10 +88,6 @@ def line_of(row: dict) -> str:
     return f"{row['operation']:15} {row['bytes']:>10} | " + " | ".join(cells) + " | " + bandwidth
 
 
-def median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="append the rows to this file")
@@ -131,7 +129,7 @@ def main() -> None:
             row = {"benchmark": "cuda_collectives", "operation": operation, "bytes": size, "ranks": world}
             for name, figures in measured.items():
                 for key, values in figures.items():
-                    slowest = torch.tensor([median(values)])
+                    slowest = torch.tensor([percentile(values, 0.5)])
                     dist.all_reduce(slowest, dist.ReduceOp.MAX)
                     row[f"{name}_{key}_us"] = round(slowest.item() * 1e6, 2)
                 on_the_bus = size * bus_factor(operation, world)

@@ -89,8 +89,7 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
     window = window_;
   }
   if (!async && !window) {
-    call.operation.input_counts = call.input_counts;
-    call.operation.output_counts = call.output_counts;
+    call.bind();
     bool buffers_free = true;
     try {
       communicator_->run(call.operation, buffers_free);

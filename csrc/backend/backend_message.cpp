@@ -33,14 +33,14 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   } catch (const Error& cause) {
     throw communicator_->refuse(operation, cause);
   }
+  operation.input = sends ? block.data() : nullptr;
+  operation.output = sends ? nullptr : block.data();
+  operation.count = block.numel();
   if (tensor.is_cuda()) {
     Call call;
     call.operation = operation;
     call.operation.device = tensor.device().index();
     call.operation.sequence = communicator_->sequence();
-    call.operation.input = sends ? block.data() : nullptr;
-    call.operation.output = sends ? nullptr : block.data();
-    call.operation.count = block.numel();
     call.keep = {tensor, block.tensor()};
     if (sends && block.staged()) call.loads = {block};
     if (!sends && block.staged()) call.stores = {block};
@@ -48,9 +48,6 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     return launch(type, std::move(call), /*async=*/true);
   }
   if (sends) block.load();
-  operation.input = sends ? block.data() : nullptr;
-  operation.output = sends ? nullptr : block.data();
-  operation.count = block.numel();
 
   c10::intrusive_ptr<AlWork> window;
   {

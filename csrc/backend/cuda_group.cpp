@@ -54,21 +54,13 @@ void CudaGroup::throw_if_failed() const {
   if (failure_) throw *failure_;
 }
 
-void CudaGroup::enqueue(std::vector<Call>& calls, const c10::Stream& stream, bool capturing) {
+c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
+  const Operation first = calls.front().operation;
   c10::SmallVector<CollectiveCall, 4> operations;
   for (Call& call : calls) {
     call.bind();
     operations.push_back(call_of(call.operation));
-  }
-  // One communicator runs one thing at a time. A graph under capture knows no event from outside.
-  if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
-  nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
-}
-
-c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
-  const Operation first = calls.front().operation;
-  for (const Call& call : calls) {
-    if (auto obstacle = nccl::Communicator::obstacle(call_of(call.operation))) {
+    if (auto obstacle = nccl::Communicator::obstacle(operations.back())) {
       throw Error(ErrorKind::kUnsupported, *obstacle);
     }
   }
@@ -90,7 +82,9 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       begin.record(current);
       begin.block(stream);
     }
-    enqueue(calls, stream, capturing);
+    // One communicator runs one thing at a time. A graph under capture knows no event from outside.
+    if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
+    nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
       const c10::StreamGuard on_stream(stream);

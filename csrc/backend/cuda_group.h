@@ -58,7 +58,6 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void abort(const std::string& why);
 
  private:
-  void enqueue(std::vector<Call>& calls, const c10::Stream& stream, bool capturing);
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
 
   const std::shared_ptr<Communicator> communicator_;

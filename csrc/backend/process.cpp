@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "common/env.h"
-#include "common/log.h"
+#include "common/meeting.h"
 #include "transports/loopback/channel.h"
 
 namespace altorch::backend {
@@ -107,15 +107,8 @@ std::shared_ptr<Communicator> join_group(const GroupSettings& settings,
   if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
 
   // Making a communicator blocks inside MPI, so nobody begins before everybody is there.
-  store->set("here/" + std::to_string(settings.rank), "1");
-  for (int rank = 0; rank < settings.size; ++rank) {
-    try {
-      store->get("here/" + std::to_string(rank), settings.timeout);
-    } catch (const Error& error) {
-      throw Error(error.kind(), "rank " + std::to_string(rank) + " has not come to make group '" +
-                                    settings.name + "': " + error.what());
-    }
-  }
+  meet(*store, "here", settings.rank, settings.size, settings.timeout,
+       "to make group '" + settings.name + "'");
   auto group = current.mpi->create_group(settings.job_ranks, group_tag(settings.name));
   return std::make_shared<Communicator>(std::move(made), std::make_unique<MpiLinks>(std::move(group)));
 }

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "common/block_counts.h"
+
 namespace altorch {
 
 enum class Region : std::uint8_t { kInput, kOutput, kScratch };
@@ -87,16 +89,5 @@ struct Problem {
   std::span<const std::int64_t> output_counts = {};  // one per rank, or empty
   std::int64_t segment_count = 0;  // pipelined algorithms: elements of one segment; 0 = do not segment
 };
-
-// Elements of block `i` and where it starts, given per-rank counts or, where they are empty, an even count.
-inline std::int64_t block_count(std::span<const std::int64_t> counts, std::int64_t even, int i) {
-  return counts.empty() ? even : counts[static_cast<std::size_t>(i)];
-}
-inline std::int64_t block_offset(std::span<const std::int64_t> counts, std::int64_t even, int i) {
-  if (counts.empty()) return even * i;
-  std::int64_t offset = 0;
-  for (int k = 0; k < i; ++k) offset += counts[static_cast<std::size_t>(k)];
-  return offset;
-}
 
 }  // namespace altorch

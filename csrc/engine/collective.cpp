@@ -33,11 +33,11 @@ bool Collective::native_offered(const Operation& operation) const {
          links_.collectives()->offers(call_of(operation));
 }
 
-void Collective::start(const Operation& operation) {
+void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   operation_ = &operation;
+  fingerprint_ = fingerprint;
   route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
-  tag_ =
-      (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint(operation), tag_bits_);
+  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint_, tag_bits_);
   staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
@@ -74,7 +74,7 @@ void Collective::start_native() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};
   uneven_schedule_ = barrier->build(problem);
-  agreement_.assign(1 + uneven_schedule_.steps.size(), fingerprint(*operation_));
+  agreement_.assign(1 + uneven_schedule_.steps.size(), fingerprint_);
   for (std::size_t i = 0; i < uneven_schedule_.steps.size(); ++i) {
     Step& step = uneven_schedule_.steps[i];
     if (step.kind == StepKind::kSend) step.a = {Region::kInput, 0, 1};

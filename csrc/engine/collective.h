@@ -24,7 +24,7 @@ class Collective {
   Collective(Links& links, const RouteTable& routes);
 
   // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
-  void start(const Operation& operation);
+  void start(const Operation& operation, std::uint64_t fingerprint);
   // Moves on as far as possible. On kFailed `error` says why, and cancel() must be called.
   State advance(std::optional<Error>& error);
   // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel).
@@ -50,6 +50,7 @@ class Collective {
   const Operation* operation_ = nullptr;
   Route route_;
   Phase phase_ = Phase::kIdle;
+  std::uint64_t fingerprint_ = 0;
   std::int64_t tag_ = 0;
   bool staged_ = false;
   Operation piece_;                // what runs now: the operation, or one piece of it

@@ -133,8 +133,9 @@ void Communicator::submit(std::shared_ptr<Task> task) {
 }
 
 void Communicator::start(const Operation& operation) {
-  board_->record(operation.sequence, fingerprint(operation));
-  collective_.start(operation);
+  const std::uint64_t mine = fingerprint(operation);
+  board_->record(operation.sequence, mine);
+  collective_.start(operation, mine);
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {

@@ -53,7 +53,6 @@ struct Config {
   X(get_version, "ncclGetVersion", (int* version))                                                         \
   X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                     \
   X(init_rank, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))   \
-  X(destroy, "ncclCommDestroy", (Comm comm))                                                               \
   X(abort, "ncclCommAbort", (Comm comm))                                                                   \
   X(async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                                     \
   X(group_start, "ncclGroupStart", ())                                                                     \

@@ -1,6 +1,7 @@
 // How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
 #include <cstring>
 
+#include "common/block_counts.h"
 #include "transports/channel.h"
 #include "transports/nccl/communicator.h"
 
@@ -81,10 +82,6 @@ struct Scalar {
     if (dtype == DType::kBFloat16) put(to_bfloat16(static_cast<float>(value)));
   }
 };
-
-std::int64_t block_count(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
-  return counts.empty() ? even : counts[static_cast<std::size_t>(rank)];
-}
 
 char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
 const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }

@@ -1,8 +1,9 @@
 #include "transports/nccl/communicator.h"
 
-#include <cstring>
 #include <future>
 #include <thread>
+
+#include "common/meeting.h"
 
 namespace altorch::nccl {
 namespace {
@@ -30,22 +31,14 @@ UniqueId from_hex(const std::string& text) {
 
 Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
                            std::chrono::milliseconds timeout)
-    : library_(library()), table_(library_.table), rank_(rank), size_(size) {
+    : table_(library().table), rank_(rank), size_(size) {
   UniqueId id{};
   if (rank == 0) {
     check("ncclGetUniqueId", table_.get_unique_id(&id));
     store.set(key + "/id", to_hex(id));
   }
   // NCCL waits for the others without end, so nobody begins before everybody is there.
-  store.set(key + "/here/" + std::to_string(rank), "1");
-  for (int peer = 0; peer < size; ++peer) {
-    try {
-      store.get(key + "/here/" + std::to_string(peer), timeout);
-    } catch (const Error& error) {
-      throw Error(error.kind(),
-                  "rank " + std::to_string(peer) + " has not come with a CUDA tensor: " + error.what());
-    }
-  }
+  meet(store, key + "/here", rank, size, timeout, "with a CUDA tensor");
   if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
   start(id, device, timeout);
 }

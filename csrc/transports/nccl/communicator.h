@@ -48,7 +48,6 @@ class Communicator {
   void exchange(const CollectiveCall& operation, void* stream);
   void scatter_gather(const CollectiveCall& operation, void* stream);
 
-  const Library& library_;
   const Table& table_;
   const int rank_, size_;
   std::mutex mutex_;
