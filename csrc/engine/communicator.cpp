@@ -1,6 +1,7 @@
 #include "engine/communicator.h"
 
 #include <cstdio>
+#include <thread>
 
 #include "common/adaptive_wait.h"
 #include "common/env.h"
@@ -11,6 +12,8 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{100};
+// A process that is being killed loses its memory, at which a transport fails, before its end can be seen.
+constexpr std::chrono::milliseconds kDying{1000};
 constexpr std::string_view kMessageRoute = "message";
 
 // The same on all ranks, and no other group's: names alone repeat among disjoint groups.
@@ -21,9 +24,9 @@ std::string group_key(const CommunicatorSettings& settings) {
   return settings.name + "/" + std::to_string(hash);
 }
 
-Error lost(const Liveness::Death& death) {
+Error lost(const Liveness::Death& death, const std::string& noticed_by = "") {
   return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) +
-                                         " is lost: " + death.evidence +
+                                         " is lost: " + death.evidence + noticed_by +
                                          "; look for its error above, then start the job again");
 }
 
@@ -330,6 +333,18 @@ std::optional<Error> Communicator::dead_peer() {
   return death ? std::optional(lost(*death)) : std::nullopt;
 }
 
+// A killed peer reaches a transport as a failed system call: its words name neither the rank nor the reason.
+Error Communicator::with_its_reason(const Error& cause) {
+  if (cause.kind() != ErrorKind::kTransport || !settings_.watch) return cause;
+  const auto began = Clock::now();
+  while (true) {
+    if (const auto death = settings_.watch->liveness.check(settings_.global_ranks, /*ask_store=*/true))
+      return lost(*death, std::string(" (") + cause.what() + ")");
+    if (Clock::now() - began > kDying) return cause;
+    std::this_thread::sleep_for(kDying / 100);
+  }
+}
+
 std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {
   const std::uint64_t mine = fingerprint(operation);
   board_->publish_wait(operation.sequence, mine);
@@ -350,8 +365,9 @@ std::optional<Error> Communicator::look_at_board(const Operation& operation, Vig
                                          "; all ranks must make the same calls in the same order");
 }
 
-Error Communicator::fail(const Operation& operation, const Error& cause, const Vigil& vigil,
+Error Communicator::fail(const Operation& operation, const Error& noticed, const Vigil& vigil,
                          bool buffers_free) {
+  const Error cause = with_its_reason(noticed);
   if (!operation.is_message() && !vigil.told_by_peer && size_ > 1) {
     board_->publish_failure(operation.sequence, cause.what());
   }

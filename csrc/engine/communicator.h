@@ -83,7 +83,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
   std::optional<Error> look_at_board(const Operation& operation, Vigil& vigil);
   Error turn_away(const Operation& operation, const Error& cause);
-  Error fail(const Operation& operation, const Error& cause, const Vigil& vigil, bool buffers_free);
+  Error with_its_reason(const Error& cause);
+  Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool buffers_free);
   void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
   bool drive_collective(Clock::time_point now, bool& moved);
   bool drive_messages(Clock::time_point now, bool& moved);

@@ -169,6 +169,47 @@ TEST(Communicator, RefusesEverythingOnceClosedAndEndsWhatIsInFlight) {
   EXPECT_NE(errors[0].find("the group was destroyed"), std::string::npos) << errors[0];
 }
 
+// A transport that fails as MPI does when a peer's memory has gone.
+class FailingChannel : public Channel {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::int64_t max_tag() const override { return 1 << 20; }
+  void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
+  void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
+  State test(std::span<Request>, std::optional<Error>& error) override {
+    error = Error(ErrorKind::kTransport, "process_vm_readv failed");
+    return State::kFailed;
+  }
+  bool cancel(std::span<Request>) override { return true; }
+};
+
+TEST(Communicator, NamesTheDeadPeerBehindATransportsError) {
+  for (const bool is_dead : {true, false}) {
+    auto store = std::make_shared<MapStore>();
+    store->set("alive/1", "another-host/pid:[1] 77");
+    auto watch = std::make_shared<JobWatch>(store, 0, 2, std::chrono::seconds(5));
+    auto communicator =
+        std::make_shared<Communicator>(CommunicatorSettings{"test", {0, 1}, store, watch},
+                                       std::make_unique<LoopbackLinks>(std::make_unique<FailingChannel>()));
+    std::thread neighbour([&] {  // the word of its death comes after the failure
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (is_dead) store->set("dead/1", "1");
+    });
+    std::vector<float> values(8, 1.0f);
+    try {
+      run(*communicator, all_reduce_of(*communicator, values, DType::kFloat32));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(error.kind(), is_dead ? ErrorKind::kPeerLost : ErrorKind::kTransport);
+      EXPECT_EQ(text.find("global rank 1 is lost") != std::string::npos, is_dead) << text;
+      EXPECT_NE(text.find("process_vm_readv failed"), std::string::npos) << text;
+    }
+    neighbour.join();
+  }
+}
+
 TEST(Communicator, CountsWhatItDid) {
   ThreadGroup group(2);
   group.run([&](int, Communicator& communicator) {
