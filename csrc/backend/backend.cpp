@@ -53,8 +53,8 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
                                                  cuda_groups_.front()->device().str() +
                                                  "; use one GPU per rank (torch.cuda.set_device)");
   }
-  auto group =
-      std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout);
+  auto group = std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device),
+                                           options_->timeout, [this] { return make_carrier(); });
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -230,8 +230,20 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d
 c10::intrusive_ptr<c10d::Backend> AlBackend::make_child(const GroupSettings& settings,
                                                         c10::intrusive_ptr<AlOptions> options,
                                                         const c10::intrusive_ptr<c10d::Store>& store) {
-  auto communicator = join_group(settings, std::make_shared<C10dStore>(store, settings.key_prefix));
-  return c10::make_intrusive<AlBackend>(settings, std::move(communicator), std::move(options));
+  return c10::make_intrusive<AlBackend>(settings, join(settings, store), std::move(options));
+}
+
+std::shared_ptr<Communicator> AlBackend::join(const GroupSettings& settings,
+                                              const c10::intrusive_ptr<c10d::Store>& store) {
+  return join_group(settings, std::make_shared<C10dStore>(store, settings.key_prefix));
+}
+
+std::shared_ptr<Communicator> AlBackend::make_carrier() {
+  GroupSettings carrier = settings_;
+  carrier.name += " (host_staged)";
+  carrier.key_prefix += "/host_staged";
+  carrier.timeout = options_->timeout;
+  return join(carrier, dynamic_cast<C10dStore&>(communicator_->store()).c10d());
 }
 
 }  // namespace altorch::backend

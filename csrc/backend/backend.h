@@ -40,6 +40,9 @@ class AlBackend : public c10d::Backend {
   virtual c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings,
                                                  c10::intrusive_ptr<AlOptions> options,
                                                  const c10::intrusive_ptr<c10d::Store>& store);
+  // A communicator for these ranks; collective over them.
+  virtual std::shared_ptr<Communicator> join(const GroupSettings& settings,
+                                             const c10::intrusive_ptr<c10d::Store>& store);
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
@@ -97,6 +100,8 @@ class AlBackend : public c10d::Backend {
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(int device);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
+  // This group once more, for what CUDA tensors need of the host.
+  std::shared_ptr<Communicator> make_carrier();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;

@@ -26,10 +26,10 @@ void release_elsewhere(std::shared_ptr<InFlight> done) {
 }  // namespace
 
 CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
-                     std::chrono::milliseconds timeout)
+                     std::chrono::milliseconds timeout, GpuRoutes::CarrierFactory make_carrier)
     : communicator_(std::move(communicator)),
       device_(c10::DeviceType::CUDA, device),
-      nccl_(communicator_->store(), "nccl", device, communicator_->rank(), communicator_->size(), timeout),
+      routes_(*communicator_, device, timeout, std::move(make_carrier)),
       stream_(devices().getStreamFromGlobalPool(device_, /*isHighPriority=*/true)),
       last_(c10::DeviceType::CUDA) {}
 
@@ -56,27 +56,26 @@ void CudaGroup::throw_if_failed() const {
 
 c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
   const Operation first = calls.front().operation;
-  c10::SmallVector<CollectiveCall, 4> operations;
+  c10::SmallVector<Operation, 4> operations;
   for (Call& call : calls) {
     call.bind();
-    operations.push_back(call_of(call.operation));
-    if (auto obstacle = nccl::Communicator::obstacle(operations.back())) {
-      throw Error(ErrorKind::kUnsupported, *obstacle);
-    }
+    operations.push_back(call.operation);
   }
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = devices().getStream(device_);
   const c10::Stream stream = async ? stream_ : current;
   const bool capturing = CudaRuntime::instance().is_capturing(current.native_handle());
-  for (Call& call : calls) {
-    for (Block& block : call.loads) block.load();
-  }
   std::vector<at::Tensor> outputs;
   for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
   std::shared_ptr<InFlight> entry;
+  GpuRoute* route = nullptr;
   {
     const std::lock_guard launching(launch_mutex_);
     throw_if_failed();
+    route = &routes_.choose({operations.data(), operations.size()}, capturing);
+    for (Call& call : calls) {
+      for (Block& block : call.loads) block.load();
+    }
     if (async) {
       c10::Event begin(c10::DeviceType::CUDA);
       begin.record(current);
@@ -84,7 +83,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     }
     // One communicator runs one thing at a time. A graph under capture knows no event from outside.
     if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
-    nccl_.enqueue({operations.data(), operations.size()}, stream.native_handle());
+    route->enqueue({operations.data(), operations.size()}, stream.native_handle());
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
       const c10::StreamGuard on_stream(stream);
@@ -111,7 +110,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     last_began_ = now;
   }
   for (const Call& call : calls) {
-    communicator_->statistics().add(call.operation.kind, "nccl", "native",
+    communicator_->statistics().add(call.operation.kind, "cuda", route->name(),
                                     payload_bytes(call.operation, communicator_->size()), {});
   }
   CudaWatch::instance().wake();
@@ -135,6 +134,7 @@ void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds 
     wait.pause();
   }
   throw_if_failed();
+  if (auto failure = routes_.failure()) throw *failure;
 }
 
 void CudaGroup::drain(std::chrono::milliseconds timeout) {
@@ -146,18 +146,23 @@ void CudaGroup::drain(std::chrono::milliseconds timeout) {
   }
 }
 
+// A failed route lets its streams go on, so that they being done does not mean that all went well.
+std::optional<Error> CudaGroup::route_failure() {
+  auto failure = routes_.failure();
+  // What the host-staged route reports names group and operation already.
+  if (failure && !std::string_view(failure->what()).starts_with("altorch: "))
+    failure = communicator_->explain(last_operation_, *failure);
+  return failure;
+}
+
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
-  if (auto text = nccl_.async_error())
-    return communicator_->explain(last_operation_, Error(ErrorKind::kTransport, *text));
   Operation oldest = last_operation_;
   auto began = last_began_;
   if (!in_flight_.empty() && in_flight_.front()->began < began) {
     oldest = in_flight_.front()->operation;
     began = in_flight_.front()->began;
   }
-  if (auto death = communicator_->dead_peer()) {
-    return communicator_->explain(oldest, *death);
-  }
+  if (auto death = communicator_->dead_peer()) return communicator_->explain(oldest, *death);
   if (now - began < oldest.timeout) return std::nullopt;
   return communicator_->explain(
       oldest, Error(ErrorKind::kTimeout, "not done on " + device_.str() + " after its timeout of " +
@@ -175,9 +180,10 @@ bool CudaGroup::look() {
         release_elsewhere(std::move(in_flight_.front()));
         in_flight_.pop_front();
       }
+      found = route_failure();
       const std::unique_lock launching(launch_mutex_, std::try_to_lock);
-      if (!launching) return true;
-      if (in_flight_.empty() && (!last_stream_ || last_.query())) return false;
+      if (!found && !launching) return true;
+      if (!found && in_flight_.empty() && (!last_stream_ || last_.query())) return false;
     } catch (const c10::Error& error) {
       found = communicator_->explain(last_operation_,
                                      Error(ErrorKind::kTransport, error.what_without_backtrace()));
@@ -187,7 +193,7 @@ bool CudaGroup::look() {
     failure_ = found;
   }
   log(LogLevel::kError, found->what());
-  nccl_.abort();
+  routes_.abort(found->what());
   return false;
 }
 
@@ -197,7 +203,7 @@ void CudaGroup::abort(const std::string& why) {
     if (!failure_)
       failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
   }
-  nccl_.abort();
+  routes_.abort(why);
 }
 
 }  // namespace altorch::backend

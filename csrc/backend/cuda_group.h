@@ -1,5 +1,5 @@
-// What a process group has on one GPU: an NCCL communicator, a stream of its own, and what is in flight
-// there.
+// What a process group has on one GPU: the routes that operations take, a stream of its own, and what is in
+// flight there.
 //
 // A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An
 // asynchronous one runs on the group's own high-priority stream, after what the current stream held;
@@ -20,7 +20,7 @@
 
 #include "backend/call.h"
 #include "engine/communicator.h"
-#include "transports/nccl/communicator.h"
+#include "engine/gpu_routes.h"
 
 namespace altorch::backend {
 
@@ -37,12 +37,12 @@ struct InFlight {
 // Thread rules: any thread.
 class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
  public:
-  // Collective over the group. Throws Error(kUnsupported) where no route can carry CUDA tensors.
+  // Collective over the group. Throws Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
-            std::chrono::milliseconds timeout);
+            std::chrono::milliseconds timeout, GpuRoutes::CarrierFactory make_carrier);
   ~CudaGroup();
 
-  // Enqueues the calls, as one NCCL group where they are several.
+  // Enqueues the calls, as one group where they are several.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
 
   c10::Device device() const { return device_; }
@@ -58,14 +58,15 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void abort(const std::string& why);
 
  private:
+  std::optional<Error> route_failure();
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
 
   const std::shared_ptr<Communicator> communicator_;
   const c10::Device device_;
-  nccl::Communicator nccl_;
+  GpuRoutes routes_;
   const c10::Stream stream_;
 
-  std::mutex launch_mutex_;  // one launch at a time: NCCL's calls must come in one order
+  std::mutex launch_mutex_;  // one launch at a time, in one order on all routes
   c10::Event last_;          // after the last launch, whichever stream it was on
   std::optional<c10::Stream> last_stream_;
 

@@ -20,9 +20,9 @@ class GlooLinks : public Links {
   const std::unique_ptr<GlooChannel> channel_;
 };
 
-std::shared_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
-                                   const GroupSettings& settings, bool whole_job,
-                                   const GlooFactory& factory) {
+std::shared_ptr<Communicator> join_over_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                             const GroupSettings& settings, bool whole_job,
+                                             const GlooFactory& factory) {
   auto keys = std::make_shared<C10dStore>(store, settings.key_prefix);
   if (settings.size == 1) return join_group(settings, keys);  // which needs no transport
   auto watch = whole_job ? watch_job(keys, settings.rank, settings.size, settings.timeout) : current_watch();
@@ -43,9 +43,15 @@ GlooBackend::GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> c
 c10::intrusive_ptr<c10d::Backend> GlooBackend::make_child(const GroupSettings& settings,
                                                           c10::intrusive_ptr<AlOptions> options,
                                                           const c10::intrusive_ptr<c10d::Store>& store) {
+  options->timeout = settings.timeout;
+  return c10::make_intrusive<GlooBackend>(settings, join(settings, store), std::move(options), factory_);
+}
+
+std::shared_ptr<Communicator> GlooBackend::join(const GroupSettings& settings,
+                                                const c10::intrusive_ptr<c10d::Store>& store) {
   // Gloo's own keys: the channels of disjoint groups may be made at once, with one store for all.
   auto own_keys = c10::make_intrusive<c10d::PrefixStore>("altorch/" + settings.key_prefix, store);
-  return create_gloo_backend(own_keys, settings, std::move(options), /*whole_job=*/false, factory_);
+  return join_over_gloo(own_keys, settings, /*whole_job=*/false, factory_);
 }
 
 c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
@@ -53,7 +59,7 @@ c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c
                                                       c10::intrusive_ptr<AlOptions> options, bool whole_job,
                                                       GlooFactory factory) {
   options->timeout = settings.timeout;
-  auto communicator = join(store, settings, whole_job, factory);
+  auto communicator = join_over_gloo(store, settings, whole_job, factory);
   return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options),
                                           std::move(factory));
 }

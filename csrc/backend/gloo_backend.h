@@ -20,6 +20,8 @@ class GlooBackend : public AlBackend {
 
   c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings, c10::intrusive_ptr<AlOptions> options,
                                          const c10::intrusive_ptr<c10d::Store>& store) override;
+  std::shared_ptr<Communicator> join(const GroupSettings& settings,
+                                     const c10::intrusive_ptr<c10d::Store>& store) override;
 
  private:
   const GlooFactory factory_;

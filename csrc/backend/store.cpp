@@ -18,8 +18,8 @@ c10::intrusive_ptr<c10d::Store> shared_clone(c10::intrusive_ptr<c10d::Store> sto
   static c10::weak_intrusive_ptr<c10d::Store>* original = nullptr;
   static c10::weak_intrusive_ptr<c10d::Store>* clone = nullptr;
   const std::lock_guard lock(mutex);
-  if (original && original->lock() == store) {
-    if (auto found = clone->lock()) return found;
+  if (original) {
+    if (auto found = clone->lock(); found && (found == store || original->lock() == store)) return found;
   }
   auto made = store->clone();
   delete original;

@@ -24,6 +24,9 @@ class C10dStore : public KeyValueStore {
   std::optional<std::string> try_get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
 
+  // For another store of the job.
+  const c10::intrusive_ptr<c10d::Store>& c10d() const { return store_; }
+
  private:
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Store> store_;

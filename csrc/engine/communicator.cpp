@@ -142,35 +142,46 @@ void Communicator::start(const Operation& operation) {
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
-  const Operation& operation = task->operation;
+  const bool gated = task->gate.flag != nullptr;
   try {
     {
       const std::lock_guard lock(mutex_);
       check_open();
+      if (gated) gated_[task->operation.kind == OpKind::kSend ? 0 : 1].push_back(task);
     }
-    task->vigil = begin_vigil();
-    const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
-    Channel& channel = links_->channel();
-    if (operation.kind == OpKind::kSend) {
-      channel.send(operation.input, bytes, operation.root, operation.tag, task->request);
-    } else {
-      channel.receive(operation.output, bytes, operation.root, operation.tag, task->request);
-    }
-    std::optional<Error> error;
-    const State state = channel.test({&task->request, 1}, error);
-    if (state == State::kDone) return finish(*task, kMessageRoute, std::nullopt, true);
-    if (state == State::kFailed) {
-      const bool clean = channel.cancel({&task->request, 1});
-      return finish(*task, kMessageRoute, fail(operation, *error, task->vigil, clean), clean);
-    }
+    if (!gated && begin_message(*task)) return;
   } catch (const Error& error) {
-    throw explain(operation, error);
+    throw explain(task->operation, error);
   }
-  {
+  if (!gated) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(task));
   }
-  ProgressThread::instance().watch(shared_from_this(), false);
+  ProgressThread::instance().watch(shared_from_this(), gated);
+}
+
+// True when the message is finished already. Throws Error when it was not posted.
+bool Communicator::begin_message(Task& task) {
+  const Operation& operation = task.operation;
+  task.vigil = begin_vigil();
+  const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
+  Channel& channel = links_->channel();
+  if (operation.kind == OpKind::kSend) {
+    channel.send(operation.input, bytes, operation.root, operation.tag, task.request);
+  } else {
+    channel.receive(operation.output, bytes, operation.root, operation.tag, task.request);
+  }
+  std::optional<Error> error;
+  const State state = channel.test({&task.request, 1}, error);
+  if (state == State::kPending) return false;
+  bool clean = true;
+  std::optional<Error> reported;
+  if (state == State::kFailed) {
+    clean = channel.cancel({&task.request, 1});
+    reported = fail(operation, *error, task.vigil, clean);
+  }
+  finish(task, kMessageRoute, std::move(reported), clean);
+  return true;
 }
 
 bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
@@ -194,29 +205,36 @@ bool Communicator::drive(bool& moved) {
   if (!driving) return true;  // somebody else does
   const auto now = Clock::now();
   const bool collectives = drive_collective(now, moved);
+  // Neither of the two waits for the other: a peer's send may be what lets ours go on.
+  const bool sends = drive_gated(gated_[0], moved);
+  const bool receives = drive_gated(gated_[1], moved);
   const bool messages = drive_messages(now, moved);
-  return collectives || messages;
+  return collectives || sends || receives || messages;
 }
 
 bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
   while (true) {
     std::shared_ptr<Task> head;
+    std::optional<Error> error;
     {
       const std::lock_guard lock(mutex_);
       if (queue_.empty()) return false;
       if (inline_running_) return true;  // the caller who runs it watches again when it is done
       head = queue_.front();
+      if (!head_running_) {
+        if (!closed_ && !head->gate.open()) return true;
+        error = closed_;
+        head->vigil = begin_vigil();
+      }
     }
-    std::optional<Error> error;
     State state = State::kPending;
     try {
-      if (!head_running_) {
+      if (!head_running_ && !error) {
         head_running_ = true;
-        head->vigil = begin_vigil();
         start(head->operation);
       }
-      state = collective_.advance(error);
-      if (state == State::kPending) error = examine(head->operation, head->vigil, now);
+      if (!error) state = collective_.advance(error);
+      if (state == State::kPending && !error) error = examine(head->operation, head->vigil, now);
     } catch (const Error& thrown) {
       error = thrown;
     }
@@ -225,7 +243,7 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
     bool clean = true;
     std::optional<Error> reported;
     if (error) {
-      clean = collective_.cancel();
+      clean = !head_running_ || collective_.cancel();
       reported = fail(head->operation, *error, head->vigil, clean);
     }
     const std::string_view route = collective_.route().name();
@@ -235,6 +253,31 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
       queue_.pop_front();
     }
     finish(*head, route, std::move(reported), clean);
+  }
+}
+
+// Begins the messages whose gates have opened, in the order of the calls: messages must not overtake.
+bool Communicator::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved) {
+  while (true) {
+    std::shared_ptr<Task> task;
+    std::optional<Error> closed;
+    {
+      const std::lock_guard lock(mutex_);
+      if (gated.empty()) return false;
+      task = gated.front();
+      if (!closed_ && !task->gate.open()) return true;
+      gated.pop_front();
+      closed = closed_;
+    }
+    moved = true;
+    try {
+      if (closed) throw *closed;
+      if (begin_message(*task)) continue;
+    } catch (const Error& error) {
+      finish(*task, kMessageRoute, explain(task->operation, error), true);
+      continue;
+    }
+    messages_.push_back(std::move(task));
   }
 }
 
@@ -410,6 +453,7 @@ Error Communicator::explain(const Operation& operation, const Error& cause) cons
   return cause.with_prefix(prefix(operation));
 }
 
+// What is in flight is ended by whoever drives it.
 void Communicator::close(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 // excepted. Thread rules: any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -54,7 +55,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void run(const Operation& operation, bool& buffers_free);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
-  // Posts a message.
+  // Posts a message. Those with a gate are posted in the order of the calls, by the progress thread.
   void post(std::shared_ptr<Task> task);
   // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline
   // rules).
@@ -88,6 +89,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
   bool drive_collective(Clock::time_point now, bool& moved);
   bool drive_messages(Clock::time_point now, bool& moved);
+  bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved);
+  bool begin_message(Task& task);
   std::string prefix(const Operation& operation) const;
 
   const CommunicatorSettings settings_;
@@ -101,8 +104,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   mutable std::mutex mutex_;  // guards what follows up to the blank line
   bool inline_running_ = false;
-  std::deque<std::shared_ptr<Task>> queue_;    // collectives; the head may be running
-  std::vector<std::shared_ptr<Task>> posted_;  // messages that drive() has not taken over yet
+  std::deque<std::shared_ptr<Task>> queue_;                 // collectives; the head may be running
+  std::vector<std::shared_ptr<Task>> posted_;               // messages that drive() has not taken over yet
+  std::array<std::deque<std::shared_ptr<Task>>, 2> gated_;  // sends and receives that were not begun yet
   std::optional<Error> closed_;
 
   std::atomic<bool> closing_{false};

@@ -10,6 +10,7 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr std::string_view kGpuRoutes[] = {"nccl", "host_staged"};
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
 // Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
@@ -122,14 +123,12 @@ RouteTable::RouteTable() {
     if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
     const auto colon = rule.find(':');
     const std::string kind_name = rule.substr(0, std::min(colon, equals));
-    Rule parsed{OpKind::kBarrier, 0, kEndless, nullptr};
-    bool known = false;
+    Rule parsed{std::nullopt, 0, kEndless, nullptr, {}};
+    const bool all_on_gpus = kind_name == "cuda";
     for (int kind = 0; kind < kOpKindCount; ++kind) {
-      if (kind_name != name_of(static_cast<OpKind>(kind))) continue;
-      parsed.kind = static_cast<OpKind>(kind);
-      known = true;
+      if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
     }
-    if (!known) refuse_rule(rule, "'" + kind_name + "' is no operation");
+    if (!parsed.kind && !all_on_gpus) refuse_rule(rule, "'" + kind_name + "' is no operation");
     if (colon != std::string::npos && colon < equals) {
       const std::string range = rule.substr(colon + 1, equals - colon - 1);
       const auto dash = range.find('-');
@@ -137,10 +136,17 @@ RouteTable::RouteTable() {
       parsed.from = parse_bytes(rule, range.substr(0, dash));
       parsed.below = parse_bytes(rule, range.substr(dash + 1));
     }
-    const std::string algorithm = rule.substr(equals + 1);
-    if (algorithm != "native") {
-      parsed.algorithm = find_algorithm(parsed.kind, algorithm);
-      if (!parsed.algorithm) refuse_rule(rule, "'" + algorithm + "' is no algorithm of " + kind_name);
+    const std::string choice = rule.substr(equals + 1);
+    for (const std::string_view route : kGpuRoutes) {
+      if (choice == route) parsed.gpu_route = route;
+    }
+    if (parsed.gpu_route.empty() && (choice != "native" || all_on_gpus)) {
+      if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
+      if (!parsed.algorithm) {
+        refuse_rule(rule, "'" + choice + "' is no " +
+                              (all_on_gpus ? "route of CUDA tensors (nccl, host_staged)"
+                                           : "algorithm of " + kind_name));
+      }
     }
     overrides_.push_back(parsed);
   }
@@ -150,12 +156,21 @@ Route RouteTable::choose(const Operation& operation, int size, bool native_offer
   if (!overrides_.empty()) {
     const std::int64_t bytes = payload_bytes(operation, size);
     for (const Rule& rule : overrides_) {
-      if (rule.kind != operation.kind || bytes < rule.from || bytes >= rule.below) continue;
+      if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
       if (rule.algorithm ? rule.algorithm->even_only && operation.uneven() : !native_offered) continue;
       return {rule.algorithm, "ALTORCH_ROUTE"};
     }
   }
   return default_route(operation, size);
+}
+
+std::string_view RouteTable::gpu_route(const Operation& operation, int size) const {
+  if (overrides_.empty()) return {};
+  const std::int64_t bytes = payload_bytes(operation, size);
+  for (const Rule& rule : overrides_) {
+    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return rule.gpu_route;
+  }
+  return {};
 }
 
 std::int64_t segment_elements(DType dtype) {

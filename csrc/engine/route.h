@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,19 @@ class RouteTable {
 
   // `native_offered`: the transport can carry this very call out as a whole.
   Route choose(const Operation& operation, int size, bool native_offered) const;
+  // What ALTORCH_ROUTE says of the operation on CUDA tensors: "nccl", "host_staged", or nothing.
+  std::string_view gpu_route(const Operation& operation, int size) const;
 
  private:
   struct Rule {
-    OpKind kind;
-    std::int64_t from, below;  // payload bytes
+    std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
+    std::int64_t from, below;    // payload bytes
     const Algorithm* algorithm;
+    std::string_view gpu_route;
+
+    bool applies(OpKind asked, std::int64_t bytes) const {
+      return (!kind || *kind == asked) && bytes >= from && bytes < below;
+    }
   };
   std::vector<Rule> overrides_;
 };

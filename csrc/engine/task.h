@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/flag.h"
 #include "engine/operation.h"
 #include "transports/channel.h"
 
@@ -27,6 +28,7 @@ struct Vigil {
 struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
+  Gate gate;  // it does not begin before; nor does what was submitted after it
   Vigil vigil;
 
   Request request;  // messages only

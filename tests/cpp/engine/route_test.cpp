@@ -71,9 +71,19 @@ TEST(Route, FollowsTheSetting) {
   EXPECT_NE(routes.choose(all_reduce(65536), 4, false).name(), "native");
 }
 
+TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
+  const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
+  const RouteTable routes;
+  EXPECT_EQ(routes.gpu_route(all_reduce(100), 4), "host_staged");
+  EXPECT_EQ(routes.gpu_route(all_reduce(65536), 4), "nccl");
+  EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
+  EXPECT_EQ(RouteTable().gpu_route(all_reduce(100), 4), "host_staged");
+}
+
 TEST(Route, RefusesSettingsThatNameNothing) {
-  for (const char* text : {"all_reduce=fastest", "allreduce=ring", "all_reduce", "all_reduce:4=ring",
-                           "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+  for (const char* text :
+       {"all_reduce=fastest", "cuda=ring", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
+        "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
     const RouteSetting setting(text);
     EXPECT_THROW(RouteTable(), Error) << text;
   }

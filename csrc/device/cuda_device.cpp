@@ -1,0 +1,129 @@
+#include "device/cuda_device.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "common/error.h"
+#include "device/cuda_driver.h"
+
+namespace altorch {
+namespace {
+
+using cuda::DevicePtr;
+using cuda::driver;
+
+DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
+
+}  // namespace
+
+std::optional<std::string> CudaDevice::obstacle(int index) {
+  const cuda::Driver& cuda = driver();
+  if (cuda.missing) return cuda.missing;
+  int able = 0;
+  if (cuda.device_attribute(&able, cuda::kCanUse64BitStreamMemOps, index) != cuda::kSuccess || !able) {
+    return "GPU " + std::to_string(index) + " cannot wait for memory in a stream (cuStreamWaitValue32)";
+  }
+  return std::nullopt;
+}
+
+std::string CudaDevice::identity(int index) {
+  cuda::Uuid uuid{};
+  if (driver().missing || driver().device_uuid(&uuid, index) != cuda::kSuccess)
+    return "device " + std::to_string(index);
+  std::string text;
+  char digits[3];
+  for (const unsigned char byte : uuid.bytes) {
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+CudaDevice::CudaDevice(int index) {
+  if (auto reason = obstacle(index)) throw Error(ErrorKind::kUnsupported, *reason);
+  const cuda::Driver& cuda = driver();
+  cuda.check("cuDevicePrimaryCtxRetain", cuda.retain_context(&context_, index));
+  enter();
+  cuda.check("cuEventCreate", cuda.event_create(&event_, cuda::kEventDisableTiming));
+}
+
+// The context stays retained: it is torch's, and lives as long as the process.
+CudaDevice::~CudaDevice() {
+  const cuda::Driver& cuda = driver();
+  cuda.set_context(context_);
+  if (event_) cuda.event_destroy(event_);
+  for (Stream stream : streams_) cuda.stream_destroy(stream);
+}
+
+void CudaDevice::enter() {
+  const cuda::Driver& cuda = driver();
+  void* current = nullptr;
+  if (cuda.get_context(&current) == cuda::kSuccess && current == context_) return;
+  cuda.check("cuCtxSetCurrent", cuda.set_context(context_));
+}
+
+PinnedMemory CudaDevice::pin(std::size_t bytes) {
+  enter();
+  const cuda::Driver& cuda = driver();
+  void* memory = nullptr;
+  const auto result = cuda.host_alloc(&memory, bytes, cuda::kHostAllocPortable | cuda::kHostAllocMapped);
+  if (result != cuda::kSuccess) {
+    throw Error(ErrorKind::kUnsupported, "no " + std::to_string(bytes >> 10) +
+                                             " KiB of pinned memory can be had (cuMemHostAlloc: CUDA error " +
+                                             std::to_string(result) + ")");
+  }
+  std::memset(memory, 0, bytes);
+  return {static_cast<std::byte*>(memory), [context = context_](std::byte* pinned) {
+            driver().set_context(context);  // whichever thread is the last to let go
+            driver().host_free(pinned);
+          }};
+}
+
+Stream CudaDevice::make_stream() {
+  enter();
+  const cuda::Driver& cuda = driver();
+  int least = 0, greatest = 0;
+  cuda.check("cuCtxGetStreamPriorityRange", cuda.priority_range(&least, &greatest));
+  Stream stream = nullptr;
+  cuda.check("cuStreamCreateWithPriority", cuda.stream_create(&stream, cuda::kStreamNonBlocking, greatest));
+  streams_.push_back(stream);
+  return stream;
+}
+
+void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  enter();
+  driver().check("cuMemcpyDtoHAsync", driver().copy_to_host(host, address(device), bytes, stream));
+}
+
+void CudaDevice::copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  enter();
+  driver().check("cuMemcpyHtoDAsync", driver().copy_to_device(address(device), host, bytes, stream));
+}
+
+void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  enter();
+  driver().check("cuMemcpyDtoDAsync", driver().copy_on_device(address(to), address(from), bytes, stream));
+}
+
+void CudaDevice::wait_for_stream(Stream stream, Stream other) {
+  enter();
+  driver().check("cuEventRecord", driver().event_record(event_, other));
+  driver().check("cuStreamWaitEvent", driver().stream_wait_event(stream, event_, 0));
+}
+
+void CudaDevice::raise(Flag& flag, std::uint32_t value, Stream stream) {
+  enter();
+  driver().check("cuStreamWriteValue32",
+                 driver().write_value(stream, address(&flag.count), value, cuda::kWriteValueDefault));
+}
+
+void CudaDevice::wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) {
+  enter();
+  driver().check("cuStreamWaitValue32",
+                 driver().wait_value(stream, address(&flag.count), value, cuda::kWaitValueGeq));
+}
+
+}  // namespace altorch

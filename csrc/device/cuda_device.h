@@ -1,0 +1,43 @@
+// A CUDA device behind the Device interface, over the driver's library, which is found at run time.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace altorch {
+
+class CudaDevice : public Device {
+ public:
+  // Throws Error(kUnsupported) with obstacle()'s words.
+  explicit CudaDevice(int index);
+  ~CudaDevice() override;
+
+  // Why device `index` cannot serve, in a clause, or nothing.
+  static std::optional<std::string> obstacle(int index);
+
+  // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is missing.
+  static std::string identity(int index);
+
+  PinnedMemory pin(std::size_t bytes) override;
+  Stream make_stream() override;
+  void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
+  void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void wait_for_stream(Stream stream, Stream other) override;
+  void raise(Flag& flag, std::uint32_t value, Stream stream) override;
+  void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
+
+ private:
+  // Makes the device's primary context, which is torch's too, the calling thread's.
+  void enter();
+
+  void* context_ = nullptr;
+  void* event_ = nullptr;
+  std::vector<Stream> streams_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,44 @@
+#include "device/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include "common/error.h"
+
+namespace altorch::cuda {
+namespace {
+
+Driver load() {
+  Driver driver;
+  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (!library) {
+    const char* reason = dlerror();
+    driver.missing = std::string("the CUDA driver cannot be loaded (") + (reason ? reason : "?") + ")";
+    return driver;
+  }
+  const auto find = [&](const char* symbol, auto& function) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
+    if (!function && !driver.missing)
+      driver.missing = std::string("the CUDA driver has no ") + symbol + ": it is older than CUDA 12";
+  };
+#define ALTORCH_CUDA_FIND(name, symbol, arguments) find(symbol, driver.name);
+  ALTORCH_CUDA_FUNCTIONS(ALTORCH_CUDA_FIND)
+#undef ALTORCH_CUDA_FIND
+  return driver;
+}
+
+}  // namespace
+
+void Driver::check(const char* what, Result result) const {
+  if (result == kSuccess) return;
+  const char* text = nullptr;
+  error_string(result, &text);
+  throw Error(ErrorKind::kTransport, std::string(what) + " failed: " + (text ? text : "unknown error") +
+                                         " (CUDA error " + std::to_string(result) + ")");
+}
+
+const Driver& driver() {
+  static const Driver instance = load();
+  return instance;
+}
+
+}  // namespace altorch::cuda

@@ -1,0 +1,63 @@
+// What altorch uses of the CUDA driver's C interface, declared after its documentation: nothing is linked and
+// no header of CUDA is needed to build. Signatures are those of CUDA 12 and later.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace altorch::cuda {
+
+using Result = int;               // CUresult
+using DevicePtr = std::uint64_t;  // CUdeviceptr
+inline constexpr Result kSuccess = 0;
+struct Uuid {  // CUuuid
+  unsigned char bytes[16];
+};
+inline constexpr int kCanUse64BitStreamMemOps =
+    122;  // CU_DEVICE_ATTRIBUTE_...; the 32-bit ones come with them
+inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
+inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
+inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
+
+// One row per function: its name in the table, its name in the library, its arguments.
+#define ALTORCH_CUDA_FUNCTIONS(X)                                                                            \
+  X(error_string, "cuGetErrorString", (Result error, const char** text))                                     \
+  X(device_attribute, "cuDeviceGetAttribute", (int* value, int attribute, int device))                       \
+  X(device_uuid, "cuDeviceGetUuid_v2", (Uuid * uuid, int device))                                            \
+  X(retain_context, "cuDevicePrimaryCtxRetain", (void** context, int device))                                \
+  X(get_context, "cuCtxGetCurrent", (void** context))                                                        \
+  X(set_context, "cuCtxSetCurrent", (void* context))                                                         \
+  X(host_alloc, "cuMemHostAlloc", (void** memory, std::size_t bytes, unsigned flags))                        \
+  X(host_free, "cuMemFreeHost", (void* memory))                                                              \
+  X(stream_create, "cuStreamCreateWithPriority", (void** stream, unsigned flags, int priority))              \
+  X(stream_destroy, "cuStreamDestroy_v2", (void* stream))                                                    \
+  X(priority_range, "cuCtxGetStreamPriorityRange", (int* least, int* greatest))                              \
+  X(event_create, "cuEventCreate", (void** event, unsigned flags))                                           \
+  X(event_destroy, "cuEventDestroy_v2", (void* event))                                                       \
+  X(event_record, "cuEventRecord", (void* event, void* stream))                                              \
+  X(stream_wait_event, "cuStreamWaitEvent", (void* stream, void* event, unsigned flags))                     \
+  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void* host, DevicePtr device, std::size_t bytes, void* stream))   \
+  X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                                  \
+    (DevicePtr device, const void* host, std::size_t bytes, void* stream))                                   \
+  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (DevicePtr to, DevicePtr from, std::size_t bytes, void* stream)) \
+  X(write_value, "cuStreamWriteValue32_v2",                                                                  \
+    (void* stream, DevicePtr address, std::uint32_t value, unsigned flags))                                  \
+  X(wait_value, "cuStreamWaitValue32_v2",                                                                    \
+    (void* stream, DevicePtr address, std::uint32_t value, unsigned flags))
+
+struct Driver {
+#define ALTORCH_CUDA_MEMBER(name, symbol, arguments) Result(*name) arguments = nullptr;
+  ALTORCH_CUDA_FUNCTIONS(ALTORCH_CUDA_MEMBER)
+#undef ALTORCH_CUDA_MEMBER
+  std::optional<std::string> missing;  // why it cannot be used, in a clause
+
+  // Throws Error(kTransport) when `result` is a failure.
+  void check(const char* what, Result result) const;
+};
+
+// Loaded when first asked for. Thread rules: any thread.
+const Driver& driver();
+
+}  // namespace altorch::cuda

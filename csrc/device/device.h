@@ -1,0 +1,42 @@
+// What the engine asks of a GPU beyond NCCL: copies and stream-ordered flags. Everything is enqueued on a
+// stream and the host goes on at once. One interface for CUDA (cuda_device.h) and for the fake one on which
+// the state machines are proved without a GPU (tests/cpp/support/fake_device.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "common/flag.h"
+
+namespace altorch {
+
+using Stream = void*;  // cudaStream_t
+
+// Host memory that the GPU reads and writes itself, at the same address. Zero at first.
+using PinnedMemory = std::shared_ptr<std::byte>;
+
+// One per user. Streams and memory belong to the device's current context. Every member throws
+// Error(kTransport) that names the call that failed. Thread rules: one thread at a time.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Throws Error(kUnsupported) with the reason where no more can be had.
+  virtual PinnedMemory pin(std::size_t bytes) = 0;
+  // A high-priority stream that lives as long as the device.
+  virtual Stream make_stream() = 0;
+
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
+  virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+
+  // What `stream` gets from now on comes after what `other` holds now.
+  virtual void wait_for_stream(Stream stream, Stream other) = 0;
+  // Raises a flag in pinned memory after what the stream holds; host and GPU see what was written before.
+  virtual void raise(Flag& flag, std::uint32_t value, Stream stream) = 0;
+  // Holds the stream up until the flag in pinned memory is raised, by whomever.
+  virtual void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) = 0;
+};
+
+}  // namespace altorch

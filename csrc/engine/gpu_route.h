@@ -1,0 +1,31 @@
+// A way to carry operations on device memory: it enqueues them on a stream, and the host goes on.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/error.h"
+#include "engine/operation.h"
+
+namespace altorch {
+
+// A route class also has `static std::optional<std::string> obstacle_to(const Operation&)`: why an operation
+// cannot go this way, as a clause with the next thing to do; the same on every rank.
+class GpuRoute {
+ public:
+  virtual ~GpuRoute() = default;
+  virtual const char* name() const = 0;  // as in ALTORCH_ROUTE and in statistics
+
+  // Enqueues the operations, which may depend on each other across ranks as one group. The stream goes on
+  // after they are done. Buffers must live until then; the spans of the operations only until this returns.
+  // Throws Error. Called by one thread at a time, in the same order on every rank.
+  virtual void enqueue(std::span<const Operation> operations, void* stream) = 0;
+
+  // What went wrong since, if anything did. Any thread.
+  virtual std::optional<Error> failure() = 0;
+  // Ends everything in flight, on this rank only, so that streams go on. Idempotent. Any thread.
+  virtual void abort(const std::string& why) = 0;
+};
+
+}  // namespace altorch

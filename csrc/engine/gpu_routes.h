@@ -1,0 +1,49 @@
+// Which ways a group has for operations on device memory, and which one an operation takes: NCCL where it can
+// serve every rank, host-staged pieces where it cannot, or what ALTORCH_ROUTE says.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/communicator.h"
+#include "engine/gpu_route.h"
+
+namespace altorch {
+
+// Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
+class GpuRoutes {
+ public:
+  // Makes a second group of the same ranks, on host memory; collective.
+  using CarrierFactory = std::function<std::shared_ptr<Communicator>()>;
+
+  // Collective over the group: the ranks tell each other what they have. Throws Error(kTimeout).
+  GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
+            CarrierFactory make_carrier);
+
+  // The route for operations that are enqueued together. A route is made, together with the other ranks, when
+  // it is first chosen. Throws Error(kUnsupported) that says of each route why it does not serve.
+  GpuRoute& choose(std::span<const Operation> operations, bool capturing);
+
+  // What went wrong on any route.
+  std::optional<Error> failure();
+  void abort(const std::string& why);
+
+ private:
+  enum Kind { kNccl, kHostStaged, kKinds };
+  static constexpr const char* kNames[kKinds] = {"nccl", "host_staged"};
+
+  std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
+  GpuRoute& made(Kind kind);
+  std::vector<GpuRoute*> all_made();
+
+  Communicator& communicator_;
+  const int device_;
+  const std::chrono::milliseconds timeout_;
+  const CarrierFactory make_carrier_;
+  const RouteTable rules_;
+  std::optional<std::string> missing_[kKinds];  // why a route serves no operation here
+  std::mutex mutex_;                            // guards routes_
+  std::unique_ptr<GpuRoute> routes_[kKinds];
+};
+
+}  // namespace altorch

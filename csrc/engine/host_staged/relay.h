@@ -1,0 +1,91 @@
+// Operations on device memory by way of the host: pieces go down into pinned memory, across to the other
+// ranks as operations of a group on host memory, over whatever carries that, and up again, overlapped. It
+// needs neither NCCL nor peer access nor a GPU per rank.
+//
+//   GPU, down:  wait(slot free) copy  raise(filled)
+//   host:                                      gate(filled) operation raise(carried)
+//   GPU, up:                                                               wait(carried) copy raise(free)
+//
+// Everything is enqueued at once; flags in pinned memory hand over. The host part is a task of the carrier
+// group behind a gate, so order, deadlines, mismatches and dead peers are the engine's affair. When a task
+// fails its flags are raised all the same: no stream is ever left waiting.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "engine/communicator.h"
+#include "engine/gpu_route.h"
+#include "engine/host_staged/pieces.h"
+#include "engine/host_staged/ring.h"
+
+namespace altorch {
+
+struct RelayOptions {
+  std::size_t pinned_bytes = 64 << 20;   // in all
+  std::size_t slots = 4;                 // of each of its two rings
+  std::chrono::milliseconds timeout{0};  // for the ranks to meet
+};
+
+class Relay : public GpuRoute {
+ public:
+  // Collective. `carrier`: a group of the same ranks that nobody else uses. Throws Error(kUnsupported)
+  // without pinned memory, Error(kTimeout) when a rank does not come.
+  Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier, const RelayOptions& options);
+  // Waits for a while until the peers have what this rank has sent.
+  ~Relay() override;
+
+  const char* name() const override { return "host_staged"; }
+  static std::optional<std::string> obstacle_to(const Operation& operation);
+  void enqueue(std::span<const Operation> operations, Stream stream) override;
+  std::optional<Error> failure() override;
+  void abort(const std::string& why) override;
+
+ private:
+  // One block on its way from or to another rank.
+  struct Message {
+    OpKind kind;
+    int peer;
+    std::int64_t tag;
+    std::byte* data;
+    std::size_t bytes;
+    std::chrono::milliseconds timeout;
+  };
+  // What tasks that are still in flight need, whoever else has gone.
+  struct Outcome {
+    std::atomic<int> pending{0};  // tasks
+    std::mutex mutex;             // guards failure
+    std::optional<Error> failure;
+  };
+
+  struct Pool {
+    std::size_t slot_bytes;
+    PinnedMemory down, up;
+  };
+  static Pool make_pool(Device& device, const RelayOptions& options);
+
+  void collective(const Operation& operation, Stream stream);
+  void add_messages(const Operation& operation, Stream stream, std::vector<Message>& messages);
+  void exchange(std::vector<Message>& messages, Stream stream);
+  void send_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream);
+  void receive_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream);
+  // A task that raises `flag` when it ends, however it ends.
+  std::shared_ptr<Task> task_of(const Operation& operation, const Gate& gate, Flag& flag, std::uint32_t round,
+                                const PinnedMemory& memory);
+  void wait_for(const Gate& gate, Stream stream);
+  // Lets the side streams begin after `stream`, and `stream` go on after them.
+  void fork(Stream stream);
+  void join(Stream stream);
+
+  const std::unique_ptr<Device> device_;
+  const std::shared_ptr<Communicator> carrier_;
+  const Pool pool_;
+  const std::size_t piece_bytes_;
+  Ring down_, up_;  // sent messages; collectives and received messages
+  const Stream down_stream_, up_stream_;
+  const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
+  Piece piece_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,26 @@
+// NCCL as a route for operations on device memory.
+#pragma once
+
+#include "engine/gpu_route.h"
+#include "transports/nccl/communicator.h"
+
+namespace altorch {
+
+class NcclRoute : public GpuRoute {
+ public:
+  // Collective over the group; throws what nccl::Communicator throws.
+  NcclRoute(KeyValueStore& store, int device, int rank, int size, std::chrono::milliseconds timeout)
+      : communicator_(store, "nccl", device, rank, size, timeout) {}
+
+  const char* name() const override { return "nccl"; }
+  void enqueue(std::span<const Operation> operations, void* stream) override;
+  std::optional<Error> failure() override;
+  void abort(const std::string& why) override;
+
+  static std::optional<std::string> obstacle_to(const Operation& operation);
+
+ private:
+  nccl::Communicator communicator_;
+};
+
+}  // namespace altorch

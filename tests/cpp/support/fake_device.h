@@ -1,0 +1,54 @@
+// A GPU of threads: every stream is one, works off its queue in order, and dawdles at random, so that what is
+// not ordered happens in every order. "Device memory" is host memory.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+
+namespace altorch {
+
+struct FakeDeviceOptions {
+  unsigned seed = 1;
+  std::chrono::microseconds longest_delay{200};  // before each piece of work, at random
+  std::size_t pinned_limit = std::size_t{1} << 40;
+};
+
+class FakeDevice : public Device {
+ public:
+  explicit FakeDevice(FakeDeviceOptions options = {});
+  ~FakeDevice() override;
+
+  PinnedMemory pin(std::size_t bytes) override;
+  Stream make_stream() override;
+  void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
+  void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
+  void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void wait_for_stream(Stream stream, Stream other) override;
+  void raise(Flag& flag, std::uint32_t value, Stream stream) override;
+  void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
+
+  // Any work, like a kernel.
+  void launch(std::function<void()> work, Stream stream);
+  // Blocks until the stream is idle; false after a minute.
+  bool synchronize(Stream stream);
+  std::size_t pinned_bytes() const { return *pinned_bytes_; }
+
+ private:
+  struct Worker;
+  Worker& worker(Stream stream) const { return *static_cast<Worker*>(stream); }
+
+  const FakeDeviceOptions options_;
+  const std::shared_ptr<std::atomic<std::size_t>> pinned_bytes_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace altorch
