@@ -78,6 +78,7 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RESULTS ?= build/cuda.jsonl
 test-gpu: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
+	ALTORCH_ROUTE=cuda=host_staged $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_collectives \
 	  --json $(GPU_RESULTS)
 

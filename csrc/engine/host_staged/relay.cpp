@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/adaptive_wait.h"
-#include "common/block_counts.h"
 #include "common/log.h"
 #include "common/meeting.h"
 
@@ -34,8 +33,15 @@ std::size_t least(Communicator& group, std::size_t mine, std::chrono::millisecon
   return mine;
 }
 
-std::size_t piece_count(std::size_t bytes, std::size_t piece) {
-  return std::max<std::size_t>(1, (bytes + piece - 1) / piece);  // an empty message is one too
+Operation piece_of(const BlockMessage& message, std::byte* slot, std::size_t bytes) {
+  Operation operation;
+  operation.kind = message.kind;
+  operation.root = message.peer;
+  operation.tag = message.tag;
+  operation.input = operation.output = slot;
+  operation.count = static_cast<std::int64_t>(bytes);
+  operation.timeout = message.timeout;
+  return operation;
 }
 
 }  // namespace
@@ -90,12 +96,12 @@ void Relay::abort(const std::string& why) { carrier_->close(why); }
 
 void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
-  std::vector<Message> messages;
+  std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
     if (is_collective_by_pieces(operation.kind)) {
       collective(operation, stream);
     } else {
-      add_messages(operation, stream, messages);
+      add_messages(operation, carrier_->rank(), carrier_->size(), *device_, stream, messages);
     }
   }
   if (!messages.empty()) exchange(messages, stream);
@@ -169,70 +175,20 @@ void Relay::collective(const Operation& operation, Stream stream) {
   if (overlaps) join(stream);
 }
 
-void Relay::add_messages(const Operation& operation, Stream stream, std::vector<Message>& messages) {
-  const int rank = carrier_->rank(), size = carrier_->size();
-  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
-  const auto add = [&](OpKind kind, int peer, const void* data, std::int64_t offset, std::int64_t count) {
-    messages.push_back({kind, peer, operation.tag,
-                        static_cast<std::byte*>(const_cast<void*>(data)) + offset * element,
-                        static_cast<std::size_t>(count * element), operation.timeout});
-  };
-  if (operation.is_message()) {
-    const bool sends = operation.kind == OpKind::kSend;
-    return add(operation.kind, operation.root, sends ? operation.input : operation.output, 0,
-               operation.count);
-  }
-  if (operation.kind == OpKind::kBarrier) return;  // the caller's affair: it waits on the host
-  const bool exchanges = operation.kind == OpKind::kAllToAll;
-  const bool sends_all = exchanges || (operation.kind == OpKind::kScatter && rank == operation.root);
-  const bool takes_all = exchanges || (operation.kind == OpKind::kGather && rank == operation.root);
-  const auto block_of = [&](std::span<const std::int64_t> counts, int peer, bool all) {
-    return std::pair(all ? block_offset(counts, operation.count, peer) : 0,
-                     all ? block_count(counts, operation.count, peer) : operation.count);
-  };
-  for (int peer = 0; peer < size; ++peer) {
-    const bool sends = exchanges || (operation.kind == OpKind::kScatter ? sends_all : peer == operation.root);
-    const bool takes = exchanges || (operation.kind == OpKind::kGather ? takes_all : peer == operation.root);
-    const auto [out_at, out_count] = block_of(operation.input_counts, peer, sends_all);
-    const auto [in_at, in_count] = block_of(operation.output_counts, peer, takes_all);
-    if (peer == rank) {
-      if (!sends || !takes) continue;
-      device_->copy_on_device(static_cast<std::byte*>(operation.output) + in_at * element,
-                              static_cast<const std::byte*>(operation.input) + out_at * element,
-                              static_cast<std::size_t>(std::min(out_count, in_count) * element), stream);
-      continue;
-    }
-    if (sends) add(OpKind::kSend, peer, operation.input, out_at, out_count);
-    if (takes) add(OpKind::kReceive, peer, operation.output, in_at, in_count);
-  }
-}
-
-// Slots are few, so the order of the messages must not let ranks wait for each other in a circle: each rank
-// goes by the distance from sender to receiver. Then the messages with the least distance of all that are
-// left can always go on. Those between the same two ranks keep the order of the calls.
-void Relay::exchange(std::vector<Message>& messages, Stream stream) {
-  const int rank = carrier_->rank(), size = carrier_->size();
-  const auto distance = [&](const Message& message) {
-    const int way = message.kind == OpKind::kSend ? message.peer - rank : rank - message.peer;
-    return (way + size) % size;
-  };
-  std::stable_sort(messages.begin(), messages.end(),
-                   [&](const Message& a, const Message& b) { return distance(a) < distance(b); });
-  // What is sent must not wait for what is received: with a slot for everything sent, one stream will do.
-  std::size_t sent = 0;
-  bool overlaps = false;
-  for (const Message& message : messages) {
-    if (message.kind == OpKind::kSend) sent += piece_count(message.bytes, piece_bytes_);
-    overlaps |= message.bytes > piece_bytes_ || sent > down_.slots();
-  }
+void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+  order_messages(messages, carrier_->rank(), carrier_->size());
+  const auto is_long = [&](const BlockMessage& message) { return message.bytes > piece_bytes_; };
+  // On one stream what is sent must not wait for what is received.
+  const bool overlaps = std::any_of(messages.begin(), messages.end(), is_long) ||
+                        !all_sent_at_once(messages, piece_bytes_, down_.slots());
   if (!overlaps) {
     std::stable_partition(messages.begin(), messages.end(),
-                          [](const Message& message) { return message.kind == OpKind::kSend; });
+                          [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
   }
   const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
   if (overlaps) fork(stream);
-  for (const Message& message : messages) {
-    for (std::size_t i = 0; i < piece_count(message.bytes, piece_bytes_); ++i) {
+  for (const BlockMessage& message : messages) {
+    for (std::size_t i = 0; i < message.pieces(piece_bytes_); ++i) {
       const std::size_t begin = i * piece_bytes_, bytes = std::min(piece_bytes_, message.bytes - begin);
       if (message.kind == OpKind::kSend) {
         send_piece(message, begin, bytes, down);
@@ -244,37 +200,19 @@ void Relay::exchange(std::vector<Message>& messages, Stream stream) {
   if (overlaps) join(stream);
 }
 
-namespace {
-
-Operation piece_of_message(OpKind kind, int peer, std::int64_t tag, std::byte* data, std::size_t bytes,
-                           std::chrono::milliseconds timeout) {
-  Operation operation;
-  operation.kind = kind;
-  operation.root = peer;
-  operation.tag = tag;
-  operation.input = operation.output = data;
-  operation.count = static_cast<std::int64_t>(bytes);
-  operation.timeout = timeout;
-  return operation;
-}
-
-}  // namespace
-
-void Relay::send_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream) {
+void Relay::send_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream) {
   const Slot slot = down_.take();
-  const Operation operation =
-      piece_of_message(OpKind::kSend, message.peer, message.tag, slot.data, bytes, message.timeout);
-  carrier_->post(task_of(operation, {slot.filled, slot.round}, *slot.free, slot.round, down_.memory()));
+  carrier_->post(task_of(piece_of(message, slot.data, bytes), {slot.filled, slot.round}, *slot.free,
+                         slot.round, down_.memory()));
   wait_for(slot.former(), stream);
   device_->copy_to_host(slot.data, message.data + begin, bytes, stream);
   device_->raise(*slot.filled, slot.round, stream);
 }
 
-void Relay::receive_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream) {
+void Relay::receive_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream) {
   const Slot slot = up_.take();
-  const Operation operation =
-      piece_of_message(OpKind::kReceive, message.peer, message.tag, slot.data, bytes, message.timeout);
-  carrier_->post(task_of(operation, slot.former(), *slot.carried, slot.round, up_.memory()));
+  carrier_->post(
+      task_of(piece_of(message, slot.data, bytes), slot.former(), *slot.carried, slot.round, up_.memory()));
   device_->wait_for_flag(*slot.carried, slot.round, stream);
   device_->copy_to_device(message.data + begin, slot.data, bytes, stream);
   device_->raise(*slot.free, slot.round, stream);

@@ -17,6 +17,7 @@
 
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
+#include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/host_staged/ring.h"
 
@@ -43,15 +44,6 @@ class Relay : public GpuRoute {
   void abort(const std::string& why) override;
 
  private:
-  // One block on its way from or to another rank.
-  struct Message {
-    OpKind kind;
-    int peer;
-    std::int64_t tag;
-    std::byte* data;
-    std::size_t bytes;
-    std::chrono::milliseconds timeout;
-  };
   // What tasks that are still in flight need, whoever else has gone.
   struct Outcome {
     std::atomic<int> pending{0};  // tasks
@@ -66,10 +58,9 @@ class Relay : public GpuRoute {
   static Pool make_pool(Device& device, const RelayOptions& options);
 
   void collective(const Operation& operation, Stream stream);
-  void add_messages(const Operation& operation, Stream stream, std::vector<Message>& messages);
-  void exchange(std::vector<Message>& messages, Stream stream);
-  void send_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream);
-  void receive_piece(const Message& message, std::size_t begin, std::size_t bytes, Stream stream);
+  void exchange(std::vector<BlockMessage>& messages, Stream stream);
+  void send_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream);
+  void receive_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream);
   // A task that raises `flag` when it ends, however it ends.
   std::shared_ptr<Task> task_of(const Operation& operation, const Gate& gate, Flag& flag, std::uint32_t round,
                                 const PinnedMemory& memory);

@@ -1,0 +1,64 @@
+#include "engine/host_staged/messages.h"
+
+#include <algorithm>
+
+#include "common/block_counts.h"
+
+namespace altorch {
+
+void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
+                  std::vector<BlockMessage>& messages) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  const auto add = [&](OpKind kind, int peer, const void* data, std::int64_t offset, std::int64_t count) {
+    auto* block = static_cast<std::byte*>(const_cast<void*>(data)) + offset * element;
+    messages.push_back(
+        {kind, peer, operation.tag, block, static_cast<std::size_t>(count * element), operation.timeout});
+  };
+  const OpKind kind = operation.kind;
+  if (operation.is_message()) {
+    const void* data = kind == OpKind::kSend ? operation.input : operation.output;
+    return add(kind, operation.root, data, 0, operation.count);
+  }
+  const bool exchanges = kind == OpKind::kAllToAll;
+  if (!exchanges && kind != OpKind::kGather && kind != OpKind::kScatter)
+    return;  // a barrier waits on the host
+  const bool at_root = rank == operation.root;
+  const bool sends_all = exchanges || (kind == OpKind::kScatter && at_root);
+  const bool takes_all = exchanges || (kind == OpKind::kGather && at_root);
+  const auto block = [&](std::span<const std::int64_t> counts, int peer, bool all) {
+    return std::pair(all ? block_offset(counts, operation.count, peer) : 0,
+                     all ? block_count(counts, operation.count, peer) : operation.count);
+  };
+  for (int peer = 0; peer < size; ++peer) {
+    const bool sends = sends_all || (kind == OpKind::kGather && peer == operation.root);
+    const bool takes = takes_all || (kind == OpKind::kScatter && peer == operation.root);
+    const auto [from, sent] = block(operation.input_counts, peer, sends_all);
+    const auto [to, taken] = block(operation.output_counts, peer, takes_all);
+    if (peer != rank) {
+      if (sends) add(OpKind::kSend, peer, operation.input, from, sent);
+      if (takes) add(OpKind::kReceive, peer, operation.output, to, taken);
+    } else if (sends && takes) {
+      device.copy_on_device(static_cast<std::byte*>(operation.output) + to * element,
+                            static_cast<const std::byte*>(operation.input) + from * element,
+                            static_cast<std::size_t>(std::min(sent, taken) * element), stream);
+    }
+  }
+}
+
+void order_messages(std::vector<BlockMessage>& messages, int rank, int size) {
+  const auto distance = [&](const BlockMessage& message) {
+    const int way = message.kind == OpKind::kSend ? message.peer - rank : rank - message.peer;
+    return (way + size) % size;
+  };
+  std::stable_sort(messages.begin(), messages.end(),
+                   [&](const BlockMessage& a, const BlockMessage& b) { return distance(a) < distance(b); });
+}
+
+bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots) {
+  std::size_t sent = 0;
+  for (const BlockMessage& message : messages)
+    if (message.kind == OpKind::kSend) sent += message.pieces(piece);
+  return sent <= slots;
+}
+
+}  // namespace altorch

@@ -1,0 +1,37 @@
+// What all_to_all, gather, scatter, send and recv come down to: blocks on their way from one rank to another.
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+#include "engine/operation.h"
+
+namespace altorch {
+
+// Between device memory here and device memory there.
+struct BlockMessage {
+  OpKind kind;  // kSend or kReceive
+  int peer;
+  std::int64_t tag;
+  std::byte* data;
+  std::size_t bytes;
+  std::chrono::milliseconds timeout;
+
+  // In pieces of so many bytes. An empty message is a piece too.
+  std::size_t pieces(std::size_t piece) const { return bytes == 0 ? 1 : (bytes + piece - 1) / piece; }
+};
+
+// Adds this rank's part of an operation that is no collective of vectors; a rank's block for itself is
+// copied on `stream` at once.
+void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
+                  std::vector<BlockMessage>& messages);
+
+// Puts them in an order in which ranks with little memory never wait for each other in a circle: each rank
+// goes by the distance from sender to receiver, so that the messages with the least distance of all that are
+// left can always go on. Those between the same two ranks keep their order.
+void order_messages(std::vector<BlockMessage>& messages, int rank, int size);
+
+// Whether everything that this rank sends fits into `slots` pieces, so that sending waits for nobody.
+bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots);
+
+}  // namespace altorch

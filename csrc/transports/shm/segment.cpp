@@ -1,0 +1,164 @@
+#include "transports/shm/segment.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  int operator*() const { return number_; }
+
+ private:
+  const int number_;
+};
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorKind::kTransport, "shared memory: " + what + " failed: " + std::strerror(errno));
+}
+
+void wait_until_readable(int socket, Clock::time_point deadline, const char* whom) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  pollfd entry{socket, POLLIN, 0};
+  if (left > 0 && poll(&entry, 1, static_cast<int>(left)) == 1) return;
+  throw Error(ErrorKind::kTimeout, std::string("shared memory: ") + whom + " did not come in time");
+}
+
+// A descriptor travels beside one byte.
+struct Parcel {
+  char byte = 1;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  Parcel() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+};
+
+void send_descriptor(int socket, int descriptor) {
+  Parcel parcel;
+  cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  if (sendmsg(socket, &parcel.message, MSG_NOSIGNAL) != 1) fail("handing it over");
+}
+
+int receive_descriptor(int socket) {
+  Parcel parcel;
+  if (recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) != 1) fail("receiving it");
+  const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
+  if (!header || header->cmsg_type != SCM_RIGHTS) {
+    errno = EPROTO;
+    fail("receiving it");
+  }
+  int descriptor;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+bool is_same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+// Names in the kernel's own space: no file, gone with the socket. It chooses the name itself.
+sockaddr_un address_of(const std::string& name, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+int open_listener(std::string& name) {
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (listener < 0) fail("a socket");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socklen_t length = sizeof(sa_family_t);
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0)
+    fail("listening");
+  length = sizeof address;
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("naming the socket");
+  name.assign(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
+  return listener;
+}
+
+int fetch(const std::string& name, Clock::time_point deadline) {
+  const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  socklen_t length;
+  const sockaddr_un address = address_of(name, length);
+  if (connect(*connection, reinterpret_cast<const sockaddr*>(&address), length) != 0)
+    fail("reaching the first rank");
+  if (!is_same_user(*connection)) {
+    throw Error(ErrorKind::kTransport, "shared memory: the first rank belongs to another user");
+  }
+  wait_until_readable(*connection, deadline, "the first rank's memory");
+  return receive_descriptor(*connection);
+}
+
+void hand_out(int file, KeyValueStore& store, const std::string& key, int size, Clock::time_point deadline) {
+  std::string name;
+  const Descriptor listener(open_listener(name));
+  store.set(key, name);
+  for (int served = 1; served < size;) {
+    wait_until_readable(*listener, deadline, "another rank of this node");
+    const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (*peer < 0 || !is_same_user(*peer)) continue;
+    send_descriptor(*peer, file);
+    ++served;
+  }
+}
+
+}  // namespace
+
+std::string shared_memory_home() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
+  char target[128];
+  const ssize_t length =
+      readlink("/proc/self/ns/net", target, sizeof target);  // whose sockets reach each other
+  return boot + "/" + std::string(target, length < 0 ? 0 : static_cast<std::size_t>(length)) + "/" +
+         std::to_string(geteuid());
+}
+
+std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string& key, int rank, int size,
+                                         std::size_t bytes, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  const Descriptor file(rank == 0 ? memfd_create("altorch", MFD_CLOEXEC)
+                                  : fetch(store.get(key, timeout), deadline));
+  if (*file < 0) fail("memfd_create");
+  if (rank == 0) {
+    if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
+      fail("taking " + std::to_string(bytes >> 20) + " MiB");
+    hand_out(*file, store, key, size, deadline);
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+  if (memory == MAP_FAILED) fail("mapping " + std::to_string(bytes >> 20) + " MiB");
+  return {static_cast<std::byte*>(memory), [bytes](std::byte* segment) { munmap(segment, bytes); }};
+}
+
+}  // namespace altorch

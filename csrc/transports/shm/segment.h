@@ -1,0 +1,23 @@
+// Memory that the ranks of one node share: anonymous (a memfd), handed by the first rank to the others over a
+// socket to processes of the same user. It has no name in /dev/shm, so it is bound by no size of that and
+// leaves nothing behind, however the job ends.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "common/key_value_store.h"
+
+namespace altorch {
+
+// Ranks that give the same text can share a segment.
+std::string shared_memory_home();
+
+// Collective over ranks of one home: `size` ranks map the same `bytes`, zero at first. `key` is new for every
+// segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.
+std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string& key, int rank, int size,
+                                         std::size_t bytes, std::chrono::milliseconds timeout);
+
+}  // namespace altorch

@@ -1,0 +1,69 @@
+#include "transports/shm/segment.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "common/error.h"
+#include "support/map_store.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kBytes = 1 << 20;
+
+TEST(Segment, IsOneMemoryForAllRanks) {
+  constexpr int kSize = 4;
+  MapStore store;
+  std::vector<std::shared_ptr<std::byte>> mapped(kSize);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kSize; ++rank) {
+    ranks.emplace_back([&, rank] {
+      mapped[static_cast<std::size_t>(rank)] =
+          share_segment(store, "here", rank, kSize, kBytes, std::chrono::seconds(10));
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  mapped[3].get()[kBytes - 1] = std::byte{42};
+  for (const auto& memory : mapped) {
+    EXPECT_EQ(memory.get()[0], std::byte{0});
+    EXPECT_EQ(memory.get()[kBytes - 1], std::byte{42});
+  }
+  mapped[0].reset();  // the others keep it
+  EXPECT_EQ(mapped[1].get()[kBytes - 1], std::byte{42});
+}
+
+TEST(Segment, SaysThatARankDidNotCome) {
+  MapStore store;
+  try {
+    share_segment(store, "here", 0, 2, kBytes, std::chrono::milliseconds(50));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
+  }
+  EXPECT_THROW(share_segment(store, "nowhere", 1, 2, kBytes, std::chrono::milliseconds(50)), Error);
+}
+
+TEST(Segment, HasAHomeThatProcessesOfAUserShare) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string home = shared_memory_home();
+    const bool written = write(pipe_ends[1], home.data(), home.size()) > 0;
+    _exit(written ? 0 : 1);
+  }
+  waitpid(child, nullptr, 0);
+  char text[512];
+  const auto length = read(pipe_ends[0], text, sizeof text);
+  ASSERT_GT(length, 40);
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(length)), shared_memory_home());
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+}  // namespace
+}  // namespace altorch
