@@ -78,7 +78,8 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RESULTS ?= build/cuda.jsonl
 test-gpu: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
-	ALTORCH_ROUTE=cuda=host_staged $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
+	for route in host_staged host_relay; do \
+	  ALTORCH_ROUTE=cuda=$$route $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py || exit 1; done
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_collectives \
 	  --json $(GPU_RESULTS)
 

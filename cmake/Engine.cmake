@@ -6,6 +6,7 @@ file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${engine_globs})
 # These two are libraries of their own (Shims.cmake).
 list(FILTER engine_sources EXCLUDE REGEX "/csrc/(transports/mpi/shim|bootstrap/flux|bootstrap/pmix_server)/")
 
+include(Kernels)
 add_library(altorch_engine STATIC ${engine_sources})
-target_include_directories(altorch_engine PUBLIC "${CMAKE_SOURCE_DIR}/csrc")
+target_include_directories(altorch_engine PUBLIC "${CMAKE_SOURCE_DIR}/csrc" PRIVATE "${kernel_include}")
 target_link_libraries(altorch_engine PUBLIC Threads::Threads ${CMAKE_DL_LIBS} rt)

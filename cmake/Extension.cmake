@@ -26,4 +26,4 @@ target_link_libraries(altorch_C PRIVATE altorch_engine "${TORCH_DIR}/lib/libc10.
   "${TORCH_DIR}/lib/libtorch_python.so")
 target_link_options(altorch_C PRIVATE -Wl,--no-undefined-version -Wl,--exclude-libs,ALL)
 
-include(Cuda)
+

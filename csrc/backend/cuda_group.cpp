@@ -33,19 +33,26 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceInde
       stream_(devices().getStreamFromGlobalPool(device_, /*isHighPriority=*/true)),
       last_(c10::DeviceType::CUDA) {}
 
+// Ending the routes ends what is in flight, so it is let finish first, for a while.
 CudaGroup::~CudaGroup() {
-  bool failed = false;
-  {
-    const std::lock_guard lock(mutex_);
-    failed = failure_.has_value();
-  }
-  // Ending the communicator ends what is in flight, so it is let finish first, unless that may take for ever.
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   AdaptiveWait wait;
+  while (!is_idle() && Clock::now() < deadline) {
+    std::optional<Error> failed;
+    {
+      const std::lock_guard lock(mutex_);
+      failed = failure_;
+    }
+    if (failed) routes_.abort(failed->what());
+    wait.pause();
+  }
+}
+
+bool CudaGroup::is_idle() const {
   try {
-    while (!failed && last_stream_ && !last_.query() && Clock::now() < deadline) wait.pause();
+    return !last_stream_ || last_.query();
   } catch (const c10::Error&) {
-    // The device is gone, and everything on it.
+    return true;  // the device is gone, and everything on it
   }
 }
 
@@ -174,7 +181,16 @@ bool CudaGroup::look() {
   std::optional<Error> found;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return false;
+    if (failure_) found = failure_;
+  }
+  if (found) {
+    const std::unique_lock launching(launch_mutex_, std::try_to_lock);
+    if (launching && is_idle()) return false;
+    routes_.abort(found->what());  // peers' GPUs that went on may have held our streams up once more
+    return true;
+  }
+  {
+    const std::lock_guard lock(mutex_);
     try {
       while (!in_flight_.empty() && in_flight_.front()->end.query()) {
         release_elsewhere(std::move(in_flight_.front()));
@@ -194,7 +210,7 @@ bool CudaGroup::look() {
   }
   log(LogLevel::kError, found->what());
   routes_.abort(found->what());
-  return false;
+  return true;
 }
 
 void CudaGroup::abort(const std::string& why) {
@@ -204,6 +220,7 @@ void CudaGroup::abort(const std::string& why) {
       failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
   }
   routes_.abort(why);
+  CudaWatch::instance().wake();
 }
 
 }  // namespace altorch::backend

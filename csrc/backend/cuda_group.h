@@ -53,12 +53,13 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void throw_if_failed() const;
 
   // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a
-  // deadline has passed. False when nothing is in flight. Called by the watch.
+  // deadline has passed. False when there is nothing to look after. Called by the watch.
   bool look();
   void abort(const std::string& why);
 
  private:
   std::optional<Error> route_failure();
+  bool is_idle() const;  // with launch_mutex_ held
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
 
   const std::shared_ptr<Communicator> communicator_;

@@ -13,8 +13,11 @@
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
+#include "device/kernels/names.h"
+#include "device/nvrtc.h"
 #include "engine/explain.h"
 #include "engine/route.h"
+#include "reduction/reduce.h"
 
 namespace py = pybind11;
 using namespace altorch;           // NOLINT
@@ -189,6 +192,21 @@ PYBIND11_MODULE(_C, module) {
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"),
              py::arg("ranks"), py::arg("rank") = 0, py::arg("algorithm") = py::none());
+  module.def(
+      "compile_reduction",
+      [](const std::string& dtype, const std::string& op, int architecture) -> std::optional<std::size_t> {
+        return guarded([&]() -> std::optional<std::size_t> {
+          const DType type = dtype_named(dtype);
+          const ReduceOp operation = reduce_op_named(op);
+          if (!can_reduce(type, operation)) return std::nullopt;
+          return compile_kernel(kernel_source(), reduction_kernel(type, operation), architecture)
+              .cubin.size();
+        });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("dtype"), py::arg("op"), py::arg("architecture"),
+      "Compiles a GPU kernel of the host_staged route, which needs no GPU; bytes, or None where torch "
+      "defines "
+      "no such reduction.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");

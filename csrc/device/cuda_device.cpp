@@ -1,10 +1,15 @@
 #include "device/cuda_device.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "common/error.h"
 #include "device/cuda_driver.h"
+#include "device/kernels/names.h"
+#include "device/nvrtc.h"
 
 namespace altorch {
 namespace {
@@ -39,7 +44,7 @@ std::string CudaDevice::identity(int index) {
   return text;
 }
 
-CudaDevice::CudaDevice(int index) {
+CudaDevice::CudaDevice(int index) : index_(index) {
   if (auto reason = obstacle(index)) throw Error(ErrorKind::kUnsupported, *reason);
   const cuda::Driver& cuda = driver();
   cuda.check("cuDevicePrimaryCtxRetain", cuda.retain_context(&context_, index));
@@ -79,6 +84,26 @@ PinnedMemory CudaDevice::pin(std::size_t bytes) {
           }};
 }
 
+PinnedMemory CudaDevice::pin(std::shared_ptr<std::byte> memory, std::size_t bytes) {
+  enter();
+  const cuda::Driver& cuda = driver();
+  int same_address = 0;
+  cuda.device_attribute(&same_address, cuda::kCanUseHostPointerForRegisteredMem, index_);
+  const auto result = same_address ? cuda.host_register(memory.get(), bytes,
+                                                        cuda::kHostAllocPortable | cuda::kHostAllocMapped)
+                                   : -1;
+  if (result != cuda::kSuccess) {
+    throw Error(ErrorKind::kUnsupported,
+                "GPU " + std::to_string(index_) + " cannot use " + std::to_string(bytes >> 20) +
+                    " MiB of shared memory (cuMemHostRegister: CUDA error " + std::to_string(result) + ")");
+  }
+  std::byte* pinned = memory.get();
+  return {pinned, [memory = std::move(memory), context = context_](std::byte* address) {
+            driver().set_context(context);
+            driver().host_unregister(address);
+          }};
+}
+
 Stream CudaDevice::make_stream() {
   enter();
   const cuda::Driver& cuda = driver();
@@ -106,6 +131,41 @@ void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, S
   if (bytes == 0) return;
   enter();
   driver().check("cuMemcpyDtoDAsync", driver().copy_on_device(address(to), address(from), bytes, stream));
+}
+
+// All kernels of a process: modules belong to a context, and a device has one.
+void* CudaDevice::kernel(DType dtype, ReduceOp op) {
+  void*& own = kernels_[static_cast<int>(dtype)][static_cast<int>(op)];
+  if (own) return own;
+  static std::mutex mutex;
+  static auto* loaded = new std::map<std::pair<int, std::string>, void*>();
+  const std::string expression = reduction_kernel(dtype, op);
+  const std::lock_guard lock(mutex);
+  void*& function = (*loaded)[{index_, expression}];
+  if (!function) {
+    const cuda::Driver& cuda = driver();
+    int major = 0, minor = 0;
+    cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, index_);
+    cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, index_);
+    const CompiledKernel compiled = compile_kernel(kernel_source(), expression, 10 * major + minor);
+    void* module = nullptr;
+    cuda.check("cuModuleLoadData", cuda.load_module(&module, compiled.cubin.data()));
+    cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, compiled.symbol.c_str()));
+  }
+  return own = function;
+}
+
+void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
+  if (reduction.count == 0) return;
+  enter();
+  // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
+  constexpr std::int64_t kThreads = 512, kMostBlocks = 32;
+  const auto per_block =
+      static_cast<std::int64_t>(kThreads * (16 / std::min<std::size_t>(16, size_of(dtype))));
+  const auto blocks = std::clamp<std::int64_t>((reduction.count + per_block - 1) / per_block, 1, kMostBlocks);
+  void* arguments[] = {const_cast<DeviceReduction*>(&reduction)};
+  driver().check("cuLaunchKernel", driver().launch(kernel(dtype, op), static_cast<unsigned>(blocks), 1, 1,
+                                                   kThreads, 1, 1, 0, stream, arguments, nullptr));
 }
 
 void CudaDevice::wait_for_stream(Stream stream, Stream other) {

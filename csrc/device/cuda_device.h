@@ -1,7 +1,6 @@
 // A CUDA device behind the Device interface, over the driver's library, which is found at run time.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +22,12 @@ class CudaDevice : public Device {
   static std::string identity(int index);
 
   PinnedMemory pin(std::size_t bytes) override;
+  PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
   Stream make_stream() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
@@ -34,10 +35,13 @@ class CudaDevice : public Device {
  private:
   // Makes the device's primary context, which is torch's too, the calling thread's.
   void enter();
+  void* kernel(DType dtype, ReduceOp op);
 
+  const int index_;
   void* context_ = nullptr;
   void* event_ = nullptr;
   std::vector<Stream> streams_;
+  void* kernels_[kDTypeCount][kReduceOpCount] = {};  // compiled so far
 };
 
 }  // namespace altorch

@@ -17,6 +17,9 @@ struct Uuid {  // CUuuid
 };
 inline constexpr int kCanUse64BitStreamMemOps =
     122;  // CU_DEVICE_ATTRIBUTE_...; the 32-bit ones come with them
+// CU_DEVICE_ATTRIBUTE_...
+inline constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
+inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
 inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
@@ -38,6 +41,13 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(event_destroy, "cuEventDestroy_v2", (void* event))                                                       \
   X(event_record, "cuEventRecord", (void* event, void* stream))                                              \
   X(stream_wait_event, "cuStreamWaitEvent", (void* stream, void* event, unsigned flags))                     \
+  X(host_register, "cuMemHostRegister_v2", (void* memory, std::size_t bytes, unsigned flags))                \
+  X(host_unregister, "cuMemHostUnregister", (void* memory))                                                  \
+  X(load_module, "cuModuleLoadData", (void** module, const void* image))                                     \
+  X(get_function, "cuModuleGetFunction", (void** function, void* module, const char* name))                  \
+  X(launch, "cuLaunchKernel",                                                                                \
+    (void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
+     unsigned block_z, unsigned shared_bytes, void* stream, void** arguments, void** extra))                 \
   X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void* host, DevicePtr device, std::size_t bytes, void* stream))   \
   X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                                  \
     (DevicePtr device, const void* host, std::size_t bytes, void* stream))                                   \

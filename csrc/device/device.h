@@ -1,13 +1,15 @@
-// What the engine asks of a GPU beyond NCCL: copies and stream-ordered flags. Everything is enqueued on a
-// stream and the host goes on at once. One interface for CUDA (cuda_device.h) and for the fake one on which
-// the state machines are proved without a GPU (tests/cpp/support/fake_device.h).
+// What the engine asks of a GPU beyond NCCL: copies, reductions and stream-ordered flags. Everything is
+// enqueued on a stream and the host goes on at once. One interface for CUDA (cuda_device.h) and for the fake
+// one on which the state machines are proved without a GPU (tests/cpp/support/fake_device.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "common/dtype.h"
 #include "common/flag.h"
+#include "common/reduce_op.h"
 
 namespace altorch {
 
@@ -15,6 +17,18 @@ using Stream = void*;  // cudaStream_t
 
 // Host memory that the GPU reads and writes itself, at the same address. Zero at first.
 using PinnedMemory = std::shared_ptr<std::byte>;
+
+// One reduction of parts that lie in device or pinned memory, in the order of the ranks.
+struct DeviceReduction {
+  static constexpr int kMaxParts = 64;
+  const void* parts[kMaxParts];
+  int number = 0;          // of parts, at least 1
+  void* output = nullptr;  // may be one of the parts; null: not wanted
+  void* copy = nullptr;    // the result once more; null: not wanted
+  std::int64_t count = 0;  // elements
+  int scaled = -1;         // PREMUL_SUM: the part that is multiplied with `factor` before; -1: none
+  double factor = 1.0;
+};
 
 // One per user. Streams and memory belong to the device's current context. Every member throws
 // Error(kTransport) that names the call that failed. Thread rules: one thread at a time.
@@ -24,12 +38,17 @@ class Device {
 
   // Throws Error(kUnsupported) with the reason where no more can be had.
   virtual PinnedMemory pin(std::size_t bytes) = 0;
+  // Pins memory that exists already, for as long as the result lives.
+  virtual PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) = 0;
   // A high-priority stream that lives as long as the device.
   virtual Stream make_stream() = 0;
 
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+
+  // Semantics of combine() in reduction/reduce.h.
+  virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
   // What `stream` gets from now on comes after what `other` holds now.
   virtual void wait_for_stream(Stream stream, Stream other) = 0;

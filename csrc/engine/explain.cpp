@@ -15,6 +15,8 @@ OpKind kind_named(const std::string& name) {
   throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no operation; `altorch algorithms` lists them");
 }
 
+}  // namespace
+
 DType dtype_named(const std::string& name) {
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
     if (name == name_of(static_cast<DType>(dtype))) return static_cast<DType>(dtype);
@@ -22,7 +24,12 @@ DType dtype_named(const std::string& name) {
   throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no element type; try float32");
 }
 
-}  // namespace
+ReduceOp reduce_op_named(const std::string& name) {
+  for (int op = 0; op < kReduceOpCount; ++op) {
+    if (name == name_of(static_cast<ReduceOp>(op))) return static_cast<ReduceOp>(op);
+  }
+  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no reduction; try SUM");
+}
 
 Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
                     int rank, const std::string& algorithm) {

@@ -6,6 +6,7 @@
 
 #include "common/dtype.h"
 #include "common/op_kind.h"
+#include "common/reduce_op.h"
 
 namespace altorch {
 
@@ -21,6 +22,10 @@ struct Explanation {
   };
   std::vector<Alternative> alternatives;
 };
+
+// What the command line calls them. Throw Error(kInvalidArgument).
+DType dtype_named(const std::string& name);
+ReduceOp reduce_op_named(const std::string& name);
 
 // `bytes`: of the vector, or of one block. `algorithm`: empty for the one that would be chosen.
 // Throws Error(kInvalidArgument) for names that do not exist.

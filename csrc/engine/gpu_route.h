@@ -10,8 +10,6 @@
 
 namespace altorch {
 
-// A route class also has `static std::optional<std::string> obstacle_to(const Operation&)`: why an operation
-// cannot go this way, as a clause with the next thing to do; the same on every rank.
 class GpuRoute {
  public:
   virtual ~GpuRoute() = default;

@@ -1,42 +1,62 @@
 #include "engine/gpu_routes.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "common/env.h"
+#include "common/log.h"
 #include "common/meeting.h"
 #include "device/cuda_device.h"
+#include "device/nvrtc.h"
 #include "engine/host_staged/relay.h"
+#include "engine/host_staged/shared.h"
 #include "engine/nccl_route.h"
+#include "transports/shm/segment.h"
 
 namespace altorch {
 namespace {
 
+constexpr std::string_view kNames[] = {"nccl", "host_staged", "host_relay"};
+
 // What a rank tells the others, one line each.
 struct Card {
-  std::string gpu;          // its identity, the same in every process
-  std::string nccl, relay;  // why not; empty: it can
+  std::string gpu, home;            // the same text: the same GPU, the same node
+  std::string nccl, staged, relay;  // why not; empty: it can
 
   static Card of(int device) {
     Card card;
     card.gpu = CudaDevice::identity(device);
+    card.home = shared_memory_home();
     try {
       nccl::library();
     } catch (const Error& error) {
       card.nccl = error.what();
     }
     card.relay = CudaDevice::obstacle(device).value_or("");
+    card.staged = card.relay.empty() ? nvrtc_obstacle().value_or("") : card.relay;
     return card;
   }
-  std::string text() const { return gpu + "\n" + nccl + "\n" + relay + "\n"; }
+  template <typename Each>
+  void for_each(Each&& each) {
+    for (std::string* line : {&gpu, &home, &nccl, &staged, &relay}) each(*line);
+  }
+  std::string text() {
+    std::string all;
+    for_each([&](std::string& line) {
+      std::replace(line.begin(), line.end(), '\n', ' ');
+      all += line + "\n";
+    });
+    return all;
+  }
   static Card from(const std::string& text) {
     Card card;
     std::istringstream lines(text);
-    std::getline(lines, card.gpu);
-    std::getline(lines, card.nccl);
-    std::getline(lines, card.relay);
+    card.for_each([&](std::string& line) { std::getline(lines, line); });
     return card;
   }
 };
+
+std::size_t pinned_bytes() { return static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES")); }
 
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
@@ -54,25 +74,33 @@ GpuRoutes::GpuRoutes(Communicator& communicator, int device, std::chrono::millis
                           "with a CUDA tensor", Card::of(device).text());
   std::vector<Card> cards;
   for (const std::string& word : words) cards.push_back(Card::from(word));
+  const auto miss = [&](Kind kind, const std::string& reason) {
+    if (!missing_[kind]) missing_[kind] = reason;
+  };
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const Card& card = cards[rank];
-    if (!missing_[kNccl] && !card.nccl.empty()) missing_[kNccl] = on_rank(rank, card.nccl);
-    if (!missing_[kHostStaged] && !card.relay.empty()) missing_[kHostStaged] = on_rank(rank, card.relay);
-    for (std::size_t other = 0; other < rank && !missing_[kNccl]; ++other) {
+    if (!card.nccl.empty()) miss(kNccl, on_rank(rank, card.nccl));
+    if (!card.staged.empty()) miss(kHostStaged, on_rank(rank, card.staged));
+    if (!card.relay.empty()) miss(kHostRelay, on_rank(rank, card.relay));
+    if (card.home != cards.front().home)
+      miss(kHostStaged, "ranks 0 and " + std::to_string(rank) + " share no memory");
+    for (std::size_t other = 0; other < rank; ++other) {
       if (cards[other].gpu != card.gpu) continue;
-      missing_[kNccl] = "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-                        " share one GPU, which NCCL refuses";
+      miss(kNccl, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
+                      " share one GPU, which NCCL refuses");
     }
   }
+  if (communicator.size() > DeviceReduction::kMaxParts)
+    miss(kHostStaged, "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks");
 }
 
 std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operation> operations,
                                                bool capturing) const {
   if (missing_[kind]) return missing_[kind];
-  if (kind == kHostStaged && capturing)
-    return "its operations cannot be captured into a CUDA graph: the host takes part in each";
+  if (kind != kNccl && capturing)
+    return "its operations cannot be captured into a CUDA graph: their flags differ from replay to replay";
   for (const Operation& operation : operations) {
-    const auto found = kind == kNccl ? NcclRoute::obstacle_to(operation) : Relay::obstacle_to(operation);
+    const auto found = kind == kNccl ? NcclRoute::obstacle_to(operation) : host_staged_obstacle(operation);
     if (found) return found;
   }
   return std::nullopt;
@@ -81,30 +109,66 @@ std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operat
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
   std::string reasons;
-  for (const Kind kind : {kNccl, kHostStaged}) {
-    if (!asked.empty() && asked != kNames[kind]) continue;
-    const auto reason = obstacle(kind, operations, capturing);
-    if (!reason) return made(kind);
+  for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {
+    // Who asks for staging through the host means either way.
+    const bool allowed =
+        asked.empty() || asked == kNames[kind] || (asked == kNames[kHostStaged] && kind == kHostRelay);
+    if (!allowed) continue;
+    auto reason = obstacle(kind, operations, capturing);
+    if (!reason) {
+      if (GpuRoute* route = made(kind)) return *route;
+      reason = missing_[kind];
+    }
     reasons += (reasons.empty() ? "" : "; ") + std::string(kNames[kind]) + ": " + *reason;
   }
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }
 
-GpuRoute& GpuRoutes::made(Kind kind) {
-  if (routes_[kind]) return *routes_[kind];  // written by this thread's predecessors only
-  std::unique_ptr<GpuRoute> route;
-  if (kind == kNccl) {
-    route = std::make_unique<NcclRoute>(communicator_.store(), device_, communicator_.rank(),
-                                        communicator_.size(), timeout_);
-  } else {
-    const auto bytes = static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES"));
-    route = std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), make_carrier_(),
-                                    RelayOptions{.pinned_bytes = bytes, .timeout = timeout_});
-  }
+GpuRoute* GpuRoutes::made(Kind kind) {
+  if (routes_[kind]) return routes_[kind].get();  // only choose() writes it
+  auto route = make(kind);
   const std::lock_guard lock(mutex_);
   routes_[kind] = std::move(route);
-  return *routes_[kind];
+  return routes_[kind].get();
+}
+
+std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind) {
+  switch (kind) {
+    case kNccl:
+      return std::make_unique<NcclRoute>(communicator_.store(), device_, communicator_.rank(),
+                                         communicator_.size(), timeout_);
+    case kHostStaged:
+      return make_host_staged();
+    default:
+      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), make_carrier_(),
+                                     RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = timeout_});
+  }
+}
+
+std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
+  const int rank = communicator_.rank(), size = communicator_.size();
+  auto device = std::make_unique<CudaDevice>(device_);
+  const BoardLayout layout = BoardLayout::fitting(size, pinned_bytes());
+  PinnedMemory memory;
+  std::string obstacle;
+  try {
+    memory = device->pin(
+        share_segment(communicator_.store(), "host_staged/segment", rank, size, layout.bytes(), timeout_),
+        layout.bytes());
+  } catch (const Error& error) {
+    obstacle = error.what();
+  }
+  const auto verdicts = meet(communicator_.store(), "host_staged", rank, size, timeout_,
+                             "to share memory for its CUDA tensors", obstacle);
+  for (std::size_t other = 0; other < verdicts.size(); ++other) {
+    if (verdicts[other].empty()) continue;
+    missing_[kHostStaged] = on_rank(other, verdicts[other]);
+    log(LogLevel::kWarning, "CUDA tensors of group '" + communicator_.name() +
+                                "' go the slower way by host_relay: " + *missing_[kHostStaged]);
+    return nullptr;
+  }
+  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank), rank);
 }
 
 std::vector<GpuRoute*> GpuRoutes::all_made() {

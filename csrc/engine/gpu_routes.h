@@ -1,5 +1,9 @@
-// Which ways a group has for operations on device memory, and which one an operation takes: NCCL where it can
-// serve every rank, host-staged pieces where it cannot, or what ALTORCH_ROUTE says.
+// Which ways a group has for operations on device memory, and which one an operation takes: the first of
+// these that can serve every rank, or what ALTORCH_ROUTE says.
+//
+//   nccl         NCCL, one GPU per rank
+//   host_staged  pinned memory that the ranks of one node share; the GPUs drive it themselves
+//   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
 #pragma once
 
 #include <functional>
@@ -29,11 +33,13 @@ class GpuRoutes {
   void abort(const std::string& why);
 
  private:
-  enum Kind { kNccl, kHostStaged, kKinds };
-  static constexpr const char* kNames[kKinds] = {"nccl", "host_staged"};
+  enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
 
   std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
-  GpuRoute& made(Kind kind);
+  // Null when it turned out, on some rank, that there can be none: missing_ says why.
+  GpuRoute* made(Kind kind);
+  std::unique_ptr<GpuRoute> make(Kind kind);
+  std::unique_ptr<GpuRoute> make_host_staged();
   std::vector<GpuRoute*> all_made();
 
   Communicator& communicator_;

@@ -17,6 +17,7 @@ class NcclRoute : public GpuRoute {
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
 
+  // Why NCCL cannot carry the operation, as a clause with the next thing to do, or nothing.
   static std::optional<std::string> obstacle_to(const Operation& operation);
 
  private:

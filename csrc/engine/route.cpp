@@ -10,7 +10,7 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::string_view kGpuRoutes[] = {"nccl", "host_staged"};
+constexpr std::string_view kGpuRoutes[] = {"nccl", "host_staged", "host_relay"};
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
 // Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
@@ -144,7 +144,7 @@ RouteTable::RouteTable() {
       if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
       if (!parsed.algorithm) {
         refuse_rule(rule, "'" + choice + "' is no " +
-                              (all_on_gpus ? "route of CUDA tensors (nccl, host_staged)"
+                              (all_on_gpus ? "route of CUDA tensors (nccl, host_staged, host_relay)"
                                            : "algorithm of " + kind_name));
       }
     }

@@ -28,7 +28,7 @@ class RouteTable {
 
   // `native_offered`: the transport can carry this very call out as a whole.
   Route choose(const Operation& operation, int size, bool native_offered) const;
-  // What ALTORCH_ROUTE says of the operation on CUDA tensors: "nccl", "host_staged", or nothing.
+  // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of gpu_routes.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
  private:

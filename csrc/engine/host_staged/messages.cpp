@@ -3,8 +3,15 @@
 #include <algorithm>
 
 #include "common/block_counts.h"
+#include "transports/channel.h"
 
 namespace altorch {
+
+std::optional<std::string> host_staged_obstacle(const Operation& operation) {
+  if (operation.kind == OpKind::kReceive && operation.root == kAnySource)
+    return "CUDA tensors are received from a named rank only; give recv a src";
+  return std::nullopt;
+}
 
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages) {

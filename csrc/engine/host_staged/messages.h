@@ -1,6 +1,8 @@
 // What all_to_all, gather, scatter, send and recv come down to: blocks on their way from one rank to another.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -20,6 +22,9 @@ struct BlockMessage {
   // In pieces of so many bytes. An empty message is a piece too.
   std::size_t pieces(std::size_t piece) const { return bytes == 0 ? 1 : (bytes + piece - 1) / piece; }
 };
+
+// Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.
+std::optional<std::string> host_staged_obstacle(const Operation& operation);
 
 // Adds this rank's part of an operation that is no collective of vectors; a rank's block for itself is
 // copied on `stream` at once.

@@ -12,40 +12,47 @@ constexpr std::int64_t kAligned = 64;  // elements: blocks begin at multiples, f
 
 }  // namespace
 
-PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::size_t slot_bytes)
+PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::int64_t step)
     : operation_(operation),
       rank_(rank),
       size_(size),
       counts_(operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts),
       has_blocks_(operation.kind == OpKind::kAllGather || operation.kind == OpKind::kReduceScatter),
-      gathers_(operation.kind == OpKind::kAllGather) {
-  const auto elements = static_cast<std::int64_t>(slot_bytes / size_of(operation.dtype));
-  // The slot holds what goes out and what comes in: for a vector that is one place.
-  step_ = has_blocks_ ? elements / (size + 1) : elements;
-  if (step_ == 0) {
-    throw Error(ErrorKind::kUnsupported, "a piece of pinned memory (" + std::to_string(slot_bytes) +
-                                             " bytes) cannot hold one element of each rank; raise "
-                                             "ALTORCH_PINNED_BYTES");
-  }
-  if (step_ > kAligned) step_ -= step_ % kAligned;
+      gathers_(operation.kind == OpKind::kAllGather),
+      step_(step) {
   std::int64_t longest = operation.count;
   if (!counts_.empty()) longest = *std::max_element(counts_.begin(), counts_.end());
   pieces_ = (longest + step_ - 1) / step_;
 }
 
-std::int64_t PieceCutter::total(int block) const { return block_count(counts_, operation_.count, block); }
-std::int64_t PieceCutter::begin(int block) const { return block_offset(counts_, operation_.count, block); }
+std::int64_t PieceCutter::step_for(std::size_t piece_bytes, DType dtype, std::int64_t vectors) {
+  const std::int64_t step = static_cast<std::int64_t>(piece_bytes / size_of(dtype)) / vectors;
+  if (step > 0) return step > kAligned ? step - step % kAligned : step;
+  throw Error(ErrorKind::kUnsupported, "a piece of pinned memory (" + std::to_string(piece_bytes) +
+                                           " bytes) cannot hold one element of each rank; raise "
+                                           "ALTORCH_PINNED_BYTES");
+}
+
+PieceCutter::Range PieceCutter::vector(std::int64_t index) const {
+  return {index * step_, std::clamp<std::int64_t>(operation_.count - index * step_, 0, step_)};
+}
+
+PieceCutter::Range PieceCutter::block(std::int64_t index, int block) const {
+  const std::int64_t total = block_count(counts_, operation_.count, block);
+  return {block_offset(counts_, operation_.count, block) + index * step_,
+          std::clamp<std::int64_t>(total - index * step_, 0, step_)};
+}
 
 void PieceCutter::copies(std::int64_t index, const void* device, std::byte* host, bool all_blocks,
                          std::vector<PieceCopy>& copies) const {
   const auto element = static_cast<std::int64_t>(size_of(operation_.dtype));
   auto* base = static_cast<std::byte*>(const_cast<void*>(device));
-  for (int block = all_blocks ? 0 : rank_; block < (all_blocks ? size_ : rank_ + 1); ++block) {
-    const std::int64_t count = std::clamp<std::int64_t>(total(block) - index * step_, 0, step_);
-    const std::int64_t offset = (all_blocks ? begin(block) : 0) + index * step_;
-    if (count > 0)
-      copies.push_back({base + offset * element, host, static_cast<std::size_t>(count * element)});
-    host += count * element;
+  for (int number = all_blocks ? 0 : rank_; number < (all_blocks ? size_ : rank_ + 1); ++number) {
+    const Range range = block(index, number);
+    const std::int64_t begin = all_blocks ? range.begin : index * step_;
+    if (range.count > 0)
+      copies.push_back({base + begin * element, host, static_cast<std::size_t>(range.count * element)});
+    host += range.count * element;
   }
 }
 
@@ -57,27 +64,25 @@ void PieceCutter::cut(std::int64_t index, std::byte* slot, Piece& piece) const {
   piece.inputs.clear();
   piece.outputs.clear();
   const auto element = static_cast<std::int64_t>(size_of(operation_.dtype));
-  const std::int64_t own =
-      std::clamp<std::int64_t>((has_blocks_ ? total(rank_) : operation_.count) - index * step_, 0, step_);
-  piece.operation.count = own;
   piece.operation.input = piece.operation.output = slot;
 
   if (!has_blocks_) {
-    const bool at_root = rank_ == operation_.root;
-    const bool reads = operation_.kind != OpKind::kBroadcast || at_root;
-    const bool writes =
-        operation_.kind == OpKind::kAllReduce || (operation_.kind == OpKind::kReduce ? at_root : !at_root);
-    const std::int64_t offset = index * step_ * element;
-    const auto bytes = static_cast<std::size_t>(own * element);
-    const void* input = operation_.kind == OpKind::kBroadcast ? operation_.output : operation_.input;
-    auto* from = static_cast<std::byte*>(const_cast<void*>(input));
-    if (reads) piece.inputs.push_back({from + offset, slot, bytes});
-    if (writes) piece.outputs.push_back({static_cast<std::byte*>(operation_.output) + offset, slot, bytes});
+    const bool broadcasts = operation_.kind == OpKind::kBroadcast, at_root = rank_ == operation_.root;
+    const bool reads = !broadcasts || at_root;
+    const bool writes = operation_.kind == OpKind::kAllReduce || at_root != broadcasts;
+    const Range range = vector(index);
+    const auto bytes = static_cast<std::size_t>(range.count * element);
+    auto* input =
+        static_cast<std::byte*>(const_cast<void*>(broadcasts ? operation_.output : operation_.input));
+    auto* output = static_cast<std::byte*>(operation_.output);
+    piece.operation.count = range.count;
+    if (reads) piece.inputs.push_back({input + range.begin * element, slot, bytes});
+    if (writes) piece.outputs.push_back({output + range.begin * element, slot, bytes});
     return;
   }
+  piece.operation.count = block(index, rank_).count;
   if (!counts_.empty()) {
-    for (int block = 0; block < size_; ++block)
-      piece.counts.push_back(std::clamp<std::int64_t>(total(block) - index * step_, 0, step_));
+    for (int number = 0; number < size_; ++number) piece.counts.push_back(block(index, number).count);
     (gathers_ ? piece.operation.output_counts : piece.operation.input_counts) = piece.counts;
   }
   // The side with all blocks comes second, so that the other one keeps its alignment.

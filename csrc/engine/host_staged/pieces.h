@@ -23,20 +23,34 @@ struct Piece {
   std::vector<PieceCopy> inputs, outputs;
 };
 
+// The collectives that go by pieces; the others are messages.
+constexpr bool is_vector_collective(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast ||
+         kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
+}
+
 // For all_reduce, reduce, broadcast, all_gather and reduce_scatter. The others are messages: of their blocks
 // only the two ends know the size.
 class PieceCutter {
  public:
-  // The operation must outlive the cutter.
-  PieceCutter(const Operation& operation, int rank, int size, std::size_t slot_bytes);
+  // `step`: elements of the vector, or of each block, in one piece. The operation must outlive the cutter.
+  PieceCutter(const Operation& operation, int rank, int size, std::int64_t step);
+  // The largest step with which `vectors` vectors, or blocks, fit into a piece. Throws Error(kUnsupported).
+  static std::int64_t step_for(std::size_t piece_bytes, DType dtype, std::int64_t vectors);
 
   std::int64_t pieces() const { return pieces_; }
-  // Reuses what `piece` has allocated.
+  std::int64_t step() const { return step_; }
+  // Elements, and where they begin: of the vector's piece, or of a block's in the vector of all blocks.
+  struct Range {
+    std::int64_t begin, count;
+  };
+  Range vector(std::int64_t index) const;
+  Range block(std::int64_t index, int block) const;
+
+  // For the host to carry: the whole piece in one slot. Reuses what `piece` has allocated.
   void cut(std::int64_t index, std::byte* slot, Piece& piece) const;
 
  private:
-  std::int64_t total(int block) const;  // elements of a block
-  std::int64_t begin(int block) const;  // where it starts in the vector of all blocks, in elements
   void copies(std::int64_t index, const void* device, std::byte* host, bool all_blocks,
               std::vector<PieceCopy>& copies) const;
 
@@ -44,7 +58,7 @@ class PieceCutter {
   const int rank_, size_;
   const std::span<const std::int64_t> counts_;  // of the blocks; empty where they are alike
   const bool has_blocks_, gathers_;
-  std::int64_t step_ = 1;  // elements of each block in one piece
+  const std::int64_t step_;
   std::int64_t pieces_ = 0;
 };
 

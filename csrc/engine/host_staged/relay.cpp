@@ -12,19 +12,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::size_t kLeastSlot = 64 << 10;
 
-bool is_collective_by_pieces(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Ranks that got less pinned memory than others bind all.
 std::size_t least(Communicator& group, std::size_t mine, std::chrono::milliseconds timeout) {
   const auto words = meet(group.store(), "pinned", group.rank(), group.size(), timeout,
@@ -80,12 +67,6 @@ Relay::~Relay() {
   carrier_->close("the group was destroyed");
 }
 
-std::optional<std::string> Relay::obstacle_to(const Operation& operation) {
-  if (operation.kind == OpKind::kReceive && operation.root == kAnySource)
-    return "CUDA tensors are received from a named rank only; give recv a src";
-  return std::nullopt;
-}
-
 std::optional<Error> Relay::failure() {
   const std::lock_guard lock(outcome_->mutex);
   return outcome_->failure;
@@ -98,7 +79,7 @@ void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
-    if (is_collective_by_pieces(operation.kind)) {
+    if (is_vector_collective(operation.kind)) {
       collective(operation, stream);
     } else {
       add_messages(operation, carrier_->rank(), carrier_->size(), *device_, stream, messages);
@@ -143,7 +124,11 @@ void Relay::join(Stream stream) {
 }
 
 void Relay::collective(const Operation& operation, Stream stream) {
-  const PieceCutter cutter(operation, carrier_->rank(), carrier_->size(), piece_bytes_);
+  const int size = carrier_->size();
+  const bool has_blocks = operation.kind == OpKind::kAllGather || operation.kind == OpKind::kReduceScatter;
+  // Of blocks the slot holds what goes out and what comes in; a vector has one place for both.
+  const PieceCutter cutter(operation, carrier_->rank(), size,
+                           PieceCutter::step_for(piece_bytes_, operation.dtype, has_blocks ? size + 1 : 1));
   const bool overlaps = cutter.pieces() > 1;
   const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
   if (overlaps) fork(stream);

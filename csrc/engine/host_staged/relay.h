@@ -37,8 +37,7 @@ class Relay : public GpuRoute {
   // Waits for a while until the peers have what this rank has sent.
   ~Relay() override;
 
-  const char* name() const override { return "host_staged"; }
-  static std::optional<std::string> obstacle_to(const Operation& operation);
+  const char* name() const override { return "host_relay"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "reduction/reduce.h"
 
 namespace altorch {
 
@@ -60,6 +61,8 @@ PinnedMemory FakeDevice::pin(std::size_t bytes) {
           }};
 }
 
+PinnedMemory FakeDevice::pin(std::shared_ptr<std::byte> memory, std::size_t) { return memory; }
+
 Stream FakeDevice::make_stream() {
   const auto seed = options_.seed + 1000 * static_cast<unsigned>(workers_.size());
   workers_.push_back(std::make_unique<Worker>(seed, options_.longest_delay));
@@ -75,19 +78,54 @@ void FakeDevice::launch(std::function<void()> work, Stream stream) {
 }
 
 bool FakeDevice::synchronize(Stream stream) {
-  std::unique_lock lock(worker(stream).mutex);
-  return worker(stream).changed.wait_for(lock, std::chrono::minutes(1),
-                                         [&] { return worker(stream).queue.empty(); });
+  auto reached = std::make_shared<Flag>();
+  launch([reached] { reached->raise(1); }, stream);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!reached->reached(1)) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
 }
 
+void FakeDevice::copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (bytes > 0 && options_.moves_data) launch([=] { std::memcpy(to, from, bytes); }, stream);
+}
 void FakeDevice::copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
-  launch([=] { std::memcpy(host, device, bytes); }, stream);
+  copy(host, device, bytes, stream);
 }
 void FakeDevice::copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) {
-  launch([=] { std::memcpy(device, host, bytes); }, stream);
+  copy(device, host, bytes, stream);
 }
 void FakeDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
-  launch([=] { std::memcpy(to, from, bytes); }, stream);
+  copy(to, from, bytes, stream);
+}
+
+void FakeDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
+  if (!options_.moves_data) return;
+  launch(
+      [reduction, dtype, op] {
+        const auto count = static_cast<std::size_t>(reduction.count);
+        const std::size_t bytes = count * size_of(dtype);
+        std::vector<const void*> parts(reduction.parts, reduction.parts + reduction.number);
+        std::vector<std::byte> scaled;
+        if (op == ReduceOp::kPremulSum && reduction.scaled >= 0) {
+          const void*& part = parts[static_cast<std::size_t>(reduction.scaled)];
+          const auto* begin = static_cast<const std::byte*>(part);
+          scaled.assign(begin, begin + bytes);
+          scale(dtype, scaled.data(), reduction.factor, count);
+          part = scaled.data();
+        }
+        std::vector<std::byte> result(bytes);
+        if (parts.size() == 1) {
+          std::memcpy(result.data(), parts[0], bytes);
+        } else {
+          combine(dtype, op, parts, result.data(), count);
+        }
+        if (reduction.output) std::memcpy(reduction.output, result.data(), bytes);
+        if (reduction.copy) std::memcpy(reduction.copy, result.data(), bytes);
+      },
+      stream);
 }
 
 void FakeDevice::wait_for_stream(Stream stream, Stream other) {

@@ -19,6 +19,7 @@ struct FakeDeviceOptions {
   unsigned seed = 1;
   std::chrono::microseconds longest_delay{200};  // before each piece of work, at random
   std::size_t pinned_limit = std::size_t{1} << 40;
+  bool moves_data = true;  // false: flags and order only
 };
 
 class FakeDevice : public Device {
@@ -27,10 +28,12 @@ class FakeDevice : public Device {
   ~FakeDevice() override;
 
   PinnedMemory pin(std::size_t bytes) override;
+  PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
   Stream make_stream() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
@@ -42,6 +45,8 @@ class FakeDevice : public Device {
   std::size_t pinned_bytes() const { return *pinned_bytes_; }
 
  private:
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream);
+
   struct Worker;
   Worker& worker(Stream stream) const { return *static_cast<Worker*>(stream); }
 

@@ -33,7 +33,9 @@ TEST(PieceCutter, CoversEveryElementOnce) {
           if (scatters && !even) operation.input_counts = counts;
 
           std::vector<std::byte> slot(2048);
-          const PieceCutter cutter(operation, rank, size, slot.size());
+          const auto vectors = gathers || scatters ? size + 1 : 1;
+          const PieceCutter cutter(operation, rank, size,
+                                   PieceCutter::step_for(slot.size(), DType::kFloat64, vectors));
           std::vector<int> read(input.size() * 8), written(input.size() * 8);
           Piece piece;
           for (std::int64_t i = 0; i < cutter.pieces(); ++i) {
@@ -68,10 +70,9 @@ TEST(PieceCutter, CoversEveryElementOnce) {
 }
 
 TEST(PieceCutter, RefusesPiecesThatHoldLessThanAnElementPerRank) {
-  Operation operation;
-  operation.kind = OpKind::kAllGather;
-  operation.count = 1;
-  EXPECT_THROW(PieceCutter(operation, 0, 1000, 1000), Error);
+  EXPECT_THROW(PieceCutter::step_for(1000, DType::kUInt8, 1001), Error);
+  EXPECT_EQ(PieceCutter::step_for(1000, DType::kUInt8, 1000), 1);
+  EXPECT_EQ(PieceCutter::step_for(1 << 20, DType::kFloat32, 3) % 64, 0);
 }
 
 }  // namespace

@@ -1,0 +1,182 @@
+// How elements are stored and computed on a GPU, and the operators on them: the semantics of
+// reduction/reduce.h once more, in the part of C++ that NVRTC knows without any header. The host compiles it
+// too, where tests compare both.
+
+#ifdef __CUDACC__
+#define AL_DEVICE __device__ inline
+#define AL_KERNEL __global__ void
+#else
+#define AL_DEVICE inline
+#define AL_KERNEL inline void
+#endif
+
+namespace altorch::kernels {
+
+AL_DEVICE float float_of_bits(unsigned bits) {
+  union {
+    unsigned bits;
+    float value;
+  } both{bits};
+  return both.value;
+}
+AL_DEVICE unsigned bits_of_float(float value) {
+  union {
+    float value;
+    unsigned bits;
+  } both{value};
+  return both.bits;
+}
+
+// Computed in the type that it is stored in.
+template <class T>
+struct Plain {
+  using Stored = T;
+  using Computed = T;
+  AL_DEVICE static T widen(T value) { return value; }
+  AL_DEVICE static T narrow(T value) { return value; }
+  AL_DEVICE static T scale(T value, double factor) { return value * static_cast<T>(factor); }
+  AL_DEVICE static T mean(T sum, int number) { return sum * static_cast<T>(1.0 / number); }
+};
+
+// Computed as unsigned numbers at least as wide as int, so that they wrap; compared as what they are.
+template <class T, class Wrapping>
+struct Integer {
+  using Stored = T;
+  using Computed = T;
+  AL_DEVICE static T widen(T value) { return value; }
+  AL_DEVICE static T narrow(T value) { return value; }
+  AL_DEVICE static T mean(T sum, int number) { return static_cast<T>(sum / static_cast<T>(number)); }
+  AL_DEVICE static T add(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+  }
+  AL_DEVICE static T multiply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
+  }
+};
+
+// Any byte but 0 is true, and results are 0 or 1.
+struct Bool {
+  using Stored = unsigned char;
+  using Computed = unsigned char;
+  AL_DEVICE static unsigned char widen(unsigned char value) { return value != 0; }
+  AL_DEVICE static unsigned char narrow(unsigned char value) { return value; }
+};
+
+struct WideHalf {
+  using Stored = unsigned short;
+  using Computed = float;
+  AL_DEVICE static float scale(float value, double factor) { return value * static_cast<float>(factor); }
+  AL_DEVICE static float mean(float sum, int number) { return sum * static_cast<float>(1.0 / number); }
+};
+
+struct BFloat16 : WideHalf {
+  AL_DEVICE static float widen(unsigned short half) {
+    return float_of_bits(static_cast<unsigned>(half) << 16);
+  }
+  AL_DEVICE static unsigned short narrow(float value) {
+    const unsigned bits = bits_of_float(value);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
+    return static_cast<unsigned short>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+  }
+};
+
+struct Float16 : WideHalf {
+#ifdef __CUDACC__
+  AL_DEVICE static float widen(unsigned short half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+  }
+  AL_DEVICE static unsigned short narrow(float value) {
+    unsigned short half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+  }
+#else
+  static float widen(unsigned short half) { return static_cast<float>(__builtin_bit_cast(_Float16, half)); }
+  static unsigned short narrow(float value) {
+    return __builtin_bit_cast(unsigned short, static_cast<_Float16>(value));
+  }
+#endif
+};
+
+template <class T>
+struct ComplexValue {
+  T real, imaginary;
+};
+template <class T>
+struct Complex {
+  using Stored = ComplexValue<T>;
+  using Computed = ComplexValue<T>;
+  AL_DEVICE static Computed widen(Stored value) { return value; }
+  AL_DEVICE static Stored narrow(Computed value) { return value; }
+  AL_DEVICE static Computed scale(Computed value, double factor) {
+    return {value.real * static_cast<T>(factor), value.imaginary * static_cast<T>(factor)};
+  }
+  AL_DEVICE static Computed mean(Computed sum, int number) { return scale(sum, 1.0 / number); }
+  AL_DEVICE static Computed add(Computed a, Computed b) {
+    return {a.real + b.real, a.imaginary + b.imaginary};
+  }
+  AL_DEVICE static Computed multiply(Computed a, Computed b) {
+    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+  }
+};
+
+template <class Number>
+concept Exact = requires(typename Number::Computed value) {
+  Number::add(value, value);
+};
+
+struct Sum {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    if constexpr (Exact<Number>) {
+      return Number::add(a, b);
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Product {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    if constexpr (Exact<Number>) {
+      return Number::multiply(a, b);
+    } else {
+      return a * b;
+    }
+  }
+};
+// A NaN on either side is the result, and `a` where both are, or where both are zero.
+struct Min {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    return (a <= b || a != a) ? a : b;
+  }
+};
+struct Max {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    return (a >= b || a != a) ? a : b;
+  }
+};
+struct And {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Or {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct Xor {
+  template <class Number, class T>
+  AL_DEVICE static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+}  // namespace altorch::kernels

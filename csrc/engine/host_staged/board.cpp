@@ -1,0 +1,130 @@
+#include "engine/host_staged/board.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
+constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and still be compared
+constexpr std::uint32_t kFarAhead = 1u << 29;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+struct Announcement {
+  std::uint64_t sequence, fingerprint;
+};
+
+}  // namespace
+
+// What follows it: announcements, posts, letters, then the data of both, each at a page.
+struct Board::Header {
+  std::uint32_t aborted;  // 1: somebody writes the reason; 2: it can be read
+  char reason[1020];
+};
+
+namespace {
+
+struct Offsets {
+  std::size_t announcements, posts, letters, data, letter_data, end;
+  explicit Offsets(const BoardLayout& layout) {
+    const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * ranks;
+    announcements = kPage;
+    posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
+    letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
+    data = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
+    letter_data = data + ranks * layout.slots * layout.slot_bytes;
+    end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
+  }
+};
+
+}  // namespace
+
+BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
+  const auto count = static_cast<std::size_t>(ranks);
+  BoardLayout layout{.ranks = ranks};
+  const auto fit = [&](std::size_t pieces) {
+    std::size_t piece = kLargestPiece;
+    while (piece > kSmallestPiece && pieces * piece > bytes / 2) piece /= 2;
+    return piece;
+  };
+  layout.slot_bytes = fit(count * layout.slots);
+  layout.letter_bytes = fit(count * count * layout.letter_slots);
+  return layout;
+}
+
+std::size_t BoardLayout::bytes() const { return Offsets(*this).end; }
+
+Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
+    : memory_(std::move(memory)), layout_(layout), rank_(rank) {}
+
+Board::Header& Board::header() const { return *at<Header>(0); }
+
+std::size_t Board::pair(int from, int to, std::size_t slot) const {
+  return static_cast<std::size_t>(from * layout_.ranks + to) * layout_.letter_slots + slot;
+}
+
+Board::Post& Board::post(int rank, std::size_t slot) const {
+  return at<Post>(Offsets(layout_).posts)[static_cast<std::size_t>(rank) * layout_.slots + slot];
+}
+
+std::byte* Board::data(int rank, std::size_t slot) const {
+  const std::size_t number = static_cast<std::size_t>(rank) * layout_.slots + slot;
+  return at<std::byte>(Offsets(layout_).data) + number * layout_.slot_bytes;
+}
+
+Board::Letter& Board::letter(int from, int to, std::size_t slot) const {
+  return at<Letter>(Offsets(layout_).letters)[pair(from, to, slot)];
+}
+
+std::byte* Board::letter_data(int from, int to, std::size_t slot) const {
+  return at<std::byte>(Offsets(layout_).letter_data) + pair(from, to, slot) * layout_.letter_bytes;
+}
+
+std::optional<Board::Disagreement> Board::announce(std::uint64_t sequence, std::uint64_t fingerprint) {
+  auto* all = at<Announcement>(Offsets(layout_).announcements);
+  const auto entry = [&](int rank) -> Announcement& {
+    return all[static_cast<std::uint64_t>(rank) * kAnnounced + sequence % kAnnounced];
+  };
+  Announcement& mine = entry(rank_);
+  // A reader that sees the same sequence number before and after has read its fingerprint.
+  std::atomic_ref(mine.sequence).store(0, std::memory_order_seq_cst);
+  std::atomic_ref(mine.fingerprint).store(fingerprint, std::memory_order_seq_cst);
+  std::atomic_ref(mine.sequence).store(sequence, std::memory_order_seq_cst);
+  for (int rank = 0; rank < layout_.ranks; ++rank) {
+    Announcement& other = entry(rank);
+    if (std::atomic_ref(other.sequence).load(std::memory_order_seq_cst) != sequence) continue;
+    const std::uint64_t theirs = std::atomic_ref(other.fingerprint).load(std::memory_order_seq_cst);
+    // A rank that is far ahead may be writing its next entry here.
+    if (std::atomic_ref(other.sequence).load(std::memory_order_seq_cst) != sequence) continue;
+    if (theirs != fingerprint) return Disagreement{rank, theirs};
+  }
+  return std::nullopt;
+}
+
+void Board::abort(const std::string& why, std::uint32_t round) {
+  std::uint32_t nobody = 0;
+  if (std::atomic_ref(header().aborted).compare_exchange_strong(nobody, 1)) {
+    std::strncpy(header().reason, why.c_str(), sizeof header().reason - 1);
+    std::atomic_ref(header().aborted).store(2, std::memory_order_release);
+  }
+  for (int rank = 0; rank < layout_.ranks; ++rank) {
+    for (std::size_t slot = 0; slot < layout_.slots; ++slot) {
+      Post& entry = post(rank, slot);
+      for (Flag* flag : {&entry.posted, &entry.reduced, &entry.done}) flag->raise(round + kFarAhead);
+    }
+    for (std::size_t slot = 0; slot < layout_.letter_slots; ++slot) {
+      letter(rank, rank_, slot).filled.raise(round + kFarAhead);
+      letter(rank_, rank, slot).emptied.raise(round + kFarAhead);
+    }
+  }
+}
+
+std::optional<std::string> Board::aborted() const {
+  if (std::atomic_ref(header().aborted).load(std::memory_order_acquire) != 2) return std::nullopt;
+  return std::string(header().reason);
+}
+
+}  // namespace altorch

@@ -1,0 +1,80 @@
+// The pinned memory that all ranks of a node share, laid out: where each rank posts its part of a collective,
+// where messages between two ranks pass, and the flags by which GPUs tell each other how far they are.
+//
+// Every rank computes the same layout. Rounds are counted by every rank alike: all take the slots in turn, as
+// their collectives come in one order.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/flag.h"
+#include "device/device.h"
+
+namespace altorch {
+
+struct BoardLayout {
+  int ranks = 1;
+  std::size_t slots = 4;  // of each rank, for collectives
+  std::size_t slot_bytes = 4 << 20;
+  std::size_t letter_slots = 2;  // of each ordered pair of ranks, for messages
+  std::size_t letter_bytes = 1 << 20;
+
+  // The largest pieces for which everything fits into `bytes`.
+  static BoardLayout fitting(int ranks, std::size_t bytes);
+  std::size_t bytes() const;
+};
+
+// Thread rules: as common/flag.h; announce() and abort() by any thread.
+class Board {
+ public:
+  // `memory`: layout.bytes(), zero at first, shared by all ranks.
+  Board(PinnedMemory memory, const BoardLayout& layout, int rank);
+
+  const BoardLayout& layout() const { return layout_; }
+
+  // What `rank` posts in a slot, and how far it is: its part is there; it has reduced its share; it has read
+  // all that it needs of everybody's slots of this number.
+  struct Post {
+    Flag posted, reduced, done;
+  };
+  Post& post(int rank, std::size_t slot) const;
+  std::byte* data(int rank, std::size_t slot) const;
+
+  // A slot of the messages from one rank to another: filled by the sender, emptied by the receiver.
+  struct Letter {
+    Flag filled, emptied;
+  };
+  Letter& letter(int from, int to, std::size_t slot) const;
+  std::byte* letter_data(int from, int to, std::size_t slot) const;
+
+  // Ranks write down what they call (from 1 on), so that the one that comes later sees that they disagree.
+  struct Disagreement {
+    int rank;
+    std::uint64_t fingerprint;
+  };
+  std::optional<Disagreement> announce(std::uint64_t sequence, std::uint64_t fingerprint);
+
+  // Gives up for all ranks: raises every flag that this rank may wait for above `round`, so that no stream is
+  // left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags back.
+  void abort(const std::string& why, std::uint32_t round);
+  // Why a rank gave up, or nothing.
+  std::optional<std::string> aborted() const;
+
+ private:
+  struct Header;
+  Header& header() const;
+  template <typename Object>
+  Object* at(std::size_t offset) const {
+    return reinterpret_cast<Object*>(memory_.get() + offset);
+  }
+  std::size_t pair(int from, int to, std::size_t slot) const;
+
+  const PinnedMemory memory_;
+  const BoardLayout layout_;
+  const int rank_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,291 @@
+#include "engine/host_staged/shared.h"
+
+#include <algorithm>
+
+#include "engine/fingerprint.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::int64_t kAligned = 64;  // elements: shares begin at multiples, for vector instructions
+
+std::int64_t bytes_of(const Operation& operation, std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(size_of(operation.dtype));
+}
+const std::byte* input_at(const Operation& operation, std::int64_t element) {
+  const void* base = operation.kind == OpKind::kBroadcast ? operation.output : operation.input;
+  return static_cast<const std::byte*>(base) + bytes_of(operation, element);
+}
+std::byte* output_at(const Operation& operation, std::int64_t element) {
+  return static_cast<std::byte*>(operation.output) + bytes_of(operation, element);
+}
+
+}  // namespace
+
+Shared::Shared(std::unique_ptr<Device> device, Board board, int rank)
+    : device_(std::move(device)),
+      board_(std::move(board)),
+      rank_(rank),
+      size_(board_.layout().ranks),
+      down_stream_(device_->make_stream()),
+      up_stream_(device_->make_stream()),
+      sent_(static_cast<std::size_t>(size_), 0),
+      taken_(static_cast<std::size_t>(size_), 0) {}
+
+std::optional<Error> Shared::failure() {
+  if (auto why = board_.aborted()) return Error(ErrorKind::kTransport, *why);
+  return std::nullopt;
+}
+
+void Shared::abort(const std::string& why) { board_.abort(why, std::max(pieces_.load(), letters_.load())); }
+
+void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
+  if (auto error = failure()) throw *error;
+  std::vector<BlockMessage> messages;
+  for (const Operation& operation : operations) {
+    if (!operation.is_message()) check_agreement(operation);
+    if (is_vector_collective(operation.kind)) {
+      collective(operation, stream);
+    } else {
+      add_messages(operation, rank_, size_, *device_, stream, messages);
+    }
+  }
+  if (!messages.empty()) exchange(messages, stream);
+}
+
+void Shared::check_agreement(const Operation& operation) {
+  const std::uint64_t mine = fingerprint(operation);
+  const auto found = board_.announce(++sequence_, mine);
+  if (!found) return;
+  const std::string text = "rank " + std::to_string(found->rank) + " of the group called " +
+                           describe_fingerprint(found->fingerprint) + ", rank " + std::to_string(rank_) +
+                           " " + describe_fingerprint(mine) +
+                           "; all ranks must make the same calls in the same order";
+  abort(text);
+  throw Error(ErrorKind::kMismatch, text);
+}
+
+void Shared::wait_for(const Flag& flag, std::uint32_t value, Stream stream) {
+  if (!flag.reached(value)) device_->wait_for_flag(flag, value, stream);
+}
+
+void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) wait_for(board_.post(rank, slot).*flag, value, stream);
+  }
+}
+
+void Shared::fork(Stream stream) {
+  device_->wait_for_stream(down_stream_, stream);
+  device_->wait_for_stream(up_stream_, stream);
+}
+
+void Shared::join(Stream stream) {
+  device_->wait_for_stream(stream, down_stream_);
+  device_->wait_for_stream(stream, up_stream_);
+}
+
+std::int64_t Shared::step_of(const Operation& operation) const {
+  const std::size_t bytes = board_.layout().slot_bytes;
+  const bool posts_one = operation.kind == OpKind::kAllGather || operation.kind == OpKind::kBroadcast;
+  if (posts_one) return PieceCutter::step_for(bytes, operation.dtype, 1);
+  if (operation.kind == OpKind::kReduceScatter) return PieceCutter::step_for(bytes, operation.dtype, size_);
+  // A vector, and behind it the result of this rank's share, which is rounded up.
+  const std::int64_t whole = PieceCutter::step_for(bytes, operation.dtype, size_ + 1) * size_;
+  return std::max<std::int64_t>(1, whole - 2 * kAligned);
+}
+
+void Shared::collective(const Operation& operation, Stream stream) {
+  const PieceCutter cutter(operation, rank_, size_, step_of(operation));
+  const bool overlaps = cutter.pieces() > 1;
+  const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
+  if (overlaps) fork(stream);
+  std::optional<Turn> before;
+  for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
+    const std::uint32_t number = pieces_.load() + 1;
+    pieces_.store(number);
+    const Turn turn{operation, cutter, index, number, number % board_.layout().slots, down, up};
+    post(turn);
+    // The others' shares of one piece arrive while this rank works on its share of the next.
+    reduce(turn);
+    if (before) collect(*before);
+    before.emplace(turn);
+  }
+  if (before) collect(*before);
+  if (overlaps) join(stream);
+}
+
+PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
+  const std::int64_t count = turn.cutter.vector(turn.index).count;
+  const auto bound = [&](int i) {
+    const std::int64_t even = (count * i + size_ - 1) / size_;
+    return i == size_ ? count : std::min(count, (even + kAligned - 1) / kAligned * kAligned);
+  };
+  return {bound(rank), bound(rank + 1) - bound(rank)};
+}
+
+std::byte* Shared::result_of(const Turn& turn, int rank) const {
+  return board_.data(rank, turn.slot) + bytes_of(turn.operation, turn.cutter.step());
+}
+
+void Shared::post(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  Board::Post& mine = board_.post(rank_, turn.slot);
+  std::byte* data = board_.data(rank_, turn.slot);
+  const auto former = turn.number - static_cast<std::uint32_t>(board_.layout().slots);
+  // This rank's own reads too: what it posts tells the others that they may write what it has read.
+  wait_for_all(&Board::Post::done, former, turn.slot, turn.down);
+  wait_for(mine.done, former, turn.down);
+  const auto copy = [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    if (operation.reduces() && operation.op == ReduceOp::kPremulSum && count > 0) {
+      DeviceReduction job;  // every rank has a factor of its own
+      job.parts[0] = input_at(operation, from);
+      job.number = 1;
+      job.scaled = 0;
+      job.factor = operation.factor;
+      job.copy = data + bytes_of(operation, to);
+      job.count = count;
+      return device_->reduce(job, operation.dtype, operation.op, turn.down);
+    }
+    device_->copy_to_host(data + bytes_of(operation, to), input_at(operation, from),
+                          static_cast<std::size_t>(bytes_of(operation, count)), turn.down);
+  };
+  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  switch (operation.kind) {
+    case OpKind::kAllGather:
+      copy(turn.index * turn.cutter.step(), 0, turn.cutter.block(turn.index, rank_).count);
+      break;
+    case OpKind::kReduceScatter:
+      for (int rank = 0; rank < size_; ++rank) {
+        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
+        if (rank != rank_) copy(block.begin, rank * turn.cutter.step(), block.count);
+      }
+      break;
+    case OpKind::kBroadcast:
+      if (rank_ == operation.root) copy(whole.begin, 0, whole.count);
+      break;
+    default: {  // everything but this rank's own share
+      const PieceCutter::Range own = share(turn, rank_);
+      const std::int64_t behind = own.begin + own.count;
+      copy(whole.begin, 0, own.begin);
+      copy(whole.begin + behind, behind, whole.count - behind);
+    }
+  }
+  device_->raise(mine.posted, turn.number, turn.down);
+}
+
+void Shared::reduce(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  const bool scatters = operation.kind == OpKind::kReduceScatter;
+  if (!operation.reduces()) return;
+  wait_for_all(&Board::Post::posted, turn.number, turn.slot, turn.up);
+  // This rank's block of everybody's vector, or its share of the piece.
+  const PieceCutter::Range part = scatters ? turn.cutter.block(turn.index, rank_) : share(turn, rank_);
+  const std::int64_t from = scatters ? part.begin : turn.cutter.vector(turn.index).begin + part.begin;
+  const std::int64_t in_slot = scatters ? rank_ * turn.cutter.step() : part.begin;
+  DeviceReduction job;
+  job.number = size_;
+  job.count = part.count;
+  job.scaled = rank_;
+  job.factor = operation.factor;
+  for (int rank = 0; rank < size_; ++rank) {
+    job.parts[rank] = rank == rank_ ? static_cast<const void*>(input_at(operation, from))
+                                    : board_.data(rank, turn.slot) + bytes_of(operation, in_slot);
+  }
+  if (scatters) {
+    job.output = output_at(operation, turn.index * turn.cutter.step());
+  } else {
+    const bool wanted = operation.kind == OpKind::kAllReduce || rank_ == operation.root;
+    if (wanted) job.output = output_at(operation, from);
+    if (operation.kind == OpKind::kAllReduce || !wanted) job.copy = result_of(turn, rank_);
+  }
+  if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, turn.up);
+  if (!scatters) device_->raise(board_.post(rank_, turn.slot).reduced, turn.number, turn.up);
+}
+
+void Shared::collect(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  const auto copy = [&](std::int64_t to, const std::byte* from, std::int64_t count) {
+    device_->copy_to_device(output_at(operation, to), from,
+                            static_cast<std::size_t>(bytes_of(operation, count)), turn.up);
+  };
+  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  switch (operation.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+      if (operation.kind == OpKind::kReduce && rank_ != operation.root) break;
+      for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_) continue;
+        wait_for(board_.post(rank, turn.slot).reduced, turn.number, turn.up);
+        const PieceCutter::Range theirs = share(turn, rank);
+        copy(whole.begin + theirs.begin, result_of(turn, rank), theirs.count);
+      }
+      break;
+    case OpKind::kAllGather:
+      for (int rank = 0; rank < size_; ++rank) {
+        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
+        const std::byte* own = input_at(operation, turn.index * turn.cutter.step());
+        if (rank != rank_) {
+          wait_for(board_.post(rank, turn.slot).posted, turn.number, turn.up);
+          copy(block.begin, board_.data(rank, turn.slot), block.count);
+        } else if (own != output_at(operation, block.begin)) {
+          device_->copy_on_device(output_at(operation, block.begin), own,
+                                  static_cast<std::size_t>(bytes_of(operation, block.count)), turn.up);
+        }
+      }
+      break;
+    case OpKind::kBroadcast:
+      if (rank_ == operation.root) break;
+      wait_for(board_.post(operation.root, turn.slot).posted, turn.number, turn.up);
+      copy(whole.begin, board_.data(operation.root, turn.slot), whole.count);
+      break;
+    default:
+      break;
+  }
+  device_->raise(board_.post(rank_, turn.slot).done, turn.number, turn.up);
+}
+
+void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+  order_messages(messages, rank_, size_);
+  const std::size_t piece = board_.layout().letter_bytes;
+  // A single message in one direction needs no second stream; two might wait for each other.
+  const bool overlaps = messages.size() > 1;
+  if (overlaps) fork(stream);
+  for (const BlockMessage& message : messages) {
+    for (std::size_t begin = 0, i = 0; i < message.pieces(piece); ++i, begin += piece) {
+      BlockMessage part = message;
+      part.data += begin;
+      part.bytes = std::min(piece, message.bytes - begin);
+      if (message.kind == OpKind::kSend) {
+        send(part, overlaps ? down_stream_ : stream);
+      } else {
+        receive(part, overlaps ? up_stream_ : stream);
+      }
+    }
+  }
+  if (overlaps) join(stream);
+}
+
+void Shared::send(const BlockMessage& message, Stream stream) {
+  const std::uint32_t number = ++sent_[static_cast<std::size_t>(message.peer)];
+  letters_.store(std::max(letters_.load(), number));
+  const auto slots = static_cast<std::uint32_t>(board_.layout().letter_slots);
+  Board::Letter& letter = board_.letter(rank_, message.peer, number % slots);
+  wait_for(letter.emptied, number - slots, stream);
+  device_->copy_to_host(board_.letter_data(rank_, message.peer, number % slots), message.data, message.bytes,
+                        stream);
+  device_->raise(letter.filled, number, stream);
+}
+
+void Shared::receive(const BlockMessage& message, Stream stream) {
+  const std::uint32_t number = ++taken_[static_cast<std::size_t>(message.peer)];
+  letters_.store(std::max(letters_.load(), number));
+  const auto slots = static_cast<std::uint32_t>(board_.layout().letter_slots);
+  Board::Letter& letter = board_.letter(message.peer, rank_, number % slots);
+  wait_for(letter.filled, number, stream);
+  device_->copy_to_device(message.data, board_.letter_data(message.peer, rank_, number % slots),
+                          message.bytes, stream);
+  device_->raise(letter.emptied, number, stream);
+}
+
+}  // namespace altorch

@@ -1,0 +1,85 @@
+#include "engine/host_staged/board.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace altorch {
+namespace {
+
+PinnedMemory memory_for(const BoardLayout& layout) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, layout.bytes()));
+  std::memset(memory, 0, layout.bytes());
+  return {memory, [](std::byte* pinned) { std::free(pinned); }};
+}
+
+TEST(Board, FitsIntoItsMemory) {
+  for (const int ranks : {1, 2, 8, 64}) {
+    for (const std::size_t bytes : {std::size_t{64} << 20, std::size_t{1} << 30}) {
+      const BoardLayout layout = BoardLayout::fitting(ranks, bytes);
+      EXPECT_GE(layout.slot_bytes, 64u << 10);
+      EXPECT_LE(layout.slot_bytes, 4u << 20);
+      // Where even the smallest pieces are too many, they are the smallest.
+      if (layout.letter_bytes > (64u << 10)) {
+        EXPECT_LE(layout.bytes(), bytes + (1 << 20));
+      }
+    }
+  }
+}
+
+TEST(Board, KeepsEverybodysPlacesApart) {
+  const BoardLayout layout{
+      .ranks = 3, .slots = 2, .slot_bytes = 64 << 10, .letter_slots = 2, .letter_bytes = 64 << 10};
+  const auto memory = memory_for(layout);
+  const Board board(memory, layout, 0);
+  std::vector<std::pair<std::byte*, std::size_t>> places;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (std::size_t slot = 0; slot < 2; ++slot) {
+      places.emplace_back(reinterpret_cast<std::byte*>(&board.post(rank, slot)), sizeof(Board::Post));
+      places.emplace_back(board.data(rank, slot), layout.slot_bytes);
+      for (int to = 0; to < 3; ++to) {
+        places.emplace_back(reinterpret_cast<std::byte*>(&board.letter(rank, to, slot)),
+                            sizeof(Board::Letter));
+        places.emplace_back(board.letter_data(rank, to, slot), layout.letter_bytes);
+      }
+    }
+  }
+  std::sort(places.begin(), places.end());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::byte* end = places[i].first + places[i].second;
+    EXPECT_LE(end, i + 1 < places.size() ? places[i + 1].first : memory.get() + layout.bytes());
+  }
+}
+
+TEST(Board, SeesDisagreementsOfCallsThatAreNotTooFarApart) {
+  const BoardLayout layout{.ranks = 2, .slots = 2, .slot_bytes = 64 << 10};
+  const auto memory = memory_for(layout);
+  Board first(memory, layout, 0), second(memory, layout, 1);
+  EXPECT_FALSE(first.announce(1, 10));
+  EXPECT_FALSE(first.announce(2, 20));
+  EXPECT_FALSE(second.announce(1, 10));
+  const auto found = second.announce(2, 21);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_EQ(found->fingerprint, 20u);
+  for (std::uint64_t call = 3; call < 200; ++call) EXPECT_FALSE(first.announce(call, call));
+  EXPECT_FALSE(second.announce(3, 4));  // long gone
+}
+
+TEST(Board, GivesUpForEverybodyWithTheFirstReason) {
+  const BoardLayout layout{.ranks = 2, .slots = 2, .slot_bytes = 64 << 10};
+  const auto memory = memory_for(layout);
+  Board first(memory, layout, 0), second(memory, layout, 1);
+  EXPECT_FALSE(second.aborted());
+  first.abort("it is enough", 7);
+  second.abort("something else", 7);
+  EXPECT_EQ(second.aborted(), "it is enough");
+  for (const std::uint32_t value : {1u, 7u, 5000u}) {
+    EXPECT_TRUE(first.post(1, 0).posted.reached(value));
+    EXPECT_TRUE(first.letter(1, 0, 1).filled.reached(value));
+  }
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,71 @@
+#include "engine/host_staged/shared.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "common/meeting.h"
+#include "engine/host_staged/conformance.h"
+
+namespace altorch {
+namespace {
+
+using namespace staged;  // NOLINT
+
+// The ranks are threads, and one mapping serves all: the thread sanitizer knows memory by its address.
+PinnedMemory memory_of(Communicator& group, std::size_t bytes) {
+  static std::mutex mutex;
+  static std::map<const KeyValueStore*, std::weak_ptr<std::byte>> memories;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<std::byte>& known = memories[&group.store()];
+  if (auto found = known.lock()) return found;
+  auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
+  std::memset(fresh, 0, bytes);
+  PinnedMemory made(fresh, [](std::byte* memory) { std::free(memory); });
+  known = made;
+  return made;
+}
+
+std::unique_ptr<GpuRoute> shared(std::unique_ptr<Device> device, Communicator& group) {
+  const BoardLayout layout{
+      .ranks = group.size(), .slots = 3, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
+  auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
+  meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
+  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, group.rank()),
+                                  group.rank());
+}
+
+TEST(Shared, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(shared); }
+TEST(Shared, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(shared); }
+TEST(Shared, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(shared); }
+TEST(Shared, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(shared); }
+TEST(Shared, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(shared); }
+TEST(Shared, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(shared); }
+TEST(Shared, ReducesTypesByOperators) { types_and_operators(shared); }
+TEST(Shared, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
+
+TEST(Shared, TellsTheRankThatComesLaterThatTheyDisagree) {
+  ThreadGroup groups(2);
+  std::atomic<int> refused{0};
+  const auto errors = groups.run([&](int number, Communicator& group) {
+    Rank me = make_rank(shared, group, {});
+    std::vector<float> x(100, 1.0f);
+    try {
+      me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), number == 0 ? 100 : 50));
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
+      EXPECT_NE(std::string(error.what()).find("all_reduce"), std::string::npos);
+    }
+    me.finish();
+    const auto failure = me.route->failure();
+    ASSERT_TRUE(failure);
+    EXPECT_NE(std::string(failure->what()).find("same calls"), std::string::npos);
+  });
+  EXPECT_GE(refused.load(), 1);
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+}  // namespace
+}  // namespace altorch
