@@ -204,7 +204,7 @@ PYBIND11_MODULE(_C, module) {
         });
       },
       py::call_guard<py::gil_scoped_release>(), py::arg("dtype"), py::arg("op"), py::arg("architecture"),
-      "Compiles a GPU kernel of the host_staged route, which needs no GPU; bytes, or None where torch "
+      "Compiles the GPU kernels of the host_staged route, which needs no GPU; bytes, or None where torch "
       "defines "
       "no such reduction.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");

@@ -17,6 +17,9 @@ namespace {
 using cuda::DevicePtr;
 using cuda::driver;
 
+// All blocks of a kernel that waits must run at once.
+constexpr int kSmallBlocks = 8;
+
 DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
 
 }  // namespace
@@ -134,12 +137,9 @@ void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, S
 }
 
 // All kernels of a process: modules belong to a context, and a device has one.
-void* CudaDevice::kernel(DType dtype, ReduceOp op) {
-  void*& own = kernels_[static_cast<int>(dtype)][static_cast<int>(op)];
-  if (own) return own;
+void* CudaDevice::kernel(void*& own, const std::string& expression) {
   static std::mutex mutex;
   static auto* loaded = new std::map<std::pair<int, std::string>, void*>();
-  const std::string expression = reduction_kernel(dtype, op);
   const std::lock_guard lock(mutex);
   void*& function = (*loaded)[{index_, expression}];
   if (!function) {
@@ -155,17 +155,37 @@ void* CudaDevice::kernel(DType dtype, ReduceOp op) {
   return own = function;
 }
 
+void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
+                        Stream stream) {
+  constexpr std::int64_t kThreads = 512;
+  const auto blocks = std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks);
+  void* arguments[] = {const_cast<void*>(argument)};
+  driver().check("cuLaunchKernel", driver().launch(kernel, static_cast<unsigned>(blocks), 1, 1, kThreads, 1,
+                                                   1, 0, stream, arguments, nullptr));
+}
+
 void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
   if (reduction.count == 0) return;
   enter();
+  void*& own = reductions_[static_cast<int>(dtype)][static_cast<int>(op)];
+  if (!own) kernel(own, reduction_kernel(dtype, op));
   // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
-  constexpr std::int64_t kThreads = 512, kMostBlocks = 32;
-  const auto per_block =
-      static_cast<std::int64_t>(kThreads * (16 / std::min<std::size_t>(16, size_of(dtype))));
-  const auto blocks = std::clamp<std::int64_t>((reduction.count + per_block - 1) / per_block, 1, kMostBlocks);
-  void* arguments[] = {const_cast<DeviceReduction*>(&reduction)};
-  driver().check("cuLaunchKernel", driver().launch(kernel(dtype, op), static_cast<unsigned>(blocks), 1, 1,
-                                                   kThreads, 1, 1, 0, stream, arguments, nullptr));
+  const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
+  launch(own, packs, /*most_blocks=*/32, &reduction, stream);
+}
+
+void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
+  enter();
+  void*& own = small_reductions_[static_cast<int>(dtype)][static_cast<int>(op)];
+  if (!own) kernel(own, small_reduction_kernel(dtype, op));
+  const auto words = exchange.posted * static_cast<std::int64_t>(size_of(dtype)) / 4;
+  launch(own, words, kSmallBlocks, &exchange, stream);
+}
+
+void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
+  enter();
+  if (!small_move_) kernel(small_move_, small_move_kernel());
+  launch(small_move_, std::max(exchange.posted, exchange.wanted) / 4, kSmallBlocks, &exchange, stream);
 }
 
 void CudaDevice::wait_for_stream(Stream stream, Stream other) {

@@ -28,6 +28,8 @@ class CudaDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
+  void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
+  void move_small(const SmallExchange& exchange, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
@@ -35,13 +37,18 @@ class CudaDevice : public Device {
  private:
   // Makes the device's primary context, which is torch's too, the calling thread's.
   void enter();
-  void* kernel(DType dtype, ReduceOp op);
+  // The instance of a kernel, compiled when it first comes; `own` remembers it.
+  void* kernel(void*& own, const std::string& expression);
+  void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
 
   const int index_;
   void* context_ = nullptr;
   void* event_ = nullptr;
   std::vector<Stream> streams_;
-  void* kernels_[kDTypeCount][kReduceOpCount] = {};  // compiled so far
+  // Compiled so far.
+  void* reductions_[kDTypeCount][kReduceOpCount] = {};
+  void* small_reductions_[kDTypeCount][kReduceOpCount] = {};
+  void* small_move_ = nullptr;
 };
 
 }  // namespace altorch

@@ -30,6 +30,23 @@ struct DeviceReduction {
   double factor = 1.0;
 };
 
+// One small collective among ranks that share pinned memory: see kernels/small.cuh. Elements of moves are
+// bytes.
+struct SmallExchange {
+  std::uint64_t* areas[DeviceReduction::kMaxParts];  // by rank, those of this exchange
+  const std::uint32_t* aborted = nullptr;            // not 0: give up
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t posted = 0;    // elements that this rank posts
+  std::int64_t wanted = 0;    // elements of the output, or of one block of it; 0: none
+  std::int64_t skipped = 0;   // elements in front of those wanted, in every part that is reduced
+  int first = 0, behind = 0;  // the parts that are moved: those of ranks first <= rank < behind
+  int rank = 0, number = 0;
+  std::uint32_t exchange = 0;  // never 0, and twice the same only after all numbers between
+  int scaled = 0;              // 1: this rank's part is multiplied with `factor`
+  double factor = 1.0;
+};
+
 // One per user. Streams and memory belong to the device's current context. Every member throws
 // Error(kTransport) that names the call that failed. Thread rules: one thread at a time.
 class Device {
@@ -49,6 +66,10 @@ class Device {
 
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
+
+  // Both wait in a kernel for the other ranks, whose GPUs must be others.
+  virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
 
   // What `stream` gets from now on comes after what `other` holds now.
   virtual void wait_for_stream(Stream stream, Stream other) = 0;

@@ -86,6 +86,7 @@ GpuRoutes::GpuRoutes(Communicator& communicator, int device, std::chrono::millis
       miss(kHostStaged, "ranks 0 and " + std::to_string(rank) + " share no memory");
     for (std::size_t other = 0; other < rank; ++other) {
       if (cards[other].gpu != card.gpu) continue;
+      own_gpus_ = false;
       miss(kNccl, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
                       " share one GPU, which NCCL refuses");
     }
@@ -168,7 +169,7 @@ std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
                                 "' go the slower way by host_relay: " + *missing_[kHostStaged]);
     return nullptr;
   }
-  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank), rank);
+  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank), rank, own_gpus_);
 }
 
 std::vector<GpuRoute*> GpuRoutes::all_made() {

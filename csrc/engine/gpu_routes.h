@@ -48,6 +48,7 @@ class GpuRoutes {
   const CarrierFactory make_carrier_;
   const RouteTable rules_;
   std::optional<std::string> missing_[kKinds];  // why a route serves no operation here
+  bool own_gpus_ = true;                        // no two ranks share one
   std::mutex mutex_;                            // guards routes_
   std::unique_ptr<GpuRoute> routes_[kKinds];
 };

@@ -60,14 +60,19 @@ const char* operator_of(ReduceOp op, bool is_bool) {
   }
 }
 
-}  // namespace
+const std::string kSpace = "altorch::kernels::";
 
-std::string reduction_kernel(DType dtype, ReduceOp op) {
-  const std::string space = "altorch::kernels::";
-  return space + "reduce<" + space + number_of(dtype) + ", " + space +
+std::string instance(const char* kernel, DType dtype, ReduceOp op) {
+  return kSpace + kernel + "<" + kSpace + number_of(dtype) + ", " + kSpace +
          operator_of(op, dtype == DType::kBool) + (op == ReduceOp::kAvg ? ", true>" : ", false>");
 }
 
-std::string kernel_source() { return std::string(kNumbersSource) + kReduceSource; }
+}  // namespace
+
+std::string reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", dtype, op); }
+std::string small_reduction_kernel(DType dtype, ReduceOp op) { return instance("small_reduce", dtype, op); }
+std::string small_move_kernel() { return kSpace + "small_move"; }
+
+std::string kernel_source() { return std::string(kNumbersSource) + kReduceSource + kSmallSource; }
 
 }  // namespace altorch

@@ -8,9 +8,11 @@
 
 namespace altorch {
 
-// The name of an instance of kernels::reduce, as NVRTC takes it.
+// Names of instances of kernels, as NVRTC takes them.
 std::string reduction_kernel(DType dtype, ReduceOp op);
-// Everything that defines it.
+std::string small_reduction_kernel(DType dtype, ReduceOp op);
+std::string small_move_kernel();
+// Everything that defines them.
 std::string kernel_source();
 
 }  // namespace altorch

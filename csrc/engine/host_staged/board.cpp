@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
 constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and still be compared
+constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -28,13 +29,14 @@ struct Board::Header {
 namespace {
 
 struct Offsets {
-  std::size_t announcements, posts, letters, data, letter_data, end;
+  std::size_t announcements, posts, letters, small, data, letter_data, end;
   explicit Offsets(const BoardLayout& layout) {
     const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * ranks;
     announcements = kPage;
     posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
     letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
-    data = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
+    small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
+    data = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
     letter_data = data + ranks * layout.slots * layout.slot_bytes;
     end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
   }
@@ -82,6 +84,13 @@ Board::Letter& Board::letter(int from, int to, std::size_t slot) const {
 std::byte* Board::letter_data(int from, int to, std::size_t slot) const {
   return at<std::byte>(Offsets(layout_).letter_data) + pair(from, to, slot) * layout_.letter_bytes;
 }
+
+std::uint64_t* Board::small_area(int rank, std::uint32_t exchange) const {
+  const std::size_t number = 2 * static_cast<std::size_t>(rank) + exchange % 2;
+  return at<std::uint64_t>(Offsets(layout_).small + number * kWordsPerByte * layout_.small_bytes);
+}
+
+const std::uint32_t* Board::abort_flag() const { return &header().aborted; }
 
 std::optional<Board::Disagreement> Board::announce(std::uint64_t sequence, std::uint64_t fingerprint) {
   auto* all = at<Announcement>(Offsets(layout_).announcements);

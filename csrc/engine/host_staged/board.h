@@ -21,6 +21,7 @@ struct BoardLayout {
   std::size_t slot_bytes = 4 << 20;
   std::size_t letter_slots = 2;  // of each ordered pair of ranks, for messages
   std::size_t letter_bytes = 1 << 20;
+  std::size_t small_bytes = 32 << 10;  // what a rank may post in a small exchange
 
   // The largest pieces for which everything fits into `bytes`.
   static BoardLayout fitting(int ranks, std::size_t bytes);
@@ -50,6 +51,9 @@ class Board {
   Letter& letter(int from, int to, std::size_t slot) const;
   std::byte* letter_data(int from, int to, std::size_t slot) const;
 
+  // Where `rank` posts in a small exchange (kernels/small.cuh); there are two, for even and odd exchanges.
+  std::uint64_t* small_area(int rank, std::uint32_t exchange) const;
+
   // Ranks write down what they call (from 1 on), so that the one that comes later sees that they disagree.
   struct Disagreement {
     int rank;
@@ -62,6 +66,8 @@ class Board {
   void abort(const std::string& why, std::uint32_t round);
   // Why a rank gave up, or nothing.
   std::optional<std::string> aborted() const;
+  // Not 0 from then on.
+  const std::uint32_t* abort_flag() const;
 
  private:
   struct Header;

@@ -22,11 +22,12 @@ std::byte* output_at(const Operation& operation, std::int64_t element) {
 
 }  // namespace
 
-Shared::Shared(std::unique_ptr<Device> device, Board board, int rank)
+Shared::Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_gpus)
     : device_(std::move(device)),
       board_(std::move(board)),
       rank_(rank),
       size_(board_.layout().ranks),
+      own_gpus_(own_gpus),
       down_stream_(device_->make_stream()),
       up_stream_(device_->make_stream()),
       sent_(static_cast<std::size_t>(size_), 0),
@@ -45,7 +46,7 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   for (const Operation& operation : operations) {
     if (!operation.is_message()) check_agreement(operation);
     if (is_vector_collective(operation.kind)) {
-      collective(operation, stream);
+      if (!small(operation, stream)) collective(operation, stream);
     } else {
       add_messages(operation, rank_, size_, *device_, stream, messages);
     }
@@ -93,6 +94,41 @@ std::int64_t Shared::step_of(const Operation& operation) const {
   // A vector, and behind it the result of this rank's share, which is rounded up.
   const std::int64_t whole = PieceCutter::step_for(bytes, operation.dtype, size_ + 1) * size_;
   return std::max<std::int64_t>(1, whole - 2 * kAligned);
+}
+
+bool Shared::small(const Operation& operation, Stream stream) {
+  if (!own_gpus_ || operation.uneven() || operation.count == 0) return false;
+  const bool scatters = operation.kind == OpKind::kReduceScatter,
+             gathers = operation.kind == OpKind::kAllGather;
+  const bool broadcasts = operation.kind == OpKind::kBroadcast, at_root = rank_ == operation.root;
+  // Moves are counted in bytes.
+  const std::int64_t count = operation.reduces() ? operation.count : bytes_of(operation, operation.count);
+  const std::int64_t vector = scatters ? size_ * count : count;
+  const std::int64_t bytes = operation.reduces() ? bytes_of(operation, vector) : vector;
+  if (bytes > static_cast<std::int64_t>(board_.layout().small_bytes)) return false;
+  if (++exchanges_ == 0) ++exchanges_;
+  SmallExchange job;
+  for (int rank = 0; rank < size_; ++rank) job.areas[rank] = board_.small_area(rank, exchanges_);
+  job.aborted = board_.abort_flag();
+  job.input = input_at(operation, 0);
+  job.output = operation.output;
+  job.posted = broadcasts && !at_root ? 0 : vector;
+  const bool has_result = broadcasts ? !at_root : operation.kind != OpKind::kReduce || at_root;
+  job.wanted = has_result ? count : 0;
+  job.skipped = scatters ? rank_ * count : 0;
+  job.first = broadcasts ? operation.root : 0;
+  job.behind = broadcasts ? operation.root + 1 : size_;
+  job.rank = rank_;
+  job.number = size_;
+  job.exchange = exchanges_;
+  job.scaled = operation.op == ReduceOp::kPremulSum && operation.reduces();
+  job.factor = operation.factor;
+  if (gathers || broadcasts) {
+    device_->move_small(job, stream);
+  } else {
+    device_->reduce_small(job, operation.dtype, operation.op, stream);
+  }
+  return true;
 }
 
 void Shared::collective(const Operation& operation, Stream stream) {

@@ -5,9 +5,10 @@
 //   up:                                                    wait(posted, all) reduce own share  raise(reduced)
 //                                                             wait(reduced, all) copy in  raise(done)
 //
-// Operations that reduce cut each piece into a share per rank: every byte is reduced once, and crosses the
-// bus of a GPU twice at most, whatever the number of ranks. Messages pass through slots of their own for each
-// pair of ranks.
+// Small collectives take one kernel per rank instead, with a number beside every four bytes in place of
+// flags. Operations that reduce cut each piece into a share per rank: every byte is reduced once, and crosses
+// the bus of a GPU twice at most, whatever the number of ranks. Messages pass through slots of their own for
+// each pair of ranks.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,8 @@ namespace altorch {
 
 class Shared : public GpuRoute {
  public:
-  Shared(std::unique_ptr<Device> device, Board board, int rank);
+  // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
+  Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_gpus);
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -40,6 +42,8 @@ class Shared : public GpuRoute {
     Stream down, up;
   };
 
+  // In one kernel, where that is possible.
+  bool small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
   std::int64_t step_of(const Operation& operation) const;
   void post(const Turn& turn);
@@ -62,8 +66,10 @@ class Shared : public GpuRoute {
   const std::unique_ptr<Device> device_;
   Board board_;
   const int rank_, size_;
+  const bool own_gpus_;
   const Stream down_stream_, up_stream_;
   std::uint64_t sequence_ = 0;               // of collectives
+  std::uint32_t exchanges_ = 0;              // small ones
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far
   std::vector<std::uint32_t> sent_, taken_;  // letters, by peer
   std::atomic<std::uint32_t> letters_{0};    // the most of any pair

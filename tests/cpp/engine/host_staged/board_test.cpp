@@ -22,7 +22,8 @@ TEST(Board, FitsIntoItsMemory) {
       EXPECT_LE(layout.slot_bytes, 4u << 20);
       // Where even the smallest pieces are too many, they are the smallest.
       if (layout.letter_bytes > (64u << 10)) {
-        EXPECT_LE(layout.bytes(), bytes + (1 << 20));
+        const std::size_t small = 4 * layout.small_bytes * static_cast<std::size_t>(ranks);
+        EXPECT_LE(layout.bytes(), bytes + small + (1 << 20));
       }
     }
   }

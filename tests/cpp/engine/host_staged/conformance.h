@@ -265,51 +265,90 @@ inline void behaves_like_a_kernel(const MakeRoute& make) {
 inline void types_and_operators(const MakeRoute& make) {
   for (const int size : {1, 2, 3}) {
     on_ranks(make, size, [&](Rank& me) {
-      const std::int64_t count = kPieceOfFloats + 77;
-      for (const auto& [dtype, op] :
-           {std::pair(DType::kBFloat16, ReduceOp::kAvg), std::pair(DType::kFloat16, ReduceOp::kSum),
-            std::pair(DType::kInt32, ReduceOp::kBxor), std::pair(DType::kUInt8, ReduceOp::kMax),
-            std::pair(DType::kComplex128, ReduceOp::kProduct),
-            std::pair(DType::kFloat32, ReduceOp::kPremulSum)}) {
-        const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
-        const auto part = [&, dtype = dtype](int rank) {
-          std::minstd_rand random(static_cast<unsigned>(rank + 1));
-          std::vector<std::byte> data(bytes);
-          for (std::int64_t i = 0; i < count; ++i) {
-            const float value = static_cast<float>(random() % 9) - 4;
-            std::byte* at = data.data() + static_cast<std::size_t>(i) * size_of(dtype);
-            if (is_half(dtype)) narrow(dtype, &value, at, 1);
-            if (dtype == DType::kFloat32) std::memcpy(at, &value, sizeof value);
-            if (dtype == DType::kInt32 || dtype == DType::kUInt8) {
-              const auto number = static_cast<std::int32_t>(random() % 100);
-              std::memcpy(at, &number, size_of(dtype));
+      for (const std::int64_t count : {std::int64_t{1}, std::int64_t{201}, kPieceOfFloats + 77})
+        for (const auto& [dtype, op] :
+             {std::pair(DType::kBFloat16, ReduceOp::kAvg), std::pair(DType::kFloat16, ReduceOp::kSum),
+              std::pair(DType::kInt32, ReduceOp::kBxor), std::pair(DType::kUInt8, ReduceOp::kMax),
+              std::pair(DType::kComplex128, ReduceOp::kProduct),
+              std::pair(DType::kFloat32, ReduceOp::kPremulSum)}) {
+          const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
+          const auto part = [&, dtype = dtype](int rank) {
+            std::minstd_rand random(static_cast<unsigned>(rank + 1));
+            std::vector<std::byte> data(bytes);
+            for (std::int64_t i = 0; i < count; ++i) {
+              const float value = static_cast<float>(random() % 9) - 4;
+              std::byte* at = data.data() + static_cast<std::size_t>(i) * size_of(dtype);
+              if (is_half(dtype)) narrow(dtype, &value, at, 1);
+              if (dtype == DType::kFloat32) std::memcpy(at, &value, sizeof value);
+              if (dtype == DType::kInt32 || dtype == DType::kUInt8) {
+                const auto number = static_cast<std::int32_t>(random() % 100);
+                std::memcpy(at, &number, size_of(dtype));
+              }
+              if (dtype == DType::kComplex128) {
+                const double number[2] = {value, 1};
+                std::memcpy(at, number, sizeof number);
+              }
             }
-            if (dtype == DType::kComplex128) {
-              const double number[2] = {value, 1};
-              std::memcpy(at, number, sizeof number);
-            }
+            return data;
+          };
+          const auto factor_of = [](int rank) { return rank + 0.5; };
+          std::vector<std::vector<std::byte>> parts;
+          std::vector<const void*> pointers;
+          for (int rank = 0; rank < size; ++rank) {
+            parts.push_back(part(rank));
+            if (op == ReduceOp::kPremulSum)
+              scale(dtype, parts.back().data(), factor_of(rank), static_cast<std::size_t>(count));
           }
-          return data;
-        };
-        const auto factor_of = [](int rank) { return rank + 0.5; };
-        std::vector<std::vector<std::byte>> parts;
-        std::vector<const void*> pointers;
-        for (int rank = 0; rank < size; ++rank) {
-          parts.push_back(part(rank));
-          if (op == ReduceOp::kPremulSum)
-            scale(dtype, parts.back().data(), factor_of(rank), static_cast<std::size_t>(count));
+          for (const auto& each : parts) pointers.push_back(each.data());
+          std::vector<std::byte> want = parts[0];
+          if (size > 1) combine(dtype, op, pointers, want.data(), static_cast<std::size_t>(count));
+          auto mine = part(me.rank);
+          auto operation = operation_of(OpKind::kAllReduce, mine.data(), mine.data(), count);
+          operation.dtype = dtype;
+          operation.op = op;
+          operation.factor = factor_of(me.rank);
+          me.enqueue(operation);
+          me.finish();
+          EXPECT_EQ(mine, want) << name_of(op) << " of " << name_of(dtype) << " among " << size;
         }
-        for (const auto& each : parts) pointers.push_back(each.data());
-        std::vector<std::byte> want = parts[0];
-        if (size > 1) combine(dtype, op, pointers, want.data(), static_cast<std::size_t>(count));
-        auto mine = part(me.rank);
-        auto operation = operation_of(OpKind::kAllReduce, mine.data(), mine.data(), count);
-        operation.dtype = dtype;
-        operation.op = op;
-        operation.factor = factor_of(me.rank);
-        me.enqueue(operation);
-        me.finish();
-        EXPECT_EQ(mine, want) << name_of(op) << " of " << name_of(dtype) << " among " << size;
+    });
+  }
+}
+
+// Without a pause between: what one leaves behind must not disturb the next.
+inline void many_small_ones(const MakeRoute& make) {
+  for (const int size : {1, 2, 4}) {
+    on_ranks(make, size, [&](Rank& me) {
+      constexpr int kTimes = 200;
+      std::vector<std::vector<float>> results;
+      std::vector<std::vector<float>> gathered;
+      results.reserve(kTimes);
+      gathered.reserve(kTimes);
+      for (int i = 0; i < kTimes; ++i) {
+        const std::int64_t count = 1 + i % 70;
+        const auto seed = static_cast<unsigned>(i);
+        results.push_back(numbers(count, me.rank, seed));
+        float* x = results.back().data();
+        const OpKind kind = i % 3 == 0   ? OpKind::kAllReduce
+                            : i % 3 == 1 ? OpKind::kBroadcast
+                                         : OpKind::kReduce;
+        me.enqueue(operation_of(kind, x, x, count, i % size));
+        gathered.emplace_back(static_cast<std::size_t>(count * size), -1.0f);
+        float* all = gathered.back().data() + me.rank * count;  // in place
+        const auto mine = numbers(count, me.rank, seed);
+        std::copy(mine.begin(), mine.end(), all);
+        me.enqueue(operation_of(OpKind::kAllGather, all, gathered.back().data(), count));
+      }
+      me.finish();
+      for (int i = 0; i < kTimes; ++i) {
+        const std::int64_t count = 1 + i % 70;
+        const auto seed = static_cast<unsigned>(i);
+        const int root = i % size;
+        const bool has_sum = i % 3 == 0 || (i % 3 == 2 && me.rank == root);
+        EXPECT_EQ(results[static_cast<std::size_t>(i)],
+                  has_sum ? sum(count, size, seed) : numbers(count, i % 3 == 1 ? root : me.rank, seed));
+        for (int r = 0; r < size; ++r)
+          EXPECT_EQ(slice(gathered[static_cast<std::size_t>(i)], r * count, count), numbers(count, r, seed));
       }
     });
   }
@@ -325,6 +364,7 @@ inline void lets_streams_go_on(const MakeRoute& make) {
     const std::int64_t count = 100 * kPieceOfFloats;
     std::vector<float> x(static_cast<std::size_t>(count)), y(5);
     me.enqueue(operation_of(OpKind::kReceive, nullptr, y.data(), 5, 1));
+    me.enqueue(operation_of(OpKind::kAllReduce, y.data(), y.data(), 5));
     me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), count));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_FALSE(me.route->failure());

@@ -22,6 +22,7 @@ TEST(Relay, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(rela
 TEST(Relay, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(relay); }
 TEST(Relay, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(relay); }
 TEST(Relay, ReducesTypesByOperators) { types_and_operators(relay); }
+TEST(Relay, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(relay); }
 TEST(Relay, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(relay); }
 
 TEST(Relay, TakesNoMorePinnedMemoryThanItMay) {

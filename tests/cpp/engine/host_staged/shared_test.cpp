@@ -27,13 +27,20 @@ PinnedMemory memory_of(Communicator& group, std::size_t bytes) {
   return made;
 }
 
-std::unique_ptr<GpuRoute> shared(std::unique_ptr<Device> device, Communicator& group) {
+std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicator& group, bool own_gpus) {
   const BoardLayout layout{
       .ranks = group.size(), .slots = 3, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
   auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
   meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
   return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, group.rank()),
-                                  group.rank());
+                                  group.rank(), own_gpus);
+}
+// With a GPU each, small collectives take one kernel.
+std::unique_ptr<GpuRoute> shared(std::unique_ptr<Device> device, Communicator& group) {
+  return make_shared(std::move(device), group, /*own_gpus=*/true);
+}
+std::unique_ptr<GpuRoute> shared_on_one_gpu(std::unique_ptr<Device> device, Communicator& group) {
+  return make_shared(std::move(device), group, /*own_gpus=*/false);
 }
 
 TEST(Shared, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(shared); }
@@ -43,6 +50,12 @@ TEST(Shared, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(sha
 TEST(Shared, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(shared); }
 TEST(Shared, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(shared); }
 TEST(Shared, ReducesTypesByOperators) { types_and_operators(shared); }
+TEST(Shared, ServesRanksThatShareAGpu) {
+  vectors_of_any_size(shared_on_one_gpu);
+  blocks_even_and_uneven(shared_on_one_gpu);
+  types_and_operators(shared_on_one_gpu);
+}
+TEST(Shared, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(shared); }
 TEST(Shared, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
 
 TEST(Shared, TellsTheRankThatComesLaterThatTheyDisagree) {

@@ -1,0 +1,94 @@
+// The kernels of small exchanges, run by the fake device: the very source that NVRTC compiles, as one thread.
+#include <cstddef>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#define AL_PAUSE() std::this_thread::yield()
+#include "device/kernels/numbers.cuh"
+#include "device/kernels/small.cuh"
+#include "support/fake_device.h"
+
+namespace altorch {
+namespace {
+
+static_assert(sizeof(kernels::Small) == sizeof(SmallExchange));
+static_assert(offsetof(kernels::Small, aborted) == offsetof(SmallExchange, aborted));
+static_assert(offsetof(kernels::Small, wanted) == offsetof(SmallExchange, wanted));
+static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
+static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
+
+kernels::Small as_kernels_see(const SmallExchange& exchange) {
+  kernels::Small job;
+  std::memcpy(&job, &exchange, sizeof job);
+  return job;
+}
+
+// As many blocks as a GPU would use for more than a few elements, one after another.
+constexpr int kBlocks = 2;
+
+template <class Number>
+void reduce_numbers(const kernels::Small& job, ReduceOp op) {
+  using Computed = typename Number::Computed;
+  constexpr bool is_bool = std::is_same_v<Number, kernels::Bool>;
+  constexpr bool is_ordered = std::is_arithmetic_v<Computed>;
+  // Blocks run side by side on a GPU: here each posts before any waits.
+  const auto run = [&]<class Operator, bool kMean>() {
+    for (int block = 0; block < kBlocks; ++block) kernels::post<Number>(job, block, kBlocks);
+    for (int block = 0; block < kBlocks; ++block)
+      kernels::reduce_small<Number, Operator, kMean>(job, block, kBlocks);
+  };
+  if constexpr (is_bool) {
+    return run.template operator()<kernels::Or, false>();
+  } else {
+    if (op == ReduceOp::kAvg) return run.template operator()<kernels::Sum, true>();
+    if (op == ReduceOp::kProduct) return run.template operator()<kernels::Product, false>();
+    if constexpr (is_ordered) {
+      if (op == ReduceOp::kMax) return run.template operator()<kernels::Max, false>();
+      if (op == ReduceOp::kMin) return run.template operator()<kernels::Min, false>();
+    }
+    if constexpr (std::is_integral_v<Computed>) {
+      if (op == ReduceOp::kBxor) return run.template operator()<kernels::Xor, false>();
+    }
+    return run.template operator()<kernels::Sum, false>();
+  }
+}
+
+void reduce_any(const kernels::Small& job, DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return reduce_numbers<kernels::Integer<unsigned char, unsigned>>(job, op);
+    case DType::kInt32:
+      return reduce_numbers<kernels::Integer<int, unsigned>>(job, op);
+    case DType::kInt64:
+      return reduce_numbers<kernels::Integer<long long, unsigned long long>>(job, op);
+    case DType::kBool:
+      return reduce_numbers<kernels::Bool>(job, op);
+    case DType::kFloat16:
+      return reduce_numbers<kernels::Float16>(job, op);
+    case DType::kBFloat16:
+      return reduce_numbers<kernels::BFloat16>(job, op);
+    case DType::kComplex128:
+      return reduce_numbers<kernels::Complex<double>>(job, op);
+    default:
+      return reduce_numbers<kernels::Plain<float>>(job, op);
+  }
+}
+
+}  // namespace
+
+void FakeDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
+  launch([job = as_kernels_see(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
+}
+
+void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
+  launch(
+      [job = as_kernels_see(exchange)] {
+        for (int block = 0; block < kBlocks; ++block)
+          kernels::post<kernels::Plain<unsigned char>>(job, block, kBlocks);
+        for (int block = 0; block < kBlocks; ++block) kernels::move_small(job, block, kBlocks);
+      },
+      stream);
+}
+
+}  // namespace altorch
