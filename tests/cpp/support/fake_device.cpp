@@ -1,5 +1,6 @@
 #include "support/fake_device.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "common/error.h"

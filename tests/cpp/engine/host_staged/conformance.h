@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "engine/gpu_route.h"
 #include "engine/thread_group.h"

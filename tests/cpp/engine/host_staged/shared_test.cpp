@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 
 #include "common/meeting.h"
 #include "engine/host_staged/conformance.h"
