@@ -2,7 +2,6 @@
 // with.
 #pragma once
 
-#include <cstdint>
 #include <pmix.h>
 #include <pmix_server.h>
 
