@@ -2,9 +2,24 @@
 
 #include <pthread.h>
 
+#include <chrono>
+#include <thread>
+
 #include "common/log.h"
 
 namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kStuck{10};
+constexpr std::chrono::seconds kSpareLives{2};
+
+void start(const char* name, std::function<void()> body) {
+  std::thread thread(std::move(body));
+  pthread_setname_np(thread.native_handle(), name);
+  thread.detach();
+}
+
+}  // namespace
 
 // Never destroyed: the progress thread may push while the process exits.
 CallbackThread& CallbackThread::instance() {
@@ -13,40 +28,63 @@ CallbackThread& CallbackThread::instance() {
 }
 
 CallbackThread::CallbackThread() {
-  std::thread thread([this] { loop(); });
-  pthread_setname_np(thread.native_handle(), "al-callbacks");
-  thread.detach();
+  start("al-callbacks", [this] { loop(/*spare=*/false); });
+  start("al-relief", [this] { relieve(); });
 }
 
 void CallbackThread::push(std::function<void()> work) {
-  bool wake = false;
+  bool wake = false, watch = false;
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    wake = sleeping_;
+    wake = idle_ > 0;
+    watch = !wake && !watching_;
+    watching_ |= watch;
   }
   if (wake) wake_.notify_one();
+  if (watch) stuck_.notify_one();
 }
 
-void CallbackThread::loop() {
-  std::vector<std::function<void()>> batch;
+void CallbackThread::loop(bool spare) {
+  std::unique_lock lock(mutex_);
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      sleeping_ = true;
-      wake_.wait(lock, [&] { return !queue_.empty(); });
-      sleeping_ = false;
-      batch.swap(queue_);
+    const auto has_work = [&] { return !queue_.empty(); };
+    ++idle_;
+    if (spare) {
+      wake_.wait_for(lock, kSpareLives, has_work);
+    } else {
+      wake_.wait(lock, has_work);
     }
-    for (auto& work : batch) {
-      try {
-        work();
-      } catch (const std::exception& error) {
-        log(LogLevel::kError, std::string("a callback failed: ") + error.what());
-      }
-      work = nullptr;
+    --idle_;
+    if (queue_.empty()) return;
+    auto work = std::move(queue_.front());
+    queue_.pop_front();
+    ++begun_;
+    lock.unlock();
+    try {
+      work();
+    } catch (const std::exception& error) {
+      log(LogLevel::kError, std::string("a callback failed: ") + error.what());
     }
-    batch.clear();
+    work = nullptr;  // outside the lock: it may own tensors
+    lock.lock();
+  }
+}
+
+// Asleep unless something was pushed while every thread was busy.
+void CallbackThread::relieve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    stuck_.wait(lock, [&] { return watching_; });
+    const std::uint64_t before = begun_;
+    lock.unlock();
+    std::this_thread::sleep_for(kStuck);
+    lock.lock();
+    if (queue_.empty()) {
+      watching_ = false;
+    } else if (begun_ == before && idle_ == 0) {
+      start("al-callbacks+", [this] { loop(/*spare=*/true); });
+    }
   }
 }
 

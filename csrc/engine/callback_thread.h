@@ -1,16 +1,19 @@
 // Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may want Python's
 // lock.
+//
+// One thread does, in the order of the pushes. A callback may wait for another Future, whose callbacks stand
+// behind it (PowerSGD's hook does): when nothing moves for a while, one more thread goes on with the queue.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace altorch {
 
-// Thread rules: any thread may push; what is pushed runs in that order, on one thread of the process.
+// Thread rules: any thread may push; what is pushed begins in that order.
 class CallbackThread {
  public:
   static CallbackThread& instance();
@@ -18,12 +21,16 @@ class CallbackThread {
 
  private:
   CallbackThread();
-  void loop();
+  // `spare`: started because another was stuck; ends when it has had nothing to do for a while.
+  void loop(bool spare);
+  void relieve();
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<std::function<void()>> queue_;
-  bool sleeping_ = false;
+  std::condition_variable wake_, stuck_;
+  std::deque<std::function<void()>> queue_;
+  int idle_ = 0;             // threads that wait for work
+  bool watching_ = false;    // relieve() looks whether the queue moves
+  std::uint64_t begun_ = 0;  // pieces of work
 };
 
 }  // namespace altorch

@@ -94,6 +94,35 @@ def test_ddp_hooks(world):
 
 
 @on_ranks(2, 3)
+def test_ddp_hook_that_waits_in_a_callback(world):
+    """PowerSGD waits for one all_reduce in the callback of another."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    model = make_model()
+    before = flat(model).clone()
+    ddp = DistributedDataParallel(model)
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=2, start_powerSGD_iter=2, random_seed=1
+    )
+    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    train(ddp, world, distributed=True)
+    assert not torch.equal(flat(model), before) and flat(model).isfinite().all()
+    world.identical(flat(model))
+
+
+@on_ranks(2)
+def test_callbacks_that_wait_for_later_ones(world):
+    def chain(depth):
+        def follow(future):
+            return future.value()[0].sum() + (chain(depth - 1).wait() if depth else 0)
+
+        return dist.all_reduce(torch.ones(2), async_op=True).get_future().then(follow)
+
+    chains = [chain(5) for _ in range(4)]
+    assert [int(each.wait()) for each in chains] == [6 * 2 * world.size] * 4
+
+
+@on_ranks(2, 3)
 def test_ddp_with_unused_parameters_and_no_sync(world):
     class Branches(nn.Module):
         def __init__(self):

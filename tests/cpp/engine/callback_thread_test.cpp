@@ -1,0 +1,54 @@
+#include "engine/callback_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+namespace altorch {
+namespace {
+
+TEST(CallbackThread, RunsWhatIsPushedInOrder) {
+  std::vector<int> seen;
+  std::promise<void> done;
+  for (int i = 0; i < 1000; ++i) {
+    CallbackThread::instance().push([&, i] {
+      seen.push_back(i);
+      if (i == 999) done.set_value();
+    });
+  }
+  ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+}
+
+// Each waits for what the next one does, which stands behind it.
+TEST(CallbackThread, GoesOnBehindCallbacksThatWaitForLaterOnes) {
+  constexpr int kDeep = 8;
+  std::vector<std::promise<void>> promises(kDeep + 1);
+  std::atomic<int> finished{0};
+  for (std::size_t i = 0; i < kDeep; ++i) {
+    CallbackThread::instance().push([&, i] {
+      promises[i + 1].get_future().wait();
+      promises[i].set_value();
+      ++finished;
+    });
+  }
+  CallbackThread::instance().push([&] { promises[kDeep].set_value(); });
+  EXPECT_EQ(promises[0].get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  for (int i = 0; i < 2000 && finished < kDeep; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(finished.load(), kDeep);
+}
+
+TEST(CallbackThread, SurvivesWhatCallbacksThrow) {
+  std::promise<void> done;
+  CallbackThread::instance().push([] { throw std::runtime_error("on purpose"); });
+  CallbackThread::instance().push([&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace altorch
