@@ -76,12 +76,17 @@ test-gloo: build
 # On a GPU machine without a network: make test-gpu USE_SYSTEM=1
 GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RESULTS ?= build/cuda.jsonl
+GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_frameworks.py
 test-gpu: build
-	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
 	for route in host_staged host_relay; do \
-	  ALTORCH_ROUTE=cuda=$$route $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda.py || exit 1; done
+	  ALTORCH_ROUTE=cuda=$$route $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS) || exit 1; done
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_collectives \
 	  --json $(GPU_RESULTS)
+	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_routes \
+	  --json $(GPU_RESULTS)
+	NCCL_P2P_DISABLE=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) \
+	  -m benchmarks.cuda_routes --contenders nccl --suffix _no_p2p --json $(GPU_RESULTS)
 
 sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)

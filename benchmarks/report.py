@@ -113,8 +113,14 @@ def where() -> Row:
         "mpich": version_of("mpich"),
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", module_name(), *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", module_name(), *(portable(word) for word in sys.argv[1:])]),
     }
+
+
+def portable(word: str) -> str:
+    """Paths as they are from here, so that the command means something on another machine."""
+    path = Path(word)
+    return os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
 
 
 def module_name() -> str:

@@ -2,7 +2,7 @@
 # Called by the Makefile with PYTHON, TORCH, VENV and USE_SYSTEM.
 set -e
 tools="cmake>=3.22 ninja setuptools>=70 wheel mpich>=5 rich>=13"
-tests="numpy scikit-learn pytest>=8 pytest-timeout expecttest"
+tests="numpy scikit-learn pytest>=8 pytest-timeout expecttest matplotlib>=3.8"
 
 if [ -n "$USE_SYSTEM" ]; then
   # ensurepip may be missing, and the other environment's pip is visible anyway: hence --without-pip. A path file

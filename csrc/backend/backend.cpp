@@ -60,6 +60,11 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
   return group;
 }
 
+void AlBackend::eagerConnectSingleDevice(at::Device device) {
+  if (!device.is_cuda()) return;
+  guarded([&] { cuda_group(device.index())->connect(); });
+}
+
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
   if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async);
   const Operation operation = call.operation;

@@ -43,6 +43,9 @@ class AlBackend : public c10d::Backend {
   // A communicator for these ranks; collective over them.
   virtual std::shared_ptr<Communicator> join(const GroupSettings& settings,
                                              const c10::intrusive_ptr<c10d::Store>& store);
+  // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
+  // collective.
+  void eagerConnectSingleDevice(at::Device device) override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }

@@ -48,8 +48,18 @@ CudaGroup::~CudaGroup() {
   }
 }
 
-bool CudaGroup::is_idle() const {
+// Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
+// event.
+void CudaGroup::settle() {
+  if (settled_ || !last_stream_) return;
+  settled_ = true;
+  const c10::DeviceGuard on_device(device_);
+  last_.record(*last_stream_);
+}
+
+bool CudaGroup::is_idle() {
   try {
+    settle();
     return !last_stream_ || last_.query();
   } catch (const c10::Error&) {
     return true;  // the device is gone, and everything on it
@@ -59,6 +69,16 @@ bool CudaGroup::is_idle() const {
 void CudaGroup::throw_if_failed() const {
   const std::lock_guard lock(mutex_);
   if (failure_) throw *failure_;
+}
+
+void CudaGroup::connect() {
+  const c10::DeviceGuard on_device(device_);
+  const std::lock_guard launching(launch_mutex_);
+  Operation usual;
+  usual.kind = OpKind::kAllReduce;
+  usual.dtype = DType::kFloat32;
+  usual.count = 1;
+  routes_.choose({&usual, 1}, /*capturing=*/false);
 }
 
 c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
@@ -89,7 +109,10 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       begin.block(stream);
     }
     // One communicator runs one thing at a time. A graph under capture knows no event from outside.
-    if (!capturing && last_stream_ && *last_stream_ != stream) last_.block(stream);
+    if (!capturing && last_stream_ && *last_stream_ != stream) {
+      settle();
+      last_.block(stream);
+    }
     route->enqueue({operations.data(), operations.size()}, stream.native_handle());
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
@@ -97,8 +120,8 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       for (const Block& block : call.stores) block.store();
     }
     if (!capturing) {
-      last_.record(stream);
       last_stream_ = stream;
+      settled_ = false;
     }
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
@@ -199,6 +222,7 @@ bool CudaGroup::look() {
       found = route_failure();
       const std::unique_lock launching(launch_mutex_, std::try_to_lock);
       if (!found && !launching) return true;
+      if (!found) settle();
       if (!found && in_flight_.empty() && (!last_stream_ || last_.query())) return false;
     } catch (const c10::Error& error) {
       found = communicator_->explain(last_operation_,

@@ -42,6 +42,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
             std::chrono::milliseconds timeout, GpuRoutes::CarrierFactory make_carrier);
   ~CudaGroup();
 
+  // Makes the route that most operations take; collective over the group.
+  void connect();
   // Enqueues the calls, as one group where they are several.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
 
@@ -59,7 +61,9 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
 
  private:
   std::optional<Error> route_failure();
-  bool is_idle() const;  // with launch_mutex_ held
+  // Both with launch_mutex_ held.
+  void settle();
+  bool is_idle();
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
 
   const std::shared_ptr<Communicator> communicator_;
@@ -68,8 +72,9 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   const c10::Stream stream_;
 
   std::mutex launch_mutex_;  // one launch at a time, in one order on all routes
-  c10::Event last_;          // after the last launch, whichever stream it was on
+  c10::Event last_;          // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
+  bool settled_ = true;
 
   mutable std::mutex mutex_;  // guards what follows
   std::deque<std::shared_ptr<InFlight>> in_flight_;

@@ -16,6 +16,7 @@
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
 #include "engine/explain.h"
+#include "engine/gpu_routes.h"
 #include "engine/route.h"
 #include "reduction/reduce.h"
 
@@ -86,10 +87,7 @@ py::list algorithm_rows() {
   return rows;
 }
 
-py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
-                     int rank, const std::optional<std::string>& algorithm) {
-  const Explanation said =
-      guarded([&] { return explain(operation, dtype, bytes, ranks, rank, algorithm.value_or("")); });
+py::dict as_dict(const Explanation& said) {
   py::dict entry;
   entry["route"] = said.route;
   entry["algorithm"] = said.algorithm;
@@ -104,7 +102,16 @@ py::dict explanation(const std::string& operation, const std::string& dtype, std
     alternatives.append(row);
   }
   entry["alternatives"] = alternatives;
+  py::dict others;
+  for (const auto& other : said.others) others[py::str(other.name)] = other.why_not;
+  entry["routes_not_taken"] = others;
   return entry;
+}
+
+py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
+                     int rank, const std::optional<std::string>& algorithm) {
+  return as_dict(
+      guarded([&] { return explain(operation, dtype, bytes, ranks, rank, algorithm.value_or("")); }));
 }
 
 py::list setting_rows() {
@@ -192,6 +199,25 @@ PYBIND11_MODULE(_C, module) {
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"),
              py::arg("ranks"), py::arg("rank") = 0, py::arg("algorithm") = py::none());
+  module.def(
+      "explain_on_gpus",
+      [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int nodes,
+         bool share_gpus) {
+        return as_dict(
+            guarded([&] { return explain_on_gpus(operation, dtype, bytes, ranks, nodes, share_gpus); }));
+      },
+      py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"), py::arg("nodes") = 1,
+      py::arg("share_gpus") = false);
+  module.def(
+      "gpu_routes",
+      [](int device) {
+        py::dict routes;
+        const auto obstacles = guarded([&] { return gpu_route_obstacles(device); });
+        for (std::size_t i = 0; i < obstacles.size(); ++i)
+          routes[py::str(std::string(kGpuRouteNames[i]))] = obstacles[i];
+        return routes;
+      },
+      py::arg("device"), "What stands in the way of each route for tensors on this GPU; empty: nothing.");
   module.def(
       "compile_reduction",
       [](const std::string& dtype, const std::string& op, int architecture) -> std::optional<std::size_t> {

@@ -137,7 +137,7 @@ void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, S
 }
 
 // All kernels of a process: modules belong to a context, and a device has one.
-void* CudaDevice::kernel(void*& own, const std::string& expression) {
+void* CudaDevice::kernel(const std::string& expression) {
   static std::mutex mutex;
   static auto* loaded = new std::map<std::pair<int, std::string>, void*>();
   const std::lock_guard lock(mutex);
@@ -152,7 +152,14 @@ void* CudaDevice::kernel(void*& own, const std::string& expression) {
     cuda.check("cuModuleLoadData", cuda.load_module(&module, compiled.cubin.data()));
     cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, compiled.symbol.c_str()));
   }
-  return own = function;
+  return function;
+}
+
+void CudaDevice::prepare(DType dtype, ReduceOp op, bool small) {
+  void*& own = reduction(dtype, op, small);
+  if (own) return;
+  enter();
+  own = kernel(small ? small_reduction_kernel(dtype, op) : reduction_kernel(dtype, op));
 }
 
 void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
@@ -166,25 +173,23 @@ void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, con
 
 void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
   if (reduction.count == 0) return;
+  prepare(dtype, op, /*small=*/false);
   enter();
-  void*& own = reductions_[static_cast<int>(dtype)][static_cast<int>(op)];
-  if (!own) kernel(own, reduction_kernel(dtype, op));
   // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
   const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
-  launch(own, packs, /*most_blocks=*/32, &reduction, stream);
+  launch(this->reduction(dtype, op, false), packs, /*most_blocks=*/32, &reduction, stream);
 }
 
 void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, /*small=*/true);
   enter();
-  void*& own = small_reductions_[static_cast<int>(dtype)][static_cast<int>(op)];
-  if (!own) kernel(own, small_reduction_kernel(dtype, op));
   const auto words = exchange.posted * static_cast<std::int64_t>(size_of(dtype)) / 4;
-  launch(own, words, kSmallBlocks, &exchange, stream);
+  launch(reduction(dtype, op, true), words, kSmallBlocks, &exchange, stream);
 }
 
 void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
   enter();
-  if (!small_move_) kernel(small_move_, small_move_kernel());
+  if (!small_move_) small_move_ = kernel(small_move_kernel());
   launch(small_move_, std::max(exchange.posted, exchange.wanted) / 4, kSmallBlocks, &exchange, stream);
 }
 

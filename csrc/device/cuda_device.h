@@ -27,6 +27,7 @@ class CudaDevice : public Device {
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void prepare(DType dtype, ReduceOp op, bool small) override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
@@ -37,8 +38,11 @@ class CudaDevice : public Device {
  private:
   // Makes the device's primary context, which is torch's too, the calling thread's.
   void enter();
-  // The instance of a kernel, compiled when it first comes; `own` remembers it.
-  void* kernel(void*& own, const std::string& expression);
+  // The instance of a kernel, compiled when it first comes in this process.
+  void* kernel(const std::string& expression);
+  void*& reduction(DType dtype, ReduceOp op, bool small) {
+    return (small ? small_reductions_ : reductions_)[static_cast<int>(dtype)][static_cast<int>(op)];
+  }
   void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
 
   const int index_;

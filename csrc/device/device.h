@@ -64,6 +64,9 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
+  // Loads what reduce() or reduce_small() will run, before the streams hold anything that waits for other
+  // ranks: loading may wait for them.
+  virtual void prepare(DType dtype, ReduceOp op, bool small) = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 

@@ -6,16 +6,12 @@
 #include "engine/staging.h"
 
 namespace altorch {
-namespace {
-
 OpKind kind_named(const std::string& name) {
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     if (name == name_of(static_cast<OpKind>(kind))) return static_cast<OpKind>(kind);
   }
   throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no operation; `altorch algorithms` lists them");
 }
-
-}  // namespace
 
 DType dtype_named(const std::string& name) {
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {

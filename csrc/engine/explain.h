@@ -21,9 +21,14 @@ struct Explanation {
     double seconds;
   };
   std::vector<Alternative> alternatives;
+  struct Other {
+    std::string name, why_not;
+  };
+  std::vector<Other> others;  // routes that are not taken
 };
 
 // What the command line calls them. Throw Error(kInvalidArgument).
+OpKind kind_named(const std::string& name);
 DType dtype_named(const std::string& name);
 ReduceOp reduce_op_named(const std::string& name);
 
@@ -31,5 +36,10 @@ ReduceOp reduce_op_named(const std::string& name);
 // Throws Error(kInvalidArgument) for names that do not exist.
 Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
                     int rank, const std::string& algorithm);
+
+// The same for tensors on GPUs: `ranks` on `nodes` nodes, one GPU each unless they share GPUs, where nothing
+// else stands in the way of any route.
+Explanation explain_on_gpus(const std::string& operation, const std::string& dtype, std::int64_t bytes,
+                            int ranks, int nodes, bool share_gpus);
 
 }  // namespace altorch

@@ -16,8 +16,6 @@
 namespace altorch {
 namespace {
 
-constexpr std::string_view kNames[] = {"nccl", "host_staged", "host_relay"};
-
 // What a rank tells the others, one line each.
 struct Card {
   std::string gpu, home;            // the same text: the same GPU, the same node
@@ -56,13 +54,18 @@ struct Card {
   }
 };
 
-std::size_t pinned_bytes() { return static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES")); }
-
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
 }
 
 }  // namespace
+
+std::size_t pinned_bytes() { return static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES")); }
+
+std::array<std::string, 3> gpu_route_obstacles(int device) {
+  const Card card = Card::of(device);
+  return {card.nccl, card.staged, card.relay};
+}
 
 GpuRoutes::GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
                      CarrierFactory make_carrier)
@@ -112,15 +115,15 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
   std::string reasons;
   for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {
     // Who asks for staging through the host means either way.
-    const bool allowed =
-        asked.empty() || asked == kNames[kind] || (asked == kNames[kHostStaged] && kind == kHostRelay);
+    const bool allowed = asked.empty() || asked == kGpuRouteNames[kind] ||
+                         (asked == kGpuRouteNames[kHostStaged] && kind == kHostRelay);
     if (!allowed) continue;
     auto reason = obstacle(kind, operations, capturing);
     if (!reason) {
       if (GpuRoute* route = made(kind)) return *route;
       reason = missing_[kind];
     }
-    reasons += (reasons.empty() ? "" : "; ") + std::string(kNames[kind]) + ": " + *reason;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(kGpuRouteNames[kind]) + ": " + *reason;
   }
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));

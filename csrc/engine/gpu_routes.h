@@ -6,6 +6,7 @@
 //   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 
@@ -13,6 +14,13 @@
 #include "engine/gpu_route.h"
 
 namespace altorch {
+
+inline constexpr std::string_view kGpuRouteNames[] = {"nccl", "host_staged", "host_relay"};
+
+// What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
+std::array<std::string, 3> gpu_route_obstacles(int device);
+// Pinned memory that ALTORCH_PINNED_BYTES allows.
+std::size_t pinned_bytes();
 
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
 class GpuRoutes {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from launching import backend_under_test, clean_environment
@@ -39,9 +40,45 @@ def test_info():
     routes = {row["name"]: row for row in found["routes"]}
     assert routes["gloo"]["viable"]
     assert all(row["reason"] for row in routes.values()), "a route without a reason"
+    assert {"nccl", "host_staged", "host_relay"} <= set(routes)
     assert any(row["name"] == "ALTORCH_MPI" for row in found["settings"])
     text = altorch("info")
     assert "torch" in text and "gloo" in text
+
+
+def test_plot(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"operation": "all_reduce", "ranks": 2, "bytes": size, "contender": name, "device_us": size / 10 + 5,
+         "busbw_GBps": 1.0, "link_GBps": 50.0, "machine": "a GPU", "dtype": "float32"}
+        for size in (8, 1024, 1 << 20) for name in ("al", "nccl")
+    ]  # fmt: skip
+    results = tmp_path / "rows.jsonl"
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = document("plot", str(results), "--out", str(tmp_path / "plots"))
+    assert [Path(name).name for name in found["plots"]] == ["all_reduce-float32-2-ranks-a-gpu.svg"]
+    drawing = Path(found["plots"][0]).read_text()
+    assert "<svg" in drawing and len(drawing) > 5000
+    results.write_text("no json\n")
+    assert "line 1 is no JSON" in altorch("plot", str(results), status=2)
+
+
+def test_explain_on_gpus():
+    def explain(*arguments, **options):
+        return document("explain", *arguments, "--device", "cuda", **options)
+
+    large = ("all_reduce", "--bytes", "64M", "--ranks", "4")
+    found = explain(*large)
+    assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {"host_staged", "host_relay"}
+    shared = explain(*large, "--shared-gpus")
+    assert shared["route"] == "host_staged" and "share a GPU" in shared["routes_not_taken"]["nccl"]
+    assert "pinned memory" in shared["rounds_text"]
+    small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
+    assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
+    far = explain("all_to_all", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_relay"})
+    assert far["route"] == "host_relay" and "several nodes" in far["routes_not_taken"]["host_staged"]
+    text = altorch("explain", "reduce_scatter", "--device", "cuda", "--dtype", "int16")
+    assert "host_staged" in text and "NCCL cannot reduce int16" in text
 
 
 def test_info_says_which_mpi_needs_its_mpirun(tmp_path):

@@ -418,6 +418,29 @@ def test_one_group_takes_both_kinds_of_tensors(world):
         dist.all_gather([on_cpu.clone(), on_cpu.clone()], on_gpu)
 
 
+def connects_at_once(world):
+    here = device(world)
+    world.start(device_id=here)
+    began = time.perf_counter()
+    x = torch.ones(4, device=here)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    took = time.perf_counter() - began
+    half = dist.new_group(list(range(world.size)))
+    dist.all_reduce(x, group=half)
+    assert x.eq(world.size**2).all()
+    dist.destroy_process_group()
+    return took
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+def test_a_group_bound_to_a_device_is_connected_at_once():
+    with Cluster(2, launcher="plain") as cluster:
+        outcomes = cluster.run(connects_at_once, deadline=120, group=False)
+        for outcome in outcomes:
+            assert outcome.ok, outcome.report()
+
+
 @on_ranks(4)
 def test_subgroups(world):
     here = device(world)

@@ -64,7 +64,7 @@ void order_messages(std::vector<BlockMessage>& messages, int rank, int size) {
 bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots) {
   std::size_t sent = 0;
   for (const BlockMessage& message : messages)
-    if (message.kind == OpKind::kSend) sent += message.pieces(piece);
+    if (message.kind == OpKind::kSend) sent += pieces_of(message.bytes, piece);
   return sent <= slots;
 }
 

@@ -10,6 +10,11 @@
 
 namespace altorch {
 
+// Pieces of a message, none larger than `piece`. An empty message is a piece too.
+constexpr std::size_t pieces_of(std::size_t bytes, std::size_t piece) {
+  return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+}
+
 // Between device memory here and device memory there.
 struct BlockMessage {
   OpKind kind;  // kSend or kReceive
@@ -18,9 +23,6 @@ struct BlockMessage {
   std::byte* data;
   std::size_t bytes;
   std::chrono::milliseconds timeout;
-
-  // In pieces of so many bytes. An empty message is a piece too.
-  std::size_t pieces(std::size_t piece) const { return bytes == 0 ? 1 : (bytes + piece - 1) / piece; }
 };
 
 // Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.

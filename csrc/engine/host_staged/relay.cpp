@@ -10,7 +10,8 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
-constexpr std::size_t kLeastSlot = 64 << 10;
+// Larger pieces move no faster, and overlap less.
+constexpr std::size_t kLeastSlot = 64 << 10, kLargestSlot = 4 << 20;
 
 // Ranks that got less pinned memory than others bind all.
 std::size_t least(Communicator& group, std::size_t mine, std::chrono::milliseconds timeout) {
@@ -33,8 +34,12 @@ Operation piece_of(const BlockMessage& message, std::byte* slot, std::size_t byt
 
 }  // namespace
 
+std::size_t Relay::piece_bytes(std::size_t pinned_bytes, std::size_t slots) {
+  return std::clamp(pinned_bytes / (2 * slots), kLeastSlot, kLargestSlot);
+}
+
 Relay::Pool Relay::make_pool(Device& device, const RelayOptions& options) {
-  std::size_t slot = std::max(options.pinned_bytes / (2 * options.slots), kLeastSlot);
+  std::size_t slot = piece_bytes(options.pinned_bytes, options.slots);
   for (;; slot /= 2) {
     try {
       const std::size_t bytes = Ring::bytes(slot, options.slots);
@@ -173,7 +178,7 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
   if (overlaps) fork(stream);
   for (const BlockMessage& message : messages) {
-    for (std::size_t i = 0; i < message.pieces(piece_bytes_); ++i) {
+    for (std::size_t i = 0; i < pieces_of(message.bytes, piece_bytes_); ++i) {
       const std::size_t begin = i * piece_bytes_, bytes = std::min(piece_bytes_, message.bytes - begin);
       if (message.kind == OpKind::kSend) {
         send_piece(message, begin, bytes, down);

@@ -34,6 +34,9 @@ class Relay : public GpuRoute {
   // Collective. `carrier`: a group of the same ranks that nobody else uses. Throws Error(kUnsupported)
   // without pinned memory, Error(kTimeout) when a rank does not come.
   Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier, const RelayOptions& options);
+  // Of one slot, where enough pinned memory can be had.
+  static std::size_t piece_bytes(std::size_t pinned_bytes, std::size_t slots);
+
   // Waits for a while until the peers have what this rank has sent.
   ~Relay() override;
 

@@ -45,10 +45,12 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
     if (!operation.is_message()) check_agreement(operation);
-    if (is_vector_collective(operation.kind)) {
-      if (!small(operation, stream)) collective(operation, stream);
-    } else {
+    if (!is_vector_collective(operation.kind)) {
       add_messages(operation, rank_, size_, *device_, stream, messages);
+    } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
+      small(operation, stream);
+    } else {
+      collective(operation, stream);
     }
   }
   if (!messages.empty()) exchange(messages, stream);
@@ -86,27 +88,30 @@ void Shared::join(Stream stream) {
   device_->wait_for_stream(stream, up_stream_);
 }
 
-std::int64_t Shared::step_of(const Operation& operation) const {
-  const std::size_t bytes = board_.layout().slot_bytes;
+std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
   const bool posts_one = operation.kind == OpKind::kAllGather || operation.kind == OpKind::kBroadcast;
-  if (posts_one) return PieceCutter::step_for(bytes, operation.dtype, 1);
-  if (operation.kind == OpKind::kReduceScatter) return PieceCutter::step_for(bytes, operation.dtype, size_);
+  if (posts_one) return PieceCutter::step_for(slot_bytes, operation.dtype, 1);
+  if (operation.kind == OpKind::kReduceScatter)
+    return PieceCutter::step_for(slot_bytes, operation.dtype, size);
   // A vector, and behind it the result of this rank's share, which is rounded up.
-  const std::int64_t whole = PieceCutter::step_for(bytes, operation.dtype, size_ + 1) * size_;
+  const std::int64_t whole = PieceCutter::step_for(slot_bytes, operation.dtype, size + 1) * size;
   return std::max<std::int64_t>(1, whole - 2 * kAligned);
 }
 
-bool Shared::small(const Operation& operation, Stream stream) {
-  if (!own_gpus_ || operation.uneven() || operation.count == 0) return false;
+bool Shared::is_small(const Operation& operation, int size, std::size_t small_bytes) {
+  if (operation.uneven() || operation.count == 0) return false;
+  const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;
+  return blocks * bytes_of(operation, operation.count) <= static_cast<std::int64_t>(small_bytes);
+}
+
+void Shared::small(const Operation& operation, Stream stream) {
   const bool scatters = operation.kind == OpKind::kReduceScatter,
              gathers = operation.kind == OpKind::kAllGather;
   const bool broadcasts = operation.kind == OpKind::kBroadcast, at_root = rank_ == operation.root;
   // Moves are counted in bytes.
   const std::int64_t count = operation.reduces() ? operation.count : bytes_of(operation, operation.count);
   const std::int64_t vector = scatters ? size_ * count : count;
-  const std::int64_t bytes = operation.reduces() ? bytes_of(operation, vector) : vector;
-  if (bytes > static_cast<std::int64_t>(board_.layout().small_bytes)) return false;
-  if (++exchanges_ == 0) ++exchanges_;
+  if (++exchanges_ == 0) exchanges_ = 2;  // never 0, and even after odd
   SmallExchange job;
   for (int rank = 0; rank < size_; ++rank) job.areas[rank] = board_.small_area(rank, exchanges_);
   job.aborted = board_.abort_flag();
@@ -128,11 +133,11 @@ bool Shared::small(const Operation& operation, Stream stream) {
   } else {
     device_->reduce_small(job, operation.dtype, operation.op, stream);
   }
-  return true;
 }
 
 void Shared::collective(const Operation& operation, Stream stream) {
-  const PieceCutter cutter(operation, rank_, size_, step_of(operation));
+  const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
+  if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
   const bool overlaps = cutter.pieces() > 1;
   const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
   if (overlaps) fork(stream);
@@ -288,7 +293,7 @@ void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const bool overlaps = messages.size() > 1;
   if (overlaps) fork(stream);
   for (const BlockMessage& message : messages) {
-    for (std::size_t begin = 0, i = 0; i < message.pieces(piece); ++i, begin += piece) {
+    for (std::size_t begin = 0, i = 0; i < pieces_of(message.bytes, piece); ++i, begin += piece) {
       BlockMessage part = message;
       part.data += begin;
       part.bytes = std::min(piece, message.bytes - begin);

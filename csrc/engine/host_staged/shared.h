@@ -23,6 +23,11 @@ namespace altorch {
 
 class Shared : public GpuRoute {
  public:
+  // How a vector collective goes, from what all ranks know alike: in one kernel, or in pieces of so many
+  // elements (of the vector, or of each block).
+  static bool is_small(const Operation& operation, int size, std::size_t small_bytes);
+  static std::int64_t step_of(const Operation& operation, int size, std::size_t slot_bytes);
+
   // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
   Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_gpus);
 
@@ -42,10 +47,8 @@ class Shared : public GpuRoute {
     Stream down, up;
   };
 
-  // In one kernel, where that is possible.
-  bool small(const Operation& operation, Stream stream);
+  void small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
-  std::int64_t step_of(const Operation& operation) const;
   void post(const Turn& turn);
   void reduce(const Turn& turn);
   void collect(const Turn& turn);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from altorch.cli._output import human_bytes, parse_bytes, print_json, print_pairs, print_table
 
@@ -23,6 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", default="float32", help="element type, torch's name (default: %(default)s)"
     )
+    parser.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="where the tensors are (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=1,
+        help="nodes that the ranks are on; --device cuda (default: %(default)s)",
+    )
+    parser.add_argument("--shared-gpus", action="store_true", help="several ranks use one GPU; --device cuda")
     parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
 
 
@@ -36,9 +50,24 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
                 f"they are {arguments.ranks} and {arguments.rank}."
             )
-        found = extension().explain(
-            arguments.operation, arguments.dtype, size, arguments.ranks, arguments.rank, arguments.algorithm
-        )
+        if arguments.device == "cuda":
+            found = extension().explain_on_gpus(
+                arguments.operation,
+                arguments.dtype,
+                size,
+                arguments.ranks,
+                arguments.nodes,
+                arguments.shared_gpus,
+            )
+        else:
+            found = extension().explain(
+                arguments.operation,
+                arguments.dtype,
+                size,
+                arguments.ranks,
+                arguments.rank,
+                arguments.algorithm,
+            )
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
         return 2
@@ -46,6 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(found)
         return 0
 
+    if arguments.device == "cuda":
+        _print_on_gpus(arguments, size, found)
+        return 0
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
     cost = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
     print_pairs(
@@ -62,6 +94,17 @@ def run(arguments: argparse.Namespace) -> int:
             right=["cost [us]"],
         )
     return 0
+
+
+def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, Any]) -> None:
+    what = (
+        f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} GPUs' ranks"
+    )
+    print_pairs(
+        what, {"route": found["route"], "why": found["reason"], "steps": found["rounds_text"].strip()}
+    )
+    rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
+    print_table("Other routes (ALTORCH_ROUTE=cuda=... picks one)", ["route", "why not"], rows)
 
 
 def _alternative(row: object) -> list[str]:

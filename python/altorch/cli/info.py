@@ -117,7 +117,30 @@ def _routes() -> list[dict[str, Any]]:
     if gloo and problem:
         gloo, reason = False, "the extension does not load"
     rows.append({"name": "gloo", "viable": gloo, "reason": reason})
-    return rows
+    return rows + _cuda_routes(problem)
+
+
+def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
+    """The routes of CUDA tensors, as the first GPU sees them."""
+    serves = {
+        "nccl": "CUDA tensors, where every rank has a GPU of its own",
+        "host_staged": "CUDA tensors, where the ranks are on one node",
+        "host_relay": "CUDA tensors, anywhere",
+    }
+    closed = "the extension does not load" if problem else ""
+    if not closed:
+        import torch
+
+        closed = "" if torch.cuda.is_available() else "torch sees no GPU"
+    if closed:
+        return [{"name": name, "viable": False, "reason": closed} for name in serves]
+    from altorch._extension import extension
+
+    obstacles = extension().gpu_routes(0)
+    return [
+        {"name": name, "viable": not obstacles[name], "reason": obstacles[name] or reason}
+        for name, reason in serves.items()
+    ]
 
 
 def _mpi_route() -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""`altorch plot results.jsonl --out plots`: latency and bus bandwidth against size, a line per contender."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from altorch.cli._output import human_bytes, print_json
+
+SUMMARY = "Draws benchmark rows (JSON lines): latency and bandwidth against size, altorch beside the others."
+
+# Whatever a benchmark calls them.
+_TIMES = ("device_us", "median_us")
+_NAMES = ("contender", "backend")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", nargs="+", type=Path, help="files of JSON lines, as benchmarks write them")
+    parser.add_argument(
+        "--out", type=Path, default=Path("plots"), help="folder for the plots (default: %(default)s)"
+    )
+    parser.add_argument("--operation", help="only this one")
+    parser.add_argument("--format", choices=["svg", "png", "pdf"], default="svg", help="default: %(default)s")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+    except ImportError:
+        print("altorch plot: matplotlib is not installed; pip install 'altorch[plot]'", file=sys.stderr)
+        return 2
+    try:
+        series = collect(arguments.results)
+    except (OSError, ValueError) as error:
+        print(f"altorch plot: {error}", file=sys.stderr)
+        return 2
+    written = []
+    for (operation, dtype, ranks, where), lines in sorted(series.items()):
+        if arguments.operation and operation != arguments.operation:
+            continue
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        stem = f"{operation}-{dtype}-{ranks}-ranks-{where}".replace(" ", "-").lower()
+        path = arguments.out / f"{stem}.{arguments.format}"
+        _draw(path, f"{operation}, {dtype}, {ranks} ranks, {where}", lines)
+        written.append(str(path))
+    if not written:
+        print("altorch plot: no rows with an operation, a size and a time in these files", file=sys.stderr)
+        return 2
+    if arguments.json:
+        print_json({"plots": written})
+    else:
+        print("\n".join(written))
+    return 0
+
+
+Points = dict[int, tuple[float, float]]  # bytes -> time in us, bandwidth in GB/s (0: not given)
+
+
+def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, Points]]:
+    """Lines by operation, type, ranks and machine; a later row of the same name and size replaces an earlier one."""
+    series: dict[tuple[str, str, int, str], dict[str, Points]] = defaultdict(lambda: defaultdict(dict))
+    for file in files:
+        machine = "CPU"
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            try:
+                row: dict[str, Any] = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
+            if row.get("benchmark") == "run":
+                machine = str(row.get("cpu", machine))
+            for name, took, bandwidth in _measurements(row):
+                where = str(row.get("machine", machine))
+                key = (str(row["operation"]), str(row.get("dtype", "")), int(row["ranks"]), where)
+                if row["bytes"] > 0:
+                    series[key][name][int(row["bytes"])] = (took, bandwidth)
+                    if link := row.get("link_GBps"):
+                        series[key]["host links"][int(row["bytes"])] = (0.0, float(link))
+    return series
+
+
+def _measurements(row: dict[str, Any]) -> Iterable[tuple[str, float, float]]:
+    if not {"operation", "ranks", "bytes"} <= row.keys():
+        return
+    if "al_eager_us" in row:  # a row for both sides
+        for name in ("al", "nccl"):
+            yield name, float(row[f"{name}_eager_us"]), float(row.get(f"{name}_busbw_GBps", 0.0))
+        return
+    contender = next((str(row[key]) for key in _NAMES if key in row), None)
+    took = next((float(row[key]) for key in _TIMES if key in row), None)
+    if contender is not None and took is not None:
+        yield contender, took, float(row.get("busbw_GBps", 0.0))
+
+
+def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    has_bandwidth = any(bandwidth > 0 for points in lines.values() for _, bandwidth in points.values())
+    figure, axes = pyplot.subplots(
+        1, 2 if has_bandwidth else 1, figsize=(12 if has_bandwidth else 7, 4.5), squeeze=False
+    )
+    for name, points in sorted(lines.items()):
+        sizes = sorted(points)
+        style: dict[str, Any] = {"marker": "o", "markersize": 3, "label": name}
+        if name.startswith("al"):
+            style["linewidth"] = 2.2
+        if name == "host links":
+            style = {"linestyle": ":", "color": "grey", "label": name}
+        if any(points[size][0] > 0 for size in sizes):
+            axes[0][0].plot(sizes, [points[size][0] for size in sizes], **style)
+        if has_bandwidth:
+            axes[0][1].plot(sizes, [points[size][1] for size in sizes], **style)
+    axes[0][0].set(ylabel="time a call [us]", yscale="log")
+    if has_bandwidth:
+        axes[0][1].set(ylabel="bus bandwidth [GB/s]")
+    for axis in axes[0]:
+        axis.set(xlabel="size")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_locator(LogLocator(base=16))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(int(size))))
+        axis.grid(True, which="major", alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
