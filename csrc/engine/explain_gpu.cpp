@@ -1,6 +1,5 @@
 // What `altorch explain --device cuda` says.
-#include "collectives/printer.h"
-#include "common/error.h"
+#include "engine/collective.h"
 #include "engine/explain.h"
 #include "engine/gpu_routes.h"
 #include "engine/host_staged/relay.h"
@@ -17,8 +16,7 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::string steps_of_nccl(const Operation& asked) {
-  const bool one = !asked.is_message() && asked.kind != OpKind::kAllToAll && asked.kind != OpKind::kGather &&
-                   asked.kind != OpKind::kScatter;
+  const bool one = !asked.is_message() && nccl::Communicator::is_one_call(call_of(asked));
   return one ? "one call of NCCL on the stream\n"
              : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
 }
@@ -48,10 +46,8 @@ std::string steps_of_relay(Operation asked, int ranks) {
   const auto piece = static_cast<std::int64_t>(Relay::piece_bytes(pinned_bytes(), options.slots));
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
   const bool vectors = is_vector_collective(asked.kind);
-  const bool blocks = asked.kind == OpKind::kAllGather || asked.kind == OpKind::kReduceScatter;
   const std::int64_t step =
-      vectors ? PieceCutter::step_for(static_cast<std::size_t>(piece), asked.dtype, blocks ? ranks + 1 : 1)
-              : piece / element;
+      vectors ? Relay::step_of(asked, ranks, static_cast<std::size_t>(piece)) : piece / element;
   const std::int64_t pieces = std::max<std::int64_t>(1, (asked.count + step - 1) / step);
   asked.count = std::min(asked.count, step);
   std::string text = std::to_string(pieces) + " piece(s) of up to " + size_text(asked.count * element) +

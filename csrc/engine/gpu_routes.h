@@ -15,8 +15,6 @@
 
 namespace altorch {
 
-inline constexpr std::string_view kGpuRouteNames[] = {"nccl", "host_staged", "host_relay"};
-
 // What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
 std::array<std::string, 3> gpu_route_obstacles(int device);
 // Pinned memory that ALTORCH_PINNED_BYTES allows.

@@ -10,7 +10,6 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::string_view kGpuRoutes[] = {"nccl", "host_staged", "host_relay"};
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
 // Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
@@ -137,7 +136,7 @@ RouteTable::RouteTable() {
       parsed.below = parse_bytes(rule, range.substr(dash + 1));
     }
     const std::string choice = rule.substr(equals + 1);
-    for (const std::string_view route : kGpuRoutes) {
+    for (const std::string_view route : kGpuRouteNames) {
       if (choice == route) parsed.gpu_route = route;
     }
     if (parsed.gpu_route.empty() && (choice != "native" || all_on_gpus)) {

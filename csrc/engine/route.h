@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/algorithm.h"
@@ -17,6 +18,9 @@ struct Route {
 
   std::string_view name() const { return algorithm ? algorithm->name : std::string_view("native"); }
 };
+
+// The routes of CUDA tensors, see gpu_routes.h.
+inline constexpr std::string_view kGpuRouteNames[] = {"nccl", "host_staged", "host_relay"};
 
 // The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
 // Thread rules: immutable after construction.

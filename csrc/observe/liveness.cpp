@@ -4,29 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <sstream>
+
+#include "common/host_namespace.h"
 
 namespace altorch {
 namespace {
-
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string link_target(const char* path) {
-  char target[128];
-  const ssize_t length = readlink(path, target, sizeof target);
-  return length < 0 ? "" : std::string(target, static_cast<std::size_t>(length));
-}
-
-// Processes with equal keys see each other's process ids.
-std::string process_namespace() {
-  return first_line("/proc/sys/kernel/random/boot_id") + "/" + link_target("/proc/self/ns/pid");
-}
 
 std::string key_of(int rank) { return "alive/" + std::to_string(rank); }
 std::string death_key(int rank) { return "dead/" + std::to_string(rank); }
@@ -36,7 +19,7 @@ std::string death_key(int rank) { return "dead/" + std::to_string(rank); }
 Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size,
                    std::chrono::milliseconds timeout)
     : store_(std::move(store)), peers_(static_cast<std::size_t>(size)) {
-  const std::string home = process_namespace();
+  const std::string home = host_namespace("pid");
   store_->set(key_of(rank), home + " " + std::to_string(getpid()));
   for (int other = 0; other < size; ++other) {
     std::istringstream entry(store_->get(key_of(other), timeout));

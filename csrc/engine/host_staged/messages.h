@@ -1,6 +1,7 @@
 // What all_to_all, gather, scatter, send and recv come down to: blocks on their way from one rank to another.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,19 @@ void add_messages(const Operation& operation, int rank, int size, Device& device
 // goes by the distance from sender to receiver, so that the messages with the least distance of all that are
 // left can always go on. Those between the same two ranks keep their order.
 void order_messages(std::vector<BlockMessage>& messages, int rank, int size);
+
+// Calls `each` with every piece of every message, a message of its own, in order.
+template <typename Each>
+void for_each_piece(const std::vector<BlockMessage>& messages, std::size_t piece, Each&& each) {
+  for (const BlockMessage& message : messages) {
+    for (std::size_t i = 0; i < pieces_of(message.bytes, piece); ++i) {
+      BlockMessage part = message;
+      part.data += i * piece;
+      part.bytes = std::min(piece, message.bytes - i * piece);
+      each(part);
+    }
+  }
+}
 
 // Whether everything that this rank sends fits into `slots` pieces, so that sending waits for nobody.
 bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots);

@@ -17,7 +17,7 @@ PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::in
       rank_(rank),
       size_(size),
       counts_(operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts),
-      has_blocks_(operation.kind == OpKind::kAllGather || operation.kind == OpKind::kReduceScatter),
+      has_blocks_(has_blocks(operation.kind)),
       gathers_(operation.kind == OpKind::kAllGather),
       step_(step) {
   std::int64_t longest = operation.count;

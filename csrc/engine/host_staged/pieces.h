@@ -29,6 +29,11 @@ constexpr bool is_vector_collective(OpKind kind) {
          kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
 }
 
+// Of these: a block for every rank instead of one vector.
+constexpr bool has_blocks(OpKind kind) {
+  return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
+}
+
 // For all_reduce, reduce, broadcast, all_gather and reduce_scatter. The others are messages: of their blocks
 // only the two ends know the size.
 class PieceCutter {

@@ -21,13 +21,13 @@ std::size_t least(Communicator& group, std::size_t mine, std::chrono::millisecon
   return mine;
 }
 
-Operation piece_of(const BlockMessage& message, std::byte* slot, std::size_t bytes) {
+Operation piece_of(const BlockMessage& message, std::byte* slot) {
   Operation operation;
   operation.kind = message.kind;
   operation.root = message.peer;
   operation.tag = message.tag;
   operation.input = operation.output = slot;
-  operation.count = static_cast<std::int64_t>(bytes);
+  operation.count = static_cast<std::int64_t>(message.bytes);
   operation.timeout = message.timeout;
   return operation;
 }
@@ -60,8 +60,7 @@ Relay::Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carri
       piece_bytes_(least(*carrier_, pool_.slot_bytes, options.timeout)),
       down_(pool_.down, pool_.slot_bytes, options.slots),
       up_(pool_.up, pool_.slot_bytes, options.slots),
-      down_stream_(device_->make_stream()),
-      up_stream_(device_->make_stream()) {}
+      sides_(*device_) {}
 
 // No stream waits for what is sent: peers may still be about to take it.
 Relay::~Relay() {
@@ -118,25 +117,16 @@ void Relay::wait_for(const Gate& gate, Stream stream) {
   if (!gate.open()) device_->wait_for_flag(*gate.flag, gate.value, stream);
 }
 
-void Relay::fork(Stream stream) {
-  device_->wait_for_stream(down_stream_, stream);
-  device_->wait_for_stream(up_stream_, stream);
-}
-
-void Relay::join(Stream stream) {
-  device_->wait_for_stream(stream, down_stream_);
-  device_->wait_for_stream(stream, up_stream_);
+// Of blocks the slot holds what goes out and what comes in; a vector has one place for both.
+std::int64_t Relay::step_of(const Operation& operation, int size, std::size_t piece_bytes) {
+  return PieceCutter::step_for(piece_bytes, operation.dtype, has_blocks(operation.kind) ? size + 1 : 1);
 }
 
 void Relay::collective(const Operation& operation, Stream stream) {
   const int size = carrier_->size();
-  const bool has_blocks = operation.kind == OpKind::kAllGather || operation.kind == OpKind::kReduceScatter;
-  // Of blocks the slot holds what goes out and what comes in; a vector has one place for both.
-  const PieceCutter cutter(operation, carrier_->rank(), size,
-                           PieceCutter::step_for(piece_bytes_, operation.dtype, has_blocks ? size + 1 : 1));
-  const bool overlaps = cutter.pieces() > 1;
-  const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
-  if (overlaps) fork(stream);
+  const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
+  const auto sides = sides_.fork(stream, /*overlaps=*/cutter.pieces() > 1);
+  const auto [down, up] = sides;
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const Slot slot = up_.take();
     cutter.cut(index, slot.data, piece_);
@@ -162,7 +152,7 @@ void Relay::collective(const Operation& operation, Stream stream) {
       device_->raise(*slot.free, slot.round, up);
     }
   }
-  if (overlaps) join(stream);
+  sides_.join(stream, sides);
 }
 
 void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
@@ -175,36 +165,27 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
     std::stable_partition(messages.begin(), messages.end(),
                           [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
   }
-  const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
-  if (overlaps) fork(stream);
-  for (const BlockMessage& message : messages) {
-    for (std::size_t i = 0; i < pieces_of(message.bytes, piece_bytes_); ++i) {
-      const std::size_t begin = i * piece_bytes_, bytes = std::min(piece_bytes_, message.bytes - begin);
-      if (message.kind == OpKind::kSend) {
-        send_piece(message, begin, bytes, down);
-      } else {
-        receive_piece(message, begin, bytes, up);
-      }
-    }
-  }
-  if (overlaps) join(stream);
+  const auto sides = sides_.fork(stream, overlaps);
+  for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {
+    part.kind == OpKind::kSend ? send(part, sides.down) : receive(part, sides.up);
+  });
+  sides_.join(stream, sides);
 }
 
-void Relay::send_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream) {
+void Relay::send(const BlockMessage& part, Stream stream) {
   const Slot slot = down_.take();
-  carrier_->post(task_of(piece_of(message, slot.data, bytes), {slot.filled, slot.round}, *slot.free,
-                         slot.round, down_.memory()));
+  carrier_->post(
+      task_of(piece_of(part, slot.data), {slot.filled, slot.round}, *slot.free, slot.round, down_.memory()));
   wait_for(slot.former(), stream);
-  device_->copy_to_host(slot.data, message.data + begin, bytes, stream);
+  device_->copy_to_host(slot.data, part.data, part.bytes, stream);
   device_->raise(*slot.filled, slot.round, stream);
 }
 
-void Relay::receive_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream) {
+void Relay::receive(const BlockMessage& part, Stream stream) {
   const Slot slot = up_.take();
-  carrier_->post(
-      task_of(piece_of(message, slot.data, bytes), slot.former(), *slot.carried, slot.round, up_.memory()));
+  carrier_->post(task_of(piece_of(part, slot.data), slot.former(), *slot.carried, slot.round, up_.memory()));
   device_->wait_for_flag(*slot.carried, slot.round, stream);
-  device_->copy_to_device(message.data + begin, slot.data, bytes, stream);
+  device_->copy_to_device(part.data, slot.data, part.bytes, stream);
   device_->raise(*slot.free, slot.round, stream);
 }
 

@@ -20,6 +20,7 @@
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/host_staged/ring.h"
+#include "engine/host_staged/side_streams.h"
 
 namespace altorch {
 
@@ -36,6 +37,9 @@ class Relay : public GpuRoute {
   Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier, const RelayOptions& options);
   // Of one slot, where enough pinned memory can be had.
   static std::size_t piece_bytes(std::size_t pinned_bytes, std::size_t slots);
+
+  // Elements of a vector, or of each block, in one piece; the same on every rank.
+  static std::int64_t step_of(const Operation& operation, int size, std::size_t piece_bytes);
 
   // Waits for a while until the peers have what this rank has sent.
   ~Relay() override;
@@ -61,22 +65,19 @@ class Relay : public GpuRoute {
 
   void collective(const Operation& operation, Stream stream);
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
-  void send_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream);
-  void receive_piece(const BlockMessage& message, std::size_t begin, std::size_t bytes, Stream stream);
+  void send(const BlockMessage& part, Stream stream);
+  void receive(const BlockMessage& part, Stream stream);
   // A task that raises `flag` when it ends, however it ends.
   std::shared_ptr<Task> task_of(const Operation& operation, const Gate& gate, Flag& flag, std::uint32_t round,
                                 const PinnedMemory& memory);
   void wait_for(const Gate& gate, Stream stream);
-  // Lets the side streams begin after `stream`, and `stream` go on after them.
-  void fork(Stream stream);
-  void join(Stream stream);
 
   const std::unique_ptr<Device> device_;
   const std::shared_ptr<Communicator> carrier_;
   const Pool pool_;
   const std::size_t piece_bytes_;
   Ring down_, up_;  // sent messages; collectives and received messages
-  const Stream down_stream_, up_stream_;
+  SideStreams sides_;
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
   Piece piece_;
 };

@@ -28,8 +28,7 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_g
       rank_(rank),
       size_(board_.layout().ranks),
       own_gpus_(own_gpus),
-      down_stream_(device_->make_stream()),
-      up_stream_(device_->make_stream()),
+      sides_(*device_),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {}
 
@@ -76,16 +75,6 @@ void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::siz
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_) wait_for(board_.post(rank, slot).*flag, value, stream);
   }
-}
-
-void Shared::fork(Stream stream) {
-  device_->wait_for_stream(down_stream_, stream);
-  device_->wait_for_stream(up_stream_, stream);
-}
-
-void Shared::join(Stream stream) {
-  device_->wait_for_stream(stream, down_stream_);
-  device_->wait_for_stream(stream, up_stream_);
 }
 
 std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
@@ -138,14 +127,12 @@ void Shared::small(const Operation& operation, Stream stream) {
 void Shared::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
-  const bool overlaps = cutter.pieces() > 1;
-  const Stream down = overlaps ? down_stream_ : stream, up = overlaps ? up_stream_ : stream;
-  if (overlaps) fork(stream);
+  const auto sides = sides_.fork(stream, /*overlaps=*/cutter.pieces() > 1);
   std::optional<Turn> before;
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const std::uint32_t number = pieces_.load() + 1;
     pieces_.store(number);
-    const Turn turn{operation, cutter, index, number, number % board_.layout().slots, down, up};
+    const Turn turn{operation, cutter, index, number, number % board_.layout().slots, sides.down, sides.up};
     post(turn);
     // The others' shares of one piece arrive while this rank works on its share of the next.
     reduce(turn);
@@ -153,7 +140,7 @@ void Shared::collective(const Operation& operation, Stream stream) {
     before.emplace(turn);
   }
   if (before) collect(*before);
-  if (overlaps) join(stream);
+  sides_.join(stream, sides);
 }
 
 PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
@@ -288,23 +275,12 @@ void Shared::collect(const Turn& turn) {
 
 void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, rank_, size_);
-  const std::size_t piece = board_.layout().letter_bytes;
   // A single message in one direction needs no second stream; two might wait for each other.
-  const bool overlaps = messages.size() > 1;
-  if (overlaps) fork(stream);
-  for (const BlockMessage& message : messages) {
-    for (std::size_t begin = 0, i = 0; i < pieces_of(message.bytes, piece); ++i, begin += piece) {
-      BlockMessage part = message;
-      part.data += begin;
-      part.bytes = std::min(piece, message.bytes - begin);
-      if (message.kind == OpKind::kSend) {
-        send(part, overlaps ? down_stream_ : stream);
-      } else {
-        receive(part, overlaps ? up_stream_ : stream);
-      }
-    }
-  }
-  if (overlaps) join(stream);
+  const auto sides = sides_.fork(stream, /*overlaps=*/messages.size() > 1);
+  for_each_piece(messages, board_.layout().letter_bytes, [&](const BlockMessage& part) {
+    part.kind == OpKind::kSend ? send(part, sides.down) : receive(part, sides.up);
+  });
+  sides_.join(stream, sides);
 }
 
 void Shared::send(const BlockMessage& message, Stream stream) {

@@ -18,6 +18,7 @@
 #include "engine/host_staged/board.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
+#include "engine/host_staged/side_streams.h"
 
 namespace altorch {
 
@@ -63,14 +64,12 @@ class Shared : public GpuRoute {
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
   void send(const BlockMessage& message, Stream stream);
   void receive(const BlockMessage& message, Stream stream);
-  void fork(Stream stream);
-  void join(Stream stream);
 
   const std::unique_ptr<Device> device_;
   Board board_;
   const int rank_, size_;
   const bool own_gpus_;
-  const Stream down_stream_, up_stream_;
+  SideStreams sides_;
   std::uint64_t sequence_ = 0;               // of collectives
   std::uint32_t exchanges_ = 0;              // small ones
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far

@@ -106,7 +106,7 @@ std::optional<std::string> Communicator::obstacle(const CollectiveCall& operatio
   return std::nullopt;
 }
 
-bool Communicator::is_one_call(const CollectiveCall& operation) const {
+bool Communicator::is_one_call(const CollectiveCall& operation) {
   return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
          operation.kind != OpKind::kScatter && !operation.uneven();
 }

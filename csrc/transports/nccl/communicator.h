@@ -29,6 +29,9 @@ class Communicator {
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
   static std::optional<std::string> obstacle(const CollectiveCall& operation);
 
+  // Whether one call of NCCL carries it; otherwise it takes several, as a group.
+  static bool is_one_call(const CollectiveCall& operation);
+
   // Puts the operations on `stream`, as one NCCL group where they are several. Buffers are device memory.
   void enqueue(std::span<const CollectiveCall> operations, void* stream);
 
@@ -40,8 +43,6 @@ class Communicator {
  private:
   void check(const char* what, Result result);
   void start(const UniqueId& id, int device, std::chrono::milliseconds timeout);
-  // Whether one call of NCCL carries it; otherwise it takes several, as a group.
-  bool is_one_call(const CollectiveCall& operation) const;
   void call(const CollectiveCall& operation, void* stream);
   void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
   void all_gather_uneven(const CollectiveCall& operation, void* stream);

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 
 #include "common/error.h"
+#include "common/host_namespace.h"
 
 namespace altorch {
 namespace {
@@ -136,15 +136,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& key, int size, 
 
 }  // namespace
 
-std::string shared_memory_home() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-  char target[128];
-  const ssize_t length =
-      readlink("/proc/self/ns/net", target, sizeof target);  // whose sockets reach each other
-  return boot + "/" + std::string(target, length < 0 ? 0 : static_cast<std::size_t>(length)) + "/" +
-         std::to_string(geteuid());
-}
+std::string shared_memory_home() { return host_namespace("net") + "/" + std::to_string(geteuid()); }
 
 std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string& key, int rank, int size,
                                          std::size_t bytes, std::chrono::milliseconds timeout) {
