@@ -9,16 +9,12 @@ issue one; `async host` the same with async_op=True and wait(). The backends tak
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.cpu_collectives import percentile
+from benchmarks.cuda_common import about, event_pair, finish, headline, make_group, median, start
 
 KIB = 1024
 SIZES = [8, KIB, 16 * KIB, 64 * KIB, KIB * KIB, 4 * KIB * KIB, 64 * KIB * KIB, 256 * KIB * KIB]
@@ -48,7 +44,7 @@ def bus_factor(operation: str, world: int) -> float:
 
 def one_round(call, group, lazy: bool) -> tuple[float, float]:
     """Seconds a call on the device and on the host."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = event_pair()
     torch.cuda.synchronize()
     dist.barrier(group)
     begin.record()
@@ -69,7 +65,7 @@ def graph_round(call, group, cache: dict) -> float:
         with torch.cuda.graph(graph):
             for _ in range(CALLS):
                 call(group, False)
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = event_pair()
     torch.cuda.synchronize()
     dist.barrier(group)
     begin.record()
@@ -94,23 +90,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-graphs", action="store_true")
     arguments = parser.parse_args()
-    rank = int(os.environ["LOCAL_RANK"])
-    here = torch.device("cuda", rank)
-    torch.cuda.set_device(here)
-    dist.init_process_group("al")
-    groups = {"al": dist.group.WORLD, "nccl": dist.new_group(backend="nccl")}
-    world = dist.get_world_size()
-    commit = (
-        os.environ.get("ALTORCH_TEST_COMMIT")
-        or subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-        ).stdout.strip()
-    )
+    here = start()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    groups = {"al": dist.group.WORLD, "nccl": make_group("nccl", here)}
+    common = about("cuda_collectives") | {"dtype": "bfloat16"}
     rows = []
     if rank == 0:
-        print(
-            f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
-        )
+        print(headline(common))
         heads = [f"{head:^25}" for head in ("eager us: al nccl", "host us", "async host us", "graph us")]
         print(f"{'operation':15} {'bytes':>10} |", " | ".join(heads), "| bus bandwidth GB/s: al nccl")
     for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
@@ -126,28 +112,17 @@ def main() -> None:
                     if turn >= 2:
                         for key, value in zip(measured[name], (eager, host, lazy, replay), strict=True):
                             measured[name][key].append(value)
-            row = {"benchmark": "cuda_collectives", "operation": operation, "bytes": size, "ranks": world}
+            row = common | {"operation": operation, "bytes": size}
             for name, figures in measured.items():
                 for key, values in figures.items():
-                    slowest = torch.tensor([percentile(values, 0.5)])
-                    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-                    row[f"{name}_{key}_us"] = round(slowest.item() * 1e6, 2)
+                    row[f"{name}_{key}_us"] = round(median(values) * 1e6, 2)
                 on_the_bus = size * bus_factor(operation, world)
                 row[f"{name}_busbw_GBps"] = round(on_the_bus / (row[f"{name}_eager_us"] * 1e3), 1)
-            row |= {
-                "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit,
-                "dtype": "bfloat16", "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-                "date": time.strftime("%Y-%m-%d"),
-            }  # fmt: skip
             rows.append(row)
             if rank == 0:
                 print(line_of(row), flush=True)
-    if rank == 0 and arguments.json:
-        with Path(arguments.json).open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
     del call, caches  # NCCL ends a communicator only after the graphs that hold it
-    dist.barrier()
-    dist.destroy_process_group()
+    finish(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -3,59 +3,38 @@
     torchrun --nproc-per-node 2 -m benchmarks.cuda_routes --json results.jsonl
     NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2 -m benchmarks.cuda_routes --contenders nccl --suffix _no_p2p ...
 
-A row per operation, size and contender: device time a call by events around several synchronous calls, the host's time
-to issue one, the bandwidth on the bus; medians of rounds, of the slowest rank. The floor: what the host links give when
-every GPU copies both ways at once.
+A row per operation, size and contender. Figures are of one synchronous call, medians of rounds, of the slowest rank:
+`eager` is the time between events around calls that the host issues one after another, so the host's own where calls
+are small; `device` is the same while a kernel before the calls spins until all of them are issued, so the device alone;
+`host` is what the host needs to issue one. The bandwidth on the bus follows from `device`. Gloo lets the host wait in
+every call, so both are `eager` there. The floor: what the host links give when every GPU copies both ways at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import statistics
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.cpu_collectives import percentile
+from benchmarks import cuda_common as common
 from benchmarks.cuda_collectives import bus_factor, operations
+from benchmarks.cuda_common import median, slowest
 
 KIB, MIB = 1024, 1024 * 1024
 SIZES = [8, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
+ROUNDS = 5
+MOST_CALLS = 50
+WIDTH = 20  # of a column
 CONTENDERS = ["al", "al:host_staged", "al:host_relay", "nccl", "gloo"]
 OF_GLOO = ("all_reduce", "all_gather")  # what it has for CUDA tensors
 
 
-def make_group(contender: str, here: torch.device):
-    """A group of all ranks; the route is settled when its first CUDA tensor comes."""
-    backend, _, route = contender.partition(":")
-    before = os.environ.get("ALTORCH_ROUTE")
-    if route:
-        os.environ["ALTORCH_ROUTE"] = f"cuda={route}"
-    try:
-        group = dist.new_group(backend=backend)
-        dist.all_reduce(torch.zeros(1, device=here), group=group)
-        torch.cuda.synchronize()
-    finally:
-        if before is None:
-            os.environ.pop("ALTORCH_ROUTE", None)
-        else:
-            os.environ["ALTORCH_ROUTE"] = before
-    return group
-
-
-def slowest(seconds: float) -> float:
-    figure = torch.tensor([seconds], dtype=torch.float64)
-    dist.all_reduce(figure, dist.ReduceOp.MAX)
-    return figure.item()
-
-
 def one_round(call, group, calls: int) -> tuple[float, float]:
     """Seconds a call: on the device, and on the host to issue it."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = common.event_pair()
     torch.cuda.synchronize()
     dist.barrier()
     begin.record()
@@ -66,6 +45,40 @@ def one_round(call, group, calls: int) -> tuple[float, float]:
     end.record()
     torch.cuda.synchronize()
     return begin.elapsed_time(end) / 1000 / calls, host
+
+
+def device_rounds(call, group, calls: int, host: float) -> tuple[float, bool]:
+    """Seconds a call on the device alone, and whether the spin lasted until the host had issued all calls."""
+    calls = max(1, min(calls, int(common.LONGEST_SPIN / 1.5 / host) - 1))
+
+    def issue() -> None:
+        for _ in range(calls):
+            call(group, False)
+
+    spin = common.spin_for((calls + 1) * host)
+    rounds = [common.behind_spin(issue, lambda: call(group, False), spin) for _ in range(ROUNDS)]
+    covered = slowest(statistics.median(not covered for _, covered in rounds)) == 0
+    return median([seconds for seconds, _ in rounds]) / calls, covered
+
+
+def measure(call, group, share: float) -> dict:
+    """A row's times in seconds; rounds of each kind together take about `share` seconds."""
+    took = slowest(one_round(call, group, 2)[0])
+    calls = max(2, min(MOST_CALLS, int(share / ROUNDS / max(took, 1e-6))))
+    rounds = [one_round(call, group, calls) for _ in range(ROUNDS)]
+    eager, host = median([r[0] for r in rounds]), median([r[1] for r in rounds])
+    times = {"device": eager, "eager": eager, "host": host}
+    if dist.get_backend(group) == "gloo":  # the host would wait in the first call until the spin has ended
+        return times | {"at_most": True}
+    device, covered = device_rounds(call, group, calls, host)
+    return times | {"device": device, "at_most": not covered and device < host}
+
+
+def cell_of(times: dict) -> str:
+    eager, device = (f"{times[kind] * 1e6:.1f}" for kind in ("eager", "device"))
+    if times["device"] == times["eager"]:  # measured once
+        return eager
+    return f"{eager} / {'<' if times['at_most'] else ''}{device}"
 
 
 def link_bandwidth(here: torch.device, size: int = 64 * MIB) -> float:
@@ -85,7 +98,7 @@ def link_bandwidth(here: torch.device, size: int = 64 * MIB) -> float:
                 up.copy_(up_host, non_blocking=True)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
-    return 4 * size / slowest(percentile(times, 0.5))
+    return 4 * size / median(times)
 
 
 def main() -> None:
@@ -101,57 +114,38 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--seconds", type=float, default=0.15, help="for each contender and size")
     arguments = parser.parse_args()
-    index = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
-    here = torch.device("cuda", index)
-    torch.cuda.set_device(here)
-    dist.init_process_group("al")
+    here = common.start()
     rank, world = dist.get_rank(), dist.get_world_size()
-    contenders = [c for c in arguments.contenders if c != "nccl" or world <= torch.cuda.device_count()]
-    groups = {contender: make_group(contender, here) for contender in contenders}
+    contenders = common.usable(arguments.contenders)
+    groups = {contender: common.make_group(contender, here) for contender in contenders}
     link = link_bandwidth(here)
-    about = {
-        "benchmark": "cuda_routes", "ranks": world, "gpus": torch.cuda.device_count(), "dtype": arguments.dtype,
-        "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())), "link_GBps": round(link / 1e9, 1),
-        "commit": os.environ.get("ALTORCH_TEST_COMMIT")
-        or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(),
-    }  # fmt: skip
+    about = common.about("cuda_routes") | {"dtype": arguments.dtype, "link_GBps": round(link / 1e9, 1)}
     rows = []
     if rank == 0:
-        print(
-            f"{world} ranks on {about['gpus']} x {about['machine']}; host links {link / 1e9:.1f} GB/s each way"
-        )
-        print(
-            f"{'operation':15} {'bytes':>10} |",
-            " | ".join(f"{c + arguments.suffix:>20}" for c in contenders),
-            "[us]",
-        )
+        print(f"{common.headline(about)}; host links {link / 1e9:.1f} GB/s each way")
+        print("eager / device [us]; <: at most so much, for the host could not be left out")
+        heads = " | ".join(f"{c + arguments.suffix:>{WIDTH}}" for c in contenders)
+        print(f"{'operation':15} {'bytes':>10} | {heads}")
     for operation in arguments.operations:
         for size in SIZES:
             call = operations(size, world, getattr(torch, arguments.dtype), here)[operation]
             cells = []
             for contender, group in groups.items():
                 if contender == "gloo" and (operation not in OF_GLOO or size > 64 * MIB):
-                    cells.append(f"{'-':>20}")
+                    cells.append("-")
                     continue
-                took = slowest(one_round(call, group, 2)[0])
-                calls = max(2, min(50, int(arguments.seconds / 5 / max(took, 1e-6))))
-                rounds = [one_round(call, group, calls) for _ in range(5)]
-                device = slowest(percentile([r[0] for r in rounds], 0.5))
-                host = slowest(percentile([r[1] for r in rounds], 0.5))
+                times = measure(call, group, arguments.seconds / 2)
                 rows.append(about | {
                     "operation": operation, "bytes": size, "contender": contender + arguments.suffix,
-                    "device_us": round(device * 1e6, 2), "host_us": round(host * 1e6, 2),
-                    "busbw_GBps": round(size * bus_factor(operation, world) / device / 1e9, 2),
+                    **{f"{kind}_us": round(times[kind] * 1e6, 2) for kind in ("device", "eager", "host")},
+                    "device_at_most": times["at_most"],
+                    "busbw_GBps": round(size * bus_factor(operation, world) / times["device"] / 1e9, 2),
                 })  # fmt: skip
-                cells.append(f"{device * 1e6:>20.1f}")
+                cells.append(cell_of(times))
             if rank == 0:
-                print(f"{operation:15} {size:>10} |", " | ".join(cells), flush=True)
-    if rank == 0 and arguments.json:
-        with Path(arguments.json).open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-    dist.barrier()
-    dist.destroy_process_group()
+                row = " | ".join(f"{cell:>{WIDTH}}" for cell in cells)
+                print(f"{operation:15} {size:>10} | {row}", flush=True)
+    common.finish(rows, arguments.json)
 
 
 if __name__ == "__main__":

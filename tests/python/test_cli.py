@@ -63,6 +63,39 @@ def test_plot(tmp_path):
     assert "line 1 is no JSON" in altorch("plot", str(results), status=2)
 
 
+def test_plot_of_every_gpu_benchmark(tmp_path):
+    pytest.importorskip("matplotlib")
+    of_all = {"ranks": 2, "machine": "a GPU"}
+    sized = {"operation": "all_reduce", "dtype": "bfloat16"}
+    both = sized | {"benchmark": "cuda_collectives", "al_busbw_GBps": 3.0, "nccl_busbw_GBps": 2.0}
+    both |= {f"{name}_{kind}_us": 20.0 for name in ("al", "nccl") for kind in ("eager", "graph")}
+    route = sized | {"benchmark": "cuda_routes", "contender": "al:host_staged", "busbw_GBps": 1.0}
+    route |= {"device_us": 30.0, "eager_us": 40.0, "link_GBps": 50.0}
+    overlap = {"benchmark": "cuda_overlap", "operation": "all_reduce", "dtype": "float32", "bytes": 64 << 20}
+    overlap |= {"contender": "al", "hidden_percent": 97.5}
+    training = {"benchmark": "cuda_training", "wrap": "fsdp2", "contender": "nccl", "step_ms": 101.5}
+    rows = [row | {"bytes": size} for size in (8, 1 << 20) for row in (both, route)]
+    rows = [of_all | row for row in (*rows, overlap, training, {"benchmark": "unheard of"})]
+    results = tmp_path / "rows.jsonl"
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = {
+        path.stem: path.read_text()
+        for path in map(Path, document("plot", str(results), "--out", str(tmp_path / "plots"))["plots"])
+    }
+    assert sorted(drawn) == [
+        f"{what}-2-ranks-a-gpu" for what in ("all_reduce-bfloat16", "cuda_overlap", "cuda_training")
+    ]
+    # matplotlib draws letters as paths and leaves what they spell in comments.
+    lines = drawn["all_reduce-bfloat16-2-ranks-a-gpu"]
+    for name in ("al eager", "al graph", "nccl eager", "nccl graph", "al:host_staged", "host links"):
+        assert f"<!-- {name} -->" in lines, f"no line of {name}"
+    assert "stroke-dasharray" in lines
+    assert "<!-- al float32 -->" in drawn["cuda_overlap-2-ranks-a-gpu"]
+    assert "<!-- 101.5 -->" in drawn["cuda_training-2-ranks-a-gpu"]
+    only = document("plot", str(results), "--operation", "all_reduce", "--out", str(tmp_path))
+    assert len(only["plots"]) == 1
+
+
 def test_explain_on_gpus():
     def explain(*arguments, **options):
         return document("explain", *arguments, "--device", "cuda", **options)

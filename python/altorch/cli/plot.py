@@ -1,12 +1,16 @@
-"""`altorch plot results.jsonl --out plots`: latency and bus bandwidth against size, a line per contender."""
+"""`altorch plot results.jsonl --out plots`: latency and bus bandwidth against size, a line per contender.
+
+What is measured at one size only (overlap, a training step) becomes bars.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,12 @@ SUMMARY = "Draws benchmark rows (JSON lines): latency and bandwidth against size
 # Whatever a benchmark calls them.
 _TIMES = ("device_us", "median_us")
 _NAMES = ("contender", "backend")
+# Benchmarks without a line: the key of the figure, what it is, and the keys that tell a contender's bars apart.
+_BARS = {
+    "cuda_overlap": ("hidden_percent", "communication hidden [%]", ("contender", "dtype")),
+    "cuda_training": ("step_ms", "time a step [ms]", ("wrap", "contender")),
+}
+_LINKS = "host links"  # the line of what they give, beside the contenders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,19 +47,26 @@ def run(arguments: argparse.Namespace) -> int:
         print("altorch plot: matplotlib is not installed; pip install 'altorch[plot]'", file=sys.stderr)
         return 2
     try:
-        series = collect(arguments.results)
+        series, bars = collect(arguments.results), collect_bars(arguments.results)
     except (OSError, ValueError) as error:
         print(f"altorch plot: {error}", file=sys.stderr)
         return 2
     written = []
-    for (operation, dtype, ranks, where), lines in sorted(series.items()):
-        if arguments.operation and operation != arguments.operation:
-            continue
+
+    def path_of(*words: object) -> Path:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        stem = f"{operation}-{dtype}-{ranks}-ranks-{where}".replace(" ", "-").lower()
-        path = arguments.out / f"{stem}.{arguments.format}"
-        _draw(path, f"{operation}, {dtype}, {ranks} ranks, {where}", lines)
-        written.append(str(path))
+        stem = "-".join(map(str, words)).replace(" ", "-").lower()
+        written.append(str(arguments.out / f"{stem}.{arguments.format}"))
+        return Path(written[-1])
+
+    for (operation, dtype, ranks, where), lines in sorted(series.items()):
+        if arguments.operation in (None, operation):
+            path = path_of(operation, dtype, ranks, "ranks", where)
+            _draw(path, f"{operation}, {dtype}, {ranks} ranks, {where}", lines)
+    for (benchmark, ranks, where), heights in sorted(bars.items()):
+        if not arguments.operation:
+            path = path_of(benchmark, ranks, "ranks", where)
+            _draw_bars(path, f"{benchmark}, {ranks} ranks, {where}", _BARS[benchmark][1], heights)
     if not written:
         print("altorch plot: no rows with an operation, a size and a time in these files", file=sys.stderr)
         return 2
@@ -66,6 +83,30 @@ Points = dict[int, tuple[float, float]]  # bytes -> time in us, bandwidth in GB/
 def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, Points]]:
     """Lines by operation, type, ranks and machine; a later row of the same name and size replaces an earlier one."""
     series: dict[tuple[str, str, int, str], dict[str, Points]] = defaultdict(lambda: defaultdict(dict))
+    for row, where in _rows(files):
+        for name, took, bandwidth in _measurements(row):
+            key = (str(row["operation"]), str(row.get("dtype", "")), int(row["ranks"]), where)
+            if row["bytes"] > 0:
+                series[key][name][int(row["bytes"])] = (took, bandwidth)
+                if link := row.get("link_GBps"):
+                    series[key][_LINKS][int(row["bytes"])] = (0.0, float(link))
+    return series
+
+
+def collect_bars(files: Iterable[Path]) -> dict[tuple[str, int, str], dict[str, float]]:
+    """Heights of bars by benchmark, ranks and machine; a later row of the same name replaces an earlier one."""
+    bars: dict[tuple[str, int, str], dict[str, float]] = defaultdict(dict)
+    for row, where in _rows(files):
+        benchmark = str(row.get("benchmark"))
+        figure, _, names = _BARS.get(benchmark, ("", "", ()))
+        if {figure, "ranks", *names} <= row.keys():
+            label = " ".join(str(row[name]) for name in names)
+            bars[benchmark, int(row["ranks"]), where][label] = float(row[figure])
+    return bars
+
+
+def _rows(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each row, and the machine that measured it."""
     for file in files:
         machine = "CPU"
         for number, line in enumerate(file.read_text().splitlines(), 1):
@@ -75,14 +116,7 @@ def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, 
                 raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
             if row.get("benchmark") == "run":
                 machine = str(row.get("cpu", machine))
-            for name, took, bandwidth in _measurements(row):
-                where = str(row.get("machine", machine))
-                key = (str(row["operation"]), str(row.get("dtype", "")), int(row["ranks"]), where)
-                if row["bytes"] > 0:
-                    series[key][name][int(row["bytes"])] = (took, bandwidth)
-                    if link := row.get("link_GBps"):
-                        series[key]["host links"][int(row["bytes"])] = (0.0, float(link))
-    return series
+            yield row, str(row.get("machine", machine))
 
 
 def _measurements(row: dict[str, Any]) -> Iterable[tuple[str, float, float]]:
@@ -90,7 +124,9 @@ def _measurements(row: dict[str, Any]) -> Iterable[tuple[str, float, float]]:
         return
     if "al_eager_us" in row:  # a row for both sides
         for name in ("al", "nccl"):
-            yield name, float(row[f"{name}_eager_us"]), float(row.get(f"{name}_busbw_GBps", 0.0))
+            yield f"{name} eager", float(row[f"{name}_eager_us"]), float(row.get(f"{name}_busbw_GBps", 0.0))
+            if graph := row.get(f"{name}_graph_us"):  # 0: not measured
+                yield f"{name} graph", float(graph), 0.0
         return
     contender = next((str(row[key]) for key in _NAMES if key in row), None)
     took = next((float(row[key]) for key in _TIMES if key in row), None)
@@ -106,17 +142,19 @@ def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
     figure, axes = pyplot.subplots(
         1, 2 if has_bandwidth else 1, figsize=(12 if has_bandwidth else 7, 4.5), squeeze=False
     )
+    colors = itertools.count()
     for name, points in sorted(lines.items()):
         sizes = sorted(points)
         style: dict[str, Any] = {"marker": "o", "markersize": 3, "label": name}
         if name.startswith("al"):
             style["linewidth"] = 2.2
-        if name == "host links":
-            style = {"linestyle": ":", "color": "grey", "label": name}
-        if any(points[size][0] > 0 for size in sizes):
-            axes[0][0].plot(sizes, [points[size][0] for size in sizes], **style)
-        if has_bandwidth:
-            axes[0][1].plot(sizes, [points[size][1] for size in sizes], **style)
+        if name == _LINKS:
+            style = {"linestyle": "--", "color": "grey", "label": name}
+        # A name has one colour, also where it is drawn on one side only.
+        style.setdefault("color", f"C{next(colors)}")
+        for column, axis in enumerate(axes[0]):
+            if any(points[size][column] > 0 for size in sizes):
+                axis.plot(sizes, [points[size][column] for size in sizes], **style)
     axes[0][0].set(ylabel="time a call [us]", yscale="log")
     if has_bandwidth:
         axes[0][1].set(ylabel="bus bandwidth [GB/s]")
@@ -127,6 +165,22 @@ def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
         axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: human_bytes(int(size))))
         axis.grid(True, which="major", alpha=0.3)
         axis.legend(fontsize=8)
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def _draw_bars(path: Path, title: str, what: str, heights: dict[str, float]) -> None:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(heights)))
+    labels = list(heights)
+    bars = axis.barh(labels, [heights[label] for label in labels])
+    axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
+    axis.invert_yaxis()  # in the order of the rows
+    axis.margins(x=0.12)
+    axis.set(xlabel=what)
     figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(path)

@@ -1,0 +1,155 @@
+"""How much of an asynchronous all_reduce hides behind matrix products, by each route of CUDA tensors and torch's NCCL.
+
+    torchrun --nproc-per-node 2 -m benchmarks.cuda_overlap --json results.jsonl
+
+Per contender: the products alone (so many that they take about 1.3 times the communication), the communication alone,
+and both: `work = all_reduce(async_op=True)`, the products on the current stream, `work.wait()`. Each is the time from
+one event to another of the current stream, behind a kernel that spins until the host has issued everything: the host is
+ahead, as it is in training. Hidden is 1 - (both - products) / communication. The contenders take turns; figures are
+medians of rounds, of the slowest rank. NCCL's kernels take multiprocessors from the products; copies take none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from benchmarks import cuda_common as common
+from benchmarks.cuda_common import median, slowest
+from benchmarks.ranks import Row
+
+MIB = 1024 * 1024
+CONTENDERS = ["al", "al:host_staged", "al:host_relay", "nccl"]
+WIDTH = 4096  # of the matrices
+LONGER = 1.3  # the products than the communication
+WARM_UP = 3
+HIDDEN_AT_LEAST = {("al", "NCCL"): 95, ("al:host_staged", "host_staged"): 90}  # percent
+
+
+class Contender:
+    """What is timed over one group: the products alone, the communication alone, both."""
+
+    def __init__(
+        self, name: str, here: torch.device, tensor: torch.Tensor, product: Callable[[], Any]
+    ) -> None:
+        self.name, self.tensor, self.product = name, tensor, product
+        self.group = common.make_group(name, here)
+        self.small = torch.zeros(1, device=here)
+        for _ in range(WARM_UP):
+            self.communicate()
+        alone = median([self.time(self.communicate)[0] for _ in range(5)])
+        self.number = 10
+        one = median([self.time(self.products)[0] / self.number for _ in range(5)])
+        self.number = max(1, math.ceil(LONGER * alone / one))
+        self.issues = {"products": self.products, "communication": self.communicate, "both": self.both}
+        self.spins = {kind: common.spin_for(host_seconds(issue)) for kind, issue in self.issues.items()}
+        self.rounds: dict[str, list[tuple[float, bool]]] = {kind: [] for kind in self.issues}
+
+    def align(self) -> None:
+        dist.all_reduce(self.small, group=self.group)
+
+    def products(self) -> None:
+        for _ in range(self.number):
+            self.product()
+
+    def communicate(self) -> None:
+        dist.all_reduce(self.tensor, group=self.group, async_op=True).wait()
+
+    def both(self) -> None:
+        work = dist.all_reduce(self.tensor, group=self.group, async_op=True)
+        self.products()
+        work.wait()
+
+    def time(self, issue: Callable[[], None], spin: float = common.LONGEST_SPIN) -> tuple[float, bool]:
+        return common.behind_spin(issue, self.align, spin)
+
+    def one_round(self) -> None:
+        for kind, issue in self.issues.items():
+            self.rounds[kind].append(self.time(issue, self.spins[kind]))
+
+    def result(self) -> Row:
+        seconds = {kind: median([took for took, _ in rounds]) for kind, rounds in self.rounds.items()}
+        late = [median([float(not covered) for _, covered in rounds]) for rounds in self.rounds.values()]
+        hidden = 1 - (seconds["both"] - seconds["products"]) / seconds["communication"]
+        return {
+            "contender": self.name, "products": self.number, "hidden_percent": round(100 * hidden, 2),
+            **{f"{kind}_us": round(value * 1e6, 2) for kind, value in seconds.items()}, "host_late": max(late) > 0,
+        }  # fmt: skip
+
+
+def host_seconds(issue: Callable[[], None]) -> float:
+    issue()
+    torch.cuda.synchronize()
+    dist.barrier()
+    started = time.perf_counter()
+    issue()
+    return slowest(time.perf_counter() - started)
+
+
+def line_of(row: Row) -> str:
+    times = " | ".join(f"{row[f'{kind}_us']:>13.1f}" for kind in ("products", "communication", "both"))
+    remark = "  (times hold some of the host's: it issued too slowly)" if row["host_late"] else ""
+    return f"{row['contender']:15} | {row['products']:>6} | {times} | {row['hidden_percent']:>8.1f}{remark}"
+
+
+def verdicts(rows: list[Row]) -> list[str]:
+    found = {row["contender"]: row["hidden_percent"] for row in rows}
+    if common.shares_gpus():
+        found.pop("al", None)  # NCCL does not carry it then
+    lines = []
+    for (contender, route), aim in HIDDEN_AT_LEAST.items():
+        measured = "not measured"
+        if contender in found:
+            measured = f"{found[contender]:.1f} %, {'reached' if found[contender] >= aim else 'NOT reached'}"
+        lines.append(f"aim: altorch over {route} hides >= {aim} %: {measured}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", help="append the rows to this file")
+    parser.add_argument("--contenders", nargs="*", default=CONTENDERS, help="default: %(default)s")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="of the all_reduce"
+    )
+    parser.add_argument("--bytes", type=int, default=64 * MIB, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    here = common.start()
+    dtype = getattr(torch, arguments.dtype)
+    tensor = torch.zeros(arguments.bytes // dtype.itemsize, dtype=dtype, device=here)
+    left, right = (torch.randn(WIDTH, WIDTH, device=here).to(torch.bfloat16) for _ in range(2))
+    result = torch.empty_like(left)
+    contenders = [
+        Contender(name, here, tensor, lambda: torch.mm(left, right, out=result))
+        for name in common.usable(arguments.contenders)
+    ]
+    for _ in range(arguments.rounds):
+        for contender in contenders:
+            contender.one_round()
+    about = common.about("cuda_overlap") | {
+        "operation": "all_reduce", "dtype": arguments.dtype, "bytes": arguments.bytes
+    }  # fmt: skip
+    rows = [about | contender.result() for contender in contenders]
+    if dist.get_rank() == 0:
+        print(common.headline(about))
+        print(
+            f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {WIDTH} x {WIDTH}"
+        )
+        heads = " | ".join(f"{head:>13}" for head in ("products", "communication", "both [us]"))
+        print(f"{'contender':15} | {'number':>6} | {heads} | hidden [%]")
+        print("\n".join(map(line_of, rows)))
+        print("\n".join(verdicts(rows)))
+    common.finish(rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Times a training step of a decoder transformer of 336 million parameters: altorch beside torch's own NCCL backend.
+
+    torchrun --nproc-per-node 2 -m benchmarks.cuda_training --json results.jsonl
+
+In bfloat16 with AdamW on random tokens, wrapped by DDP (the model in bfloat16) and by FSDP2 (block by block, parameters
+gathered in bfloat16, gradients reduced in float32). The contenders take turns, there and back (A B B A), so that what
+drifts disturbs them alike; each time the model is made anew. A step is the time between two events of the current
+stream; the figure is the median of all steps, of the slowest rank. "none" is the floor: DDP's no_sync(), which does not
+communicate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks import cuda_common as common
+from benchmarks.cuda_common import median, slowest
+from benchmarks.decoder import Decoder
+from benchmarks.ranks import Row
+
+FLOOR = "none"
+WARM_UP = 5
+HEAD = (
+    f"{'wrap':6} {'contender':15} | {'step [ms]':>9} | {'of each turn':>16} | {'tokens/s':>10} | {'nccl / it':>9} | "
+    "peak [GiB]"
+)
+
+
+def wrap_ddp(model: Decoder, group: Any, here: torch.device) -> nn.Module:
+    return DistributedDataParallel(
+        model.to(torch.bfloat16), device_ids=[here.index], process_group=group, gradient_as_bucket_view=True
+    )
+
+
+def wrap_fsdp2(model: Decoder, group: Any, here: torch.device) -> nn.Module:
+    mesh = DeviceMesh.from_group(group, here.type)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for part in [*model.blocks, model]:
+        fully_shard(part, mesh=mesh, mp_policy=policy)
+    return model
+
+
+WRAPS: dict[str, Callable[[Decoder, Any, torch.device], nn.Module]] = {"ddp": wrap_ddp, "fsdp2": wrap_fsdp2}
+
+
+def decoder_of(shape: argparse.Namespace) -> Decoder:
+    return Decoder(shape.vocabulary, shape.width, shape.layers, shape.heads, shape.sequence)
+
+
+class Turn(NamedTuple):
+    seconds: list[float]  # of each step
+    peak: int  # bytes
+    loss: float  # the last
+
+
+def take_turn(
+    wrap: str, group: Any, here: torch.device, shape: argparse.Namespace, communicates: bool
+) -> Turn:
+    torch.cuda.reset_peak_memory_stats()
+    torch.manual_seed(0)
+    with here:
+        decoder = decoder_of(shape)
+    model = WRAPS[wrap](decoder, group, here)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    torch.manual_seed(1 + dist.get_rank())
+    tokens = torch.randint(shape.vocabulary, (shape.batch, shape.sequence + 1), device=here)
+    marks = []
+    for _ in range(WARM_UP + shape.steps):
+        with contextlib.nullcontext() if communicates else model.no_sync():
+            logits = model(tokens[:, :-1])
+            loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        # Nothing waits here: the host runs ahead of the device, as it does in training.
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+    torch.cuda.synchronize()
+    steps = itertools.pairwise(marks[WARM_UP - 1 :])
+    seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
+    return Turn(seconds, torch.cuda.max_memory_allocated(), loss.item())
+
+
+def there_and_back(names: list[str], repeats: int) -> Iterator[str]:
+    """A B, B A, A B, ..."""
+    for turn in range(repeats):
+        yield from names if turn % 2 == 0 else reversed(names)
+
+
+def row_of(turns: list[Turn], shape: argparse.Namespace) -> Row:
+    step = median([seconds for turn in turns for seconds in turn.seconds])
+    return {
+        "step_ms": round(step * 1000, 3),
+        "turns_ms": [round(median(turn.seconds) * 1000, 3) for turn in turns],
+        "tokens_per_s": round(dist.get_world_size() * shape.batch * shape.sequence / step),
+        "peak_GiB": round(slowest(float(max(turn.peak for turn in turns))) / 2**30, 3),
+        "loss": round(turns[-1].loss, 4),
+    }
+
+
+def line_of(row: Row, nccl: Row | None) -> str:
+    ratio = f"{nccl['step_ms'] / row['step_ms']:.3f}x" if nccl else "-"
+    turns = ", ".join(f"{turn:.1f}" for turn in row["turns_ms"])
+    return (
+        f"{row['wrap']:6} {row['contender']:15} | {row['step_ms']:>9.2f} | {turns:>16} | {row['tokens_per_s']:>10,} | "
+        f"{ratio:>9} | {row['peak_GiB']:>10.2f}"
+    )
+
+
+def arguments_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", help="append the rows to this file")
+    parser.add_argument("--contenders", nargs="*", default=["al", "nccl"], help="al:host_staged is another")
+    parser.add_argument("--wraps", nargs="*", choices=WRAPS, default=list(WRAPS))
+    parser.add_argument("--repeats", type=int, default=2, help="turns of each contender, default %(default)s")
+    parser.add_argument("--steps", type=int, default=15, help=f"of a turn, after {WARM_UP} more")
+    for name, default in (("batch", 8), ("sequence", 512), ("layers", 24), ("width", 1024), ("heads", 16)):
+        parser.add_argument(f"--{name}", type=int, default=default, help="default %(default)s")
+    parser.add_argument("--vocabulary", type=int, default=32768, help="default %(default)s")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = arguments_of()
+    here = common.start()
+    groups = {name: common.make_group(name, here) for name in common.usable(arguments.contenders)}
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in decoder_of(arguments).parameters())
+    shape = {
+        name: getattr(arguments, name) for name in ("batch", "sequence", "layers", "width", "vocabulary")
+    }
+    about = common.about("cuda_training") | {"parameters": parameters, "dtype": "bfloat16"} | shape
+    rank, rows = dist.get_rank(), []
+    if rank == 0:
+        print(common.headline(about))
+        print(
+            f"{parameters / 1e6:.1f} million parameters, {arguments.batch} x {arguments.sequence} tokens a rank"
+        )
+        print(HEAD)
+    for wrap in arguments.wraps:
+        names = [*groups, FLOOR] if wrap == "ddp" else list(groups)
+        turns: dict[str, list[Turn]] = {name: [] for name in names}
+        for name in there_and_back(names, arguments.repeats):
+            group = groups.get(name, next(iter(groups.values())))
+            turns[name].append(take_turn(wrap, group, here, arguments, communicates=name != FLOOR))
+            gc.collect()  # DDP and its reducer hold each other
+            torch.cuda.empty_cache()
+        found = {
+            name: about | {"wrap": wrap, "contender": name} | row_of(turns[name], arguments) for name in names
+        }
+        rows += found.values()
+        if rank == 0:
+            print("\n".join(line_of(row, found.get("nccl")) for row in found.values()), flush=True)
+    common.finish(rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
