@@ -2,8 +2,12 @@
 
     python -m tests.python.torch_distributed_test --persona gloo --ranks 2 --backend al --jobs 1
 
-The result is compared with the tests that real Gloo passes under the same persona (torch_suite_baseline.json,
-written by --backend gloo --write-baseline): every one must pass, but for the exceptions below.
+The result is compared with the tests that the persona's own backend (Gloo for mpi) passes, as torch_suite_baseline.json
+has them, written by --backend gloo --write-baseline: every one must pass, but for the exceptions below.
+
+The persona nccl needs a GPU for each rank. Both backends in one go, each for 150 s at most:
+
+    python -m tests.python.torch_distributed_test --persona nccl --ranks 2 --against nccl --jobs 6 --limit 150
 """
 
 from __future__ import annotations
@@ -22,9 +26,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+STATUSES = ("passed", "failed", "skipped", "not run")
 BASELINE = HERE / "torch_suite_baseline.json"
 
-# Tests that Gloo passes and that the backend under test cannot: each with its reason.
+# Whose passes count under each persona. torch's wheels hold no MPI backend.
+REFERENCES = {"gloo": "gloo", "mpi": "gloo", "nccl": "nccl"}
+
+# Tests that the reference passes and that the backend under test cannot: each with its reason.
 EXCEPTIONS: dict[str, str] = {
     "test_ddp_logging_data_cpu": "torch itself logs every plugin's backend_name as 'custom'; the test wants the name",
     "test_sparse_all_reduce_sum": "altorch moves dense tensors only, and says so; call to_dense() first",
@@ -36,8 +44,17 @@ EXCEPTIONS_BEFORE_2_14 = {
     "test_monitored_barrier_gloo_subgroup": _BY_NAME,
 }
 
+_TIMEOUT = "the test wants ProcessGroupNCCL's words for a timeout"
+EXCEPTIONS_NCCL = {
+    "test_ddp_profiling_torch_profiler": "the test wants asynchronous events; altorch records the calls",
+    "test_batch_isend_irecv_self_nccl": "one rank alone makes the group's first CUDA call, which here takes all ranks",
+    "test_ddp_profiling_execution_trace": "the test wants the name nccl, and what only ProcessGroupNCCL writes down",
+    "test_monitored_barrier_allreduce_hang": _TIMEOUT,
+    "test_monitored_barrier_allreduce_hang_wait_all_ranks": _TIMEOUT,
+}
+
 # A few minutes' worth that touches every kind of operation; the whole suite is run on demand.
-QUICK = (
+QUICK_GLOO = (
     "test_all_gather",
     "test_all_gather_coalesced_simple",
     "test_all_gather_object_subgroup",
@@ -66,12 +83,46 @@ QUICK = (
 BEYOND_GLOO = {"mpi": {"test_all_to_all", "test_all_to_all_complex", "test_all_to_all_full_group"}}
 # Under the persona mpi the suite runs the CPU all_to_all tests, which it skips for gloo.
 QUICK_MPI = ("test_all_to_all", "test_all_to_all_single_unequal_split_complex")
+QUICK_NCCL = (
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
+    "test_all_gather_object_subgroup",
+    "test_all_gather_v_cuda",
+    "test_all_reduce_sum_cuda_async",
+    "test_all_to_all_single_unequal_split_cuda_complex",
+    "test_average_parameters",
+    "test_batch_isend_irecv_ring_exchange_nccl",
+    "test_coalescing_manager_async",
+    "test_ddp_join_model_equivalence",
+    "test_DistributedDataParallel_SyncBatchNorm",
+    "test_nccl_backend_bool_allreduce",
+    "test_reduce_scatter_tensor_cuda",
+)
+QUICK = {"gloo": QUICK_GLOO, "mpi": QUICK_MPI, "nccl": QUICK_NCCL}
+# The longest by far. They are started first, one by each runner, so that nobody waits for them in the end.
+LONG = (
+    "test_ddp_uneven_inputs",
+    "test_DistributedDataParallel",
+    "test_DistributedDataParallel_non_default_stream",
+    "test_ddp_hook_parity_post_localSGD",
+    "test_ddp_hook_parity_powerSGD",
+    "test_ddp_compile_static_graph",
+)
 
 
 def torch_minor() -> str:
     import torch
 
     return ".".join(torch.__version__.split(".")[:2])
+
+
+def obstacle(persona: str, ranks: int) -> str | None:
+    """Why the persona's tests cannot run here, or None."""
+    if persona != "nccl":
+        return None
+    import torch
+
+    found = torch.cuda.device_count()
+    return f"{ranks} ranks need a GPU each, and {found} are visible" if found < ranks else None
 
 
 def environment(persona: str, ranks: int, backend: str, deadline: int) -> dict[str, str]:
@@ -84,6 +135,9 @@ def environment(persona: str, ranks: int, backend: str, deadline: int) -> dict[s
             "ALTORCH_TEST_SUITE_BACKEND": backend,
             "WORLD_SIZE": str(ranks),
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(deadline),
+            # The suite asks for GPUs when it is imported. Asked this way, the importing process can still be forked.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",
             "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         }
     )
@@ -111,6 +165,7 @@ class Slot:
         self.log = directory / f"output{index}.log"
         self.path.touch()
         self.results: dict[str, dict[str, Any]] = {}
+        self.running: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._restart()
 
@@ -135,15 +190,8 @@ class Slot:
         """Take in new results; whether there is still work."""
         if self.process is None:
             return False
-        running = None
-        for line in self.path.read_text().splitlines():
-            entry = json.loads(line)
-            running = entry["test"] if entry["status"] == "started" else None
-            if entry["status"] != "started" and entry["test"] not in self.results:
-                self.results[entry["test"]] = entry
-                if entry["status"] == "failed":
-                    entry["output"] = self._new_output()
-                self._new_output()
+        self._take_in()
+        running = self.running
         quiet = time.time() - max(self.path.stat().st_mtime, self._started_at())
         ended = self.process.poll() is not None
         if ended or quiet > self.deadline + 30:
@@ -166,6 +214,17 @@ class Slot:
             self._restart()
         return self.process is not None
 
+    def _take_in(self) -> None:
+        self.running = None
+        for line in self.path.read_text().splitlines():
+            entry = json.loads(line)
+            self.running = entry["test"] if entry["status"] == "started" else None
+            if entry["status"] != "started" and entry["test"] not in self.results:
+                self.results[entry["test"]] = entry
+                if entry["status"] == "failed":
+                    entry["output"] = self._new_output()
+                self._new_output()
+
     def _started_at(self) -> float:
         return self.log.stat().st_ctime if self.log.exists() and not self.results else 0.0
 
@@ -175,8 +234,19 @@ class Slot:
         self._offset = len(data)
         return data[start:][-6000:].decode(errors="replace")
 
-    def close(self) -> None:
+    def close(self, why: str = "the run was interrupted") -> None:
+        """Kill the runner; what it has not done becomes "not run"."""
+        if self.process is None:
+            return
         self._kill()
+        self._take_in()
+        for name in self.todo:
+            if name in self.results:
+                continue
+            entry = {"test": name, "status": "not run", "seconds": 0, "detail": why, "output": ""}
+            if name == self.running:
+                entry |= {"detail": f"{why} in the middle of it", "output": self._new_output()}
+            self.results[name] = entry
 
 
 def run(
@@ -187,13 +257,19 @@ def run(
     jobs: int = 1,
     patterns: tuple[str, ...] = (),
     deadline: int = 90,
+    limit: int | None = None,
     progress: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Run the matching tests; {name: {status: passed|failed|skipped, seconds, detail, output}}."""
+    """Run the matching tests; {name: {status, seconds, detail, output}}, where status is one of STATUSES.
+
+    After `limit` seconds the run ends, with tests that are "not run".
+    """
+    started = time.monotonic()
     env = environment(persona, ranks, backend, deadline)
     names = all_names(env)
     if patterns:
         names = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    names.sort(key=lambda name: name not in LONG)
     with tempfile.TemporaryDirectory(prefix="altorch-suite-") as directory:
         jobs = max(1, min(jobs, len(names)))
         slots = [Slot(names[index::jobs], env, deadline, Path(directory), index) for index in range(jobs)]
@@ -205,21 +281,28 @@ def run(
                 if progress and done != shown:
                     print(f"\r{done}/{len(names)}", end="", file=sys.stderr, flush=True)
                     shown = done
+                if limit is not None and time.monotonic() - started > limit:
+                    break
         finally:
             for slot in slots:
-                slot.close()
+                slot.close(f"the run's {limit} s were over")
     if progress:
         print(file=sys.stderr)
     return {name: entry for slot in slots for name, entry in slot.results.items()}
 
 
-def exceptions() -> dict[str, str]:
+def exceptions(persona: str) -> dict[str, str]:
     older = tuple(map(int, torch_minor().split("."))) < (2, 14)
-    return EXCEPTIONS | (EXCEPTIONS_BEFORE_2_14 if older else {})
+    by_persona = EXCEPTIONS_NCCL if persona == "nccl" else {}
+    return EXCEPTIONS | (EXCEPTIONS_BEFORE_2_14 if older else {}) | by_persona
+
+
+def passed(results: dict[str, dict[str, Any]]) -> set[str]:
+    return {name for name, entry in results.items() if entry["status"] == "passed"}
 
 
 def baseline(persona: str, ranks: int) -> set[str] | None:
-    """What Gloo passes with this torch, or None when nobody has measured it."""
+    """What the reference passes with this torch, or None when nobody has measured it."""
     if not BASELINE.exists():
         return None
     table = json.loads(BASELINE.read_text())
@@ -228,9 +311,11 @@ def baseline(persona: str, ranks: int) -> set[str] | None:
 
 
 def write_baseline(persona: str, ranks: int, results: dict[str, dict[str, Any]]) -> None:
+    """Record what passed. Of tests that were not run the file goes on saying what it said."""
     table = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
-    passed = sorted(name for name, entry in results.items() if entry["status"] == "passed")
-    table.setdefault(torch_minor(), {})[f"{persona}-{ranks}"] = passed
+    ran = {name for name, entry in results.items() if entry["status"] != "not run"}
+    names = sorted(passed(results) | (baseline(persona, ranks) or set()) - ran)
+    table.setdefault(torch_minor(), {})[f"{persona}-{ranks}"] = names
     BASELINE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 
@@ -241,76 +326,129 @@ def telling_line(detail: str) -> str:
     return " / ".join(telling[-2:]) or (lines[-1] if lines else "")
 
 
-def shortfall(persona: str, ranks: int, backend: str, results: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Tests that Gloo passes, that ran here and did not pass, and that no exception covers: name -> reason."""
-    expected = baseline(persona, ranks)
-    if expected is None:  # nobody has measured Gloo with this torch: whatever fails counts
+def last_lines(entry: dict[str, Any], count: int = 6) -> list[str]:
+    """The end of what a test said that did not pass."""
+    lines = [line for line in entry["detail"].splitlines() if line.strip()][-count:]
+    if "exception:" not in entry["detail"]:  # no rank said why: stacks of a hang or a crash are in the output
+        lines += [line for line in entry.get("output", "").splitlines() if line.strip()][-2 * count :]
+    return lines
+
+
+def shortfall(
+    persona: str,
+    ranks: int,
+    backend: str,
+    results: dict[str, dict[str, Any]],
+    expected: set[str] | None = None,
+) -> dict[str, str]:
+    """Tests that should pass (by the baseline, if not said), did not, and that no exception covers: name -> reason."""
+    if expected is None:
+        expected = baseline(persona, ranks)
+    if expected is None:  # nobody has measured the reference with this torch: whatever fails counts
         expected = {name for name, entry in results.items() if entry["status"] == "failed"}
-    if backend != "gloo":
+    if backend != REFERENCES[persona]:
         expected = expected | BEYOND_GLOO.get(persona, set())
     return {
         name: f"{results[name]['status']}: {telling_line(results[name]['detail'])}"
-        for name in sorted(expected & set(results) - set(exceptions()))
+        for name in sorted(expected & set(results) - set(exceptions(persona)))
         if results[name]["status"] != "passed"
     }
+
+
+def tally(results: dict[str, dict[str, Any]]) -> dict[str, int]:
+    return {status: sum(entry["status"] == status for entry in results.values()) for status in STATUSES}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--persona", default="gloo", help="the backend whose tests are run: gloo or mpi")
+    parser.add_argument(
+        "--persona", default="gloo", choices=REFERENCES, help="the backend whose tests are run"
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--backend", default="al")
+    parser.add_argument(
+        "--against",
+        metavar="BACKEND",
+        help="run BACKEND first, and compare with what it passed, not with the baseline",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="tests run at a time")
     parser.add_argument("--deadline", type=int, default=90, help="seconds for one test")
+    parser.add_argument("--limit", type=int, help="seconds for all tests of one backend")
     parser.add_argument("--json", type=Path, help="write all results here")
     parser.add_argument(
-        "--write-baseline", action="store_true", help="record what passes (with --backend gloo)"
+        "--write-baseline",
+        action="store_true",
+        help="record what passes (with --backend gloo, say, or with --against gloo)",
     )
     parser.add_argument("--quick", action="store_true", help="only the subset that the default pytest runs")
-    parser.add_argument("--profiling", action="store_true", help="also ask for profiler events, as of Gloo")
+    parser.add_argument(
+        "--profiling", action="store_true", help="also ask for profiler events, as of the persona"
+    )
     parser.add_argument("--verbose", action="store_true", help="print the output of failed tests")
     parser.add_argument("patterns", nargs="*", help="test names, with * and ?")
     options = parser.parse_args()
+    if why := obstacle(options.persona, options.ranks):
+        parser.error(f"persona {options.persona}: {why}")
+    if options.write_baseline and (options.against or options.backend) != REFERENCES[options.persona]:
+        parser.error(
+            f"the baseline of persona {options.persona} is what {REFERENCES[options.persona]} passes"
+        )
     if options.profiling:
         os.environ["ALTORCH_TEST_SUITE_PROFILING"] = "1"
-    started = time.monotonic()
-    results = run(
-        options.persona,
-        options.ranks,
-        options.backend,
-        jobs=options.jobs,
-        patterns=tuple(options.patterns) or (QUICK if options.quick else ()),
-        deadline=options.deadline,
-        progress=sys.stderr.isatty(),
-    )
+    reference = options.against or REFERENCES[options.persona]
+
+    def run_with(backend: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+        started = time.monotonic()
+        results = run(
+            options.persona,
+            options.ranks,
+            backend,
+            jobs=options.jobs,
+            patterns=tuple(options.patterns) or (QUICK[options.persona] if options.quick else ()),
+            deadline=options.deadline,
+            limit=options.limit,
+            progress=sys.stderr.isatty(),
+        )
+        counts = {**tally(results), "seconds": round(time.monotonic() - started)}
+        print(f"{backend}: " + ", ".join(f"{number} {what}" for what, number in counts.items()), flush=True)
+        for name, entry in sorted(results.items()):
+            if entry["status"] in ("failed", "not run"):
+                print(f"{entry['status'].upper()} {name} ({entry['seconds']} s)")
+                if options.verbose:
+                    print(entry["detail"], entry.get("output", ""), sep="\n")
+        return results, counts
+
+    standard: dict[str, dict[str, Any]] = {}
+    expected = baseline(options.persona, options.ranks)
+    if options.against:
+        standard, standard_counts = run_with(options.against)
+        expected = passed(standard)
+    results, counts = run_with(options.backend)
     if options.write_baseline:
-        write_baseline(options.persona, options.ranks, results)
-    counts = {
-        status: sum(entry["status"] == status for entry in results.values())
-        for status in ("passed", "failed", "skipped")
-    }
-    short = shortfall(options.persona, options.ranks, options.backend, results)
+        write_baseline(options.persona, options.ranks, standard or results)
+    short = shortfall(options.persona, options.ranks, options.backend, results, expected)
     summary: dict[str, Any] = {
         "persona": options.persona,
         "ranks": options.ranks,
         "backend": options.backend,
         "torch": torch_minor(),
         **counts,
-        "gloo_passes": len(baseline(options.persona, options.ranks) or ()),
-        "exceptions": {name: why for name, why in exceptions().items() if name in results},
-        "short_of_gloo": short,
-        "seconds": round(time.monotonic() - started),
+        f"{reference}_passes": len(expected or ()),
+        "exceptions": {name: why for name, why in exceptions(options.persona).items() if name in results},
+        f"short_of_{reference}": short,
     }
+    if options.against:
+        summary["against"] = {"backend": options.against, **standard_counts}
     if options.json:
-        options.json.write_text(json.dumps({"summary": summary, "results": results}, indent=1) + "\n")
-    for name, entry in sorted(results.items()):
-        if entry["status"] == "failed":
-            print(f"FAILED {name} ({entry['seconds']} s)")
-            if options.verbose:
-                print(entry["detail"], entry.get("output", ""), sep="\n")
+        whole = {"summary": summary, "results": results} | ({"against": standard} if standard else {})
+        options.json.write_text(json.dumps(whole, indent=1) + "\n")
     print(json.dumps(summary, indent=1))
+    excepted = exceptions(options.persona)
+    for name in sorted((set(short) | (expected or set())) & set(results) - passed(results)):
+        why = f" (an exception: {excepted[name]})" if name in excepted else ""
+        print(f"\n{name}: {results[name]['status']}{why}", *last_lines(results[name]), sep="\n    ")
     return 1 if short else 0
 
 

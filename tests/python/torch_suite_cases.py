@@ -1,14 +1,17 @@
 """PyTorch's own DistributedTest, told that the backend under test is the persona it knows.
 
-The suite decides by the backend's name, at import, which tests to skip. A persona makes it see "gloo" (or "mpi")
-there, while `init_process_group` is given the backend under test. Imported by the runner and by every rank.
+The suite decides by the backend's name, at import, which tests to skip. A persona makes it see "gloo" (or "mpi",
+"nccl") there, while `init_process_group` is given the backend under test. Imported by the runner and by every rank.
 
 Environment: ALTORCH_TEST_SUITE_PERSONA, ALTORCH_TEST_SUITE_BACKEND, WORLD_SIZE.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
+import types
 import unittest
 from typing import Any
 from unittest import mock
@@ -17,6 +20,7 @@ PERSONA = os.environ["ALTORCH_TEST_SUITE_PERSONA"]
 BACKEND = os.environ["ALTORCH_TEST_SUITE_BACKEND"]
 os.environ["BACKEND"] = PERSONA
 
+import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 if "al" in BACKEND.split(":"):
@@ -43,23 +47,53 @@ class PersonaBackend(str):
     __hash__ = str.__hash__
 
 
+class PersonaDistributed(types.ModuleType):
+    """torch.distributed, where a group that is asked for by the persona's name is one of the backend under test."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(dist, name)
+
+    def new_group(self, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
+        return dist.new_group(*args, backend=BACKEND if backend == PERSONA else backend, **kwargs)
+
+
 suite.BACKEND = PersonaBackend(BACKEND)
+# Gloo groups stay what they are: tests keep the ranks in step with them while the group under test fails.
+if PERSONA not in (BACKEND, "gloo"):
+    suite.dist = PersonaDistributed("torch.distributed")
 # The suite asks only the backends it knows for profiler events; on request this one is asked like its persona.
 if os.environ.get("ALTORCH_TEST_SUITE_PROFILING"):
-    for names in (suite.PROFILING_SUPPORTED_BACKENDS, suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+    for names in (
+        suite.PROFILING_SUPPORTED_BACKENDS,
+        suite.CUDA_PROFILING_SUPPORTED_BACKENDS,
+        suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
+    ):
         if not any(str(name) == BACKEND for name in names):
             names.append(BACKEND)
 
 
+@functools.cache
+def start_method() -> str:
+    """How ranks are started: forked from a server that has imported everything, unless its imports touched CUDA."""
+    if chosen := os.environ.get("ALTORCH_TEST_SUITE_START"):
+        return chosen
+    if torch.cuda.is_available():
+        # CUDA is of no use in the forks of a process that has used it. This one has imported what the server will.
+        probe = torch.multiprocessing.get_context("fork").Process(target=torch.cuda.init)
+        probe.start()
+        probe.join()
+        if probe.exitcode != 0:
+            print("importing the suite touched CUDA: every rank is a fresh process", file=sys.stderr)
+            return "spawn"
+    return "forkserver"
+
+
 class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):  # type: ignore[misc]
-    start_method = os.environ.get("ALTORCH_TEST_SUITE_START", "forkserver")
-
     def setUp(self) -> None:
+        method = start_method()  # asked before setUp, which uses CUDA in this process
         super().setUp()
-        import torch
-
-        context = torch.multiprocessing.get_context(self.start_method)
-        if self.start_method == "forkserver":
+        context = torch.multiprocessing.get_context(method)
+        if method == "forkserver":
             # Ranks are forked from a process that has imported everything and has a single thread.
             context.set_forkserver_preload(["torch_suite_cases"])
 

@@ -13,6 +13,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch_suite_cases
 
 
+def without_frames(traceback: str) -> str:
+    """The end of a traceback; the C++ frames that torch appends would leave no room for the message."""
+    lines = [
+        line for line in traceback.splitlines() if not line.startswith(("frame #", "Exception raised from "))
+    ]
+    return "\n".join(lines)[-4000:]
+
+
 class Recorder(unittest.TestResult):
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -40,16 +48,17 @@ class Recorder(unittest.TestResult):
 
     def addError(self, test: Any, error: Any) -> None:
         super().addError(test, error)
-        self.write(test, "failed", self.errors[-1][1][-3000:])
+        self.write(test, "failed", without_frames(self.errors[-1][1]))
 
     def addFailure(self, test: Any, error: Any) -> None:
         super().addFailure(test, error)
-        self.write(test, "failed", self.failures[-1][1][-3000:])
+        self.write(test, "failed", without_frames(self.failures[-1][1]))
 
 
 def main() -> None:
     path, names = sys.argv[1], sys.argv[2:]
     recorder = Recorder(path)
+    torch_suite_cases.TorchSuite.setUpClass()  # sets MASTER_ADDR
     for name in names:
         torch_suite_cases.TorchSuite(name).run(recorder)
 
