@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu build lint format bench sanitize clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -27,6 +27,7 @@ help:
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
 	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined'
+	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
 	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  USE_SYSTEM=1 (offline)'
@@ -77,7 +78,12 @@ test-gloo: build
 GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_frameworks.py
+# The C++ tests look for NVRTC in a CUDA installation (CUDA_HOME, LD_LIBRARY_PATH); torch may have brought one.
+TORCH_NVRTC = $(firstword $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*)))
+WITH_NVRTC = $(if $(TORCH_NVRTC),LD_LIBRARY_PATH="$${LD_LIBRARY_PATH:+$$LD_LIBRARY_PATH:}$(dir $(TORCH_NVRTC))")
 test-gpu: build
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
+	$(WITH_NVRTC) $(BUILD)/tests/cpp/altorch_tests --gtest_filter='Cuda*'
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
 	for route in host_staged host_relay; do \
 	  ALTORCH_ROUTE=cuda=$$route $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS) || exit 1; done
@@ -92,6 +98,21 @@ sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/$(SANITIZER) --target altorch_tests
 	build/$(SANITIZER)/tests/cpp/altorch_tests --gtest_brief=1
+
+# Only tests in which no kernel and no stream waits for another: the sanitizer may run them one after another.
+CUDA_HOME ?= /usr/local/cuda
+COMPUTE_SANITIZER ?= $(firstword $(shell command -v compute-sanitizer) $(wildcard $(CUDA_HOME)/bin/compute-sanitizer))
+SANITIZED_ON_GPU := CudaKernels.*:CudaStreams.*
+sanitize-gpu: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/gpu -G Ninja -DALTORCH_EXTENSION=OFF -DALTORCH_SHIMS=OFF
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/gpu --target altorch_tests
+	@if [ -z '$(COMPUTE_SANITIZER)' ]; then \
+	  echo 'sanitize-gpu: skipped, no compute-sanitizer in PATH or $(CUDA_HOME)/bin (it comes with CUDA)'; \
+	elif [ '$(GPUS)' = 0 ]; then echo 'sanitize-gpu: skipped, no GPU here (nvidia-smi -L lists none)'; \
+	else for tool in memcheck racecheck; do \
+	  echo "-- $$tool"; \
+	  $(WITH_NVRTC) env -u CUDA_LAUNCH_BLOCKING '$(COMPUTE_SANITIZER)' --tool $$tool --error-exitcode 1 \
+	    build/gpu/tests/cpp/altorch_tests --gtest_filter='$(SANITIZED_ON_GPU)' || exit 1; done; fi
 
 lint: build
 	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy

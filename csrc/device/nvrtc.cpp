@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "common/error.h"
@@ -32,7 +33,8 @@ struct Nvrtc {
   std::string missing;
 };
 
-// torch finds its copy by a path of its own, beside the CUDA runtime that it has loaded.
+// torch finds its copy by a path of its own, beside the CUDA runtime that it has loaded. Tests without torch
+// take that of a CUDA installation.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths;
   for (const std::string major : {"13", "12"}) {
@@ -49,6 +51,7 @@ std::vector<std::string> candidates() {
       dlclose(loaded);
     }
     paths.push_back(name);
+    if (const char* home = std::getenv("CUDA_HOME")) paths.push_back(std::string(home) + "/lib64/" + name);
     paths.push_back("/usr/local/cuda/lib64/" + name);
   }
   return paths;

@@ -1,17 +1,13 @@
 // The kernels' arithmetic, run by the host, against the engine's own.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <cstddef>
 #include <cstring>
-#include <limits>
-#include <random>
-#include <vector>
 
-#include "device/device.h"
 #include "device/kernels/names.h"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
-#include "reduction/reduce.h"
+#include "device/reduction_cases.h"
 
 namespace altorch {
 namespace {
@@ -20,63 +16,24 @@ static_assert(sizeof(kernels::Reduction) == sizeof(DeviceReduction));
 static_assert(offsetof(kernels::Reduction, factor) == offsetof(DeviceReduction, factor));
 static_assert(offsetof(kernels::Reduction, copy) == offsetof(DeviceReduction, copy));
 
-std::vector<std::byte> random_part(DType dtype, std::size_t count, unsigned seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> data(count * size_of(dtype));
-  if (!is_floating(dtype) && !is_complex(dtype)) {
-    for (auto& byte : data) byte = static_cast<std::byte>(random());
-    if (dtype == DType::kBool) {
-      for (auto& byte : data) byte &= std::byte{1};
-    }
-    return data;
-  }
-  const std::size_t numbers = is_complex(dtype) ? 2 * count : count;
-  std::normal_distribution<double> normal;
-  for (std::size_t i = 0; i < numbers; ++i) {
-    double value = normal(random);
-    if (i % 31 == 7) value = 0;
-    if (i % 97 == 5 && !is_complex(dtype)) value = std::numeric_limits<double>::infinity();
-    if (i % 101 == 3 && !is_complex(dtype)) value = std::nan("");
-    const auto narrow_value = static_cast<float>(value);
-    if (is_half(dtype)) {
-      narrow(dtype, &narrow_value, data.data() + 2 * i, 1);
-    } else if (dtype == DType::kFloat32 || dtype == DType::kComplex64) {
-      std::memcpy(data.data() + 4 * i, &narrow_value, 4);
-    } else {
-      std::memcpy(data.data() + 8 * i, &value, 8);
-    }
-  }
-  return data;
+// As 7 threads, one after another.
+template <class Number, class Operator, bool kMean>
+void reduce_on_host(const DeviceReduction& job) {
+  kernels::Reduction same;
+  std::memcpy(&same, &job, sizeof same);
+  for (int thread = 0; thread < 7; ++thread)
+    kernels::reduce_strided<Number, Operator, kMean>(same, thread, 7);
 }
 
 template <class Number, class Operator, bool kMean = false>
 void same_as_the_engine(DType dtype, ReduceOp op) {
-  for (const std::size_t count : {std::size_t{1}, std::size_t{16}, std::size_t{1003}}) {
-    for (const int number : {2, 3, 8}) {
-      for (const std::size_t shift : {std::size_t{0}, size_of(dtype)}) {  // aligned to 16 bytes, and not
-        std::vector<std::vector<std::byte>> parts;
-        std::vector<const void*> pointers;
-        DeviceReduction job;
-        for (int i = 0; i < number; ++i) {
-          parts.push_back(random_part(dtype, count + 1, static_cast<unsigned>(i + 1)));
-          pointers.push_back(parts.back().data() + shift);
-          job.parts[i] = pointers.back();
-        }
-        std::vector<std::byte> want(count * size_of(dtype)), output(want), copy(want);
-        combine(dtype, op, pointers, want.data(), count);
-        job.number = number;
-        job.output = output.data();
-        job.copy = copy.data();
-        job.count = static_cast<std::int64_t>(count);
-        kernels::Reduction same;
-        std::memcpy(&same, &job, sizeof same);
-        for (int thread = 0; thread < 7; ++thread)
-          kernels::reduce_strided<Number, Operator, kMean>(same, thread, 7);
-        EXPECT_EQ(output, want) << name_of(op) << " of " << name_of(dtype) << ", " << count << " x "
-                                << number;
-        EXPECT_EQ(copy, want);
-      }
-    }
+  for (const ReductionCase& reduction : reduction_cases(dtype, op)) {
+    const LaidReduction laid(reduction);
+    Bytes memory = laid.memory().before(), pinned = laid.pinned().before();
+    reduce_on_host<Number, Operator, kMean>(
+        laid.job(reinterpret_cast<std::byte*>(memory.data()), reinterpret_cast<std::byte*>(pinned.data())));
+    EXPECT_EQ(laid.memory().difference(memory.data()).value_or(""), "") << reduction.text();
+    EXPECT_EQ(laid.pinned().difference(pinned.data()).value_or(""), "") << reduction.text();
   }
 }
 
@@ -110,17 +67,9 @@ TEST(Kernels, MultiplyCompareAndCombineBitsAsTheEngineDoes) {
 }
 
 TEST(Kernels, ScaleOnePart) {
-  std::vector<float> first = {1, 2, 3}, second = {10, 20, 30}, out(3);
-  kernels::Reduction job{};
-  job.parts[0] = first.data();
-  job.parts[1] = second.data();
-  job.number = 2;
-  job.output = out.data();
-  job.count = 3;
-  job.scaled = 1;
-  job.factor = 0.5;
-  kernels::reduce_strided<Plain<float>, Sum, false>(job, 0, 1);
-  EXPECT_EQ(out, (std::vector<float>{6, 12, 18}));
+  same_as_the_engine<Plain<float>, Sum>(DType::kFloat32, ReduceOp::kPremulSum);
+  same_as_the_engine<BFloat16, Sum>(DType::kBFloat16, ReduceOp::kPremulSum);
+  same_as_the_engine<kernels::Complex<float>, Sum>(DType::kComplex64, ReduceOp::kPremulSum);
 }
 
 TEST(Kernels, HaveANameForEveryReduction) {

@@ -1,0 +1,96 @@
+// Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may serialise
+// them (make sanitize-gpu).
+#include "device/exchange_cases.h"
+#include "device/reduction_cases.h"
+#include "support/gpu_test.h"
+
+namespace altorch {
+namespace {
+
+class CudaKernels : public GpuKernelTest {
+ protected:
+  void SetUp() override {
+    GpuKernelTest::SetUp();
+    if (IsSkipped()) return;
+    stream_ = gpu().make_stream();
+    bench_.emplace(device(), stream_, gpu().allocate(Bench::kBytes),
+                   [this] { return gpu().finish(stream_); });
+  }
+
+  // False after a failure, which most often is not the only one.
+  bool reduces_as_the_host(DType dtype, ReduceOp op) {
+    for (const ReductionCase& reduction : reduction_cases(dtype, op)) {
+      const LaidReduction laid(reduction);
+      const auto wrong =
+          bench_->run(laid.memory(), laid.pinned(), [&](std::byte* memory, std::byte* pinned, Stream stream) {
+            device().reduce(laid.job(memory, pinned), dtype, op, stream);
+          });
+      EXPECT_EQ(wrong.value_or(""), "") << reduction.text();
+      if (wrong) return false;
+    }
+    return true;
+  }
+  bool exchanges_as_the_host(const std::vector<ExchangeCase>& cases) {
+    for (const ExchangeCase& exchange : cases) {
+      for (int rank = 0; rank < exchange.number; ++rank) {
+        const auto wrong = run_alone(*bench_, exchange, rank, gpu().aborted());
+        EXPECT_EQ(wrong.value_or(""), "") << exchange.text(rank);
+        if (wrong) return false;
+      }
+    }
+    return true;
+  }
+  template <class Body>
+  void for_every_reduction(Body&& body) {
+    for (const DType dtype : reference::all_dtypes()) {
+      for (const ReduceOp op : reference::kAllOps) {
+        if (can_reduce(dtype, op)) body(dtype, op);
+      }
+    }
+  }
+
+  Stream stream_ = nullptr;
+  std::optional<Bench> bench_;
+};
+
+TEST_F(CudaKernels, ReduceEveryTypeByEveryOperator) {
+  for_every_reduction([&](DType dtype, ReduceOp op) { reduces_as_the_host(dtype, op); });
+}
+
+TEST_F(CudaKernels, ExchangeEveryTypeByEveryOperator) {
+  for_every_reduction(
+      [&](DType dtype, ReduceOp op) { exchanges_as_the_host(reducing_exchanges(dtype, op)); });
+}
+
+TEST_F(CudaKernels, Move) { exchanges_as_the_host(moving_exchanges()); }
+
+TEST_F(CudaKernels, KnowEveryNumberOfAnExchange) {
+  std::vector<ExchangeCase> cases;
+  for (const std::uint32_t number : {1u, 2u, 0x80000000u, 0xFFFFFFFFu}) {
+    for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kAllGather}) {
+      cases.push_back({pattern, DType::kUInt8, ReduceOp::kSum, 3, 9});
+      cases.back().exchange = number;
+    }
+  }
+  exchanges_as_the_host(cases);
+}
+
+// Told before they begin, and the others' words never come.
+TEST_F(CudaKernels, EndWhenAborted) {
+  *gpu().aborted() = 1;
+  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kReduceScatter, Pattern::kAllGather}) {
+    const ExchangeCase exchange{pattern, DType::kUInt8, ReduceOp::kSum, 3, 1000};
+    const LaidExchange laid(exchange, 1);
+    const LaidAreas areas(exchange, 1);
+    const auto left =
+        bench_->run(laid.memory(), areas.memory(), [&](std::byte* memory, std::byte* pinned, Stream stream) {
+          SmallExchange job = laid.job(memory, areas.areas(pinned), gpu().aborted());
+          job.exchange += 2;
+          laid.enqueue(device(), job, stream);
+        });
+    EXPECT_NE(left.value_or(""), "it did not end by itself");
+  }
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,170 @@
+// Kernels of small exchanges that run at the same time, each on a stream of its own, as they do on the GPUs
+// of several ranks: every kernel has few blocks, so that one GPU has room for all of them. Where tools
+// serialise kernels these would wait for ever.
+#include <algorithm>
+#include <atomic>
+#include <tuple>
+#include <utility>
+
+#include "device/exchange_cases.h"
+#include "support/gpu_test.h"
+
+namespace altorch {
+namespace {
+
+class CudaTogether : public GpuKernelTest {
+ protected:
+  // What is loaded while a kernel waits may wait for that kernel.
+  void load(const std::vector<ExchangeCase>& cases) {
+    const Stream stream = gpu().make_stream();
+    Bench bench(device(), stream, gpu().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
+    for (ExchangeCase alone : cases) {
+      alone.number = 1;
+      alone.root = 0;
+      ASSERT_EQ(run_alone(bench, alone, 0, gpu().aborted()).value_or(""), "");
+    }
+  }
+  void exchange_in_a_row(int ranks);
+};
+
+// Patterns, types, sizes and roots change from exchange to exchange, the areas take turns, and the numbers
+// come round to 0 on the way.
+std::vector<ExchangeCase> a_row_of_exchanges(int ranks) {
+  constexpr std::pair<DType, ReduceOp> reductions[] = {
+      {DType::kFloat32, ReduceOp::kSum},  {DType::kBFloat16, ReduceOp::kAvg},
+      {DType::kUInt8, ReduceOp::kMax},    {DType::kComplex128, ReduceOp::kProduct},
+      {DType::kBool, ReduceOp::kSum},     {DType::kFloat64, ReduceOp::kPremulSum},
+      {DType::kInt16, ReduceOp::kProduct}};
+  constexpr std::int64_t counts[] = {1, 1023, 0, 5, 512};
+  std::vector<ExchangeCase> cases;
+  std::uint32_t exchange = 0xFFFFFFE0u;
+  for (unsigned i = 0; i < 70; ++i) {
+    ExchangeCase next{static_cast<Pattern>(i % 5), DType::kUInt8, ReduceOp::kSum, ranks, counts[i / 5 % 5]};
+    if (!next.moves()) std::tie(next.dtype, next.op) = reductions[i % std::size(reductions)];
+    next.in_place = i % 2 == 1;
+    next.root = static_cast<int>(i) % ranks;
+    next.exchange = exchange;
+    exchange = exchange == 0xFFFFFFFFu ? 2 : exchange + 1;
+    cases.push_back(next);
+  }
+  return cases;
+}
+
+void CudaTogether::exchange_in_a_row(int ranks) {
+  constexpr std::size_t kAreaBytes = 2 * kMostBytes * 4;
+  const std::vector<ExchangeCase> cases = a_row_of_exchanges(ranks);
+  load(cases);
+  const PinnedMemory areas = device().pin(2 * static_cast<std::size_t>(ranks) * kAreaBytes);
+
+  struct Rank {
+    Stream stream;
+    std::vector<LaidExchange> laid;
+    std::vector<std::size_t> at;  // where each begins
+    std::shared_ptr<std::byte> memory;
+    PinnedMemory staging;
+  };
+  std::vector<Rank> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Rank& own = all.emplace_back();
+    own.stream = gpu().make_stream();
+    std::size_t bytes = 0;
+    for (const ExchangeCase& exchange : cases) {
+      own.at.push_back(bytes);
+      bytes += (own.laid.emplace_back(exchange, rank).memory().before().size() + 255) / 256 * 256;
+    }
+    own.memory = gpu().allocate(bytes);
+    own.staging = device().pin(bytes);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const Bytes& before = own.laid[i].memory().before();
+      std::memcpy(own.staging.get() + own.at[i], before.data(), before.size());
+    }
+    device().copy_to_device(own.memory.get(), own.staging.get(), bytes, own.stream);
+  }
+
+  const std::span<Flag> starts = gpu().flags();
+  for (int rank = 0; rank < ranks; ++rank) {
+    Rank& own = all[static_cast<std::size_t>(rank)];
+    device().wait_for_flag(starts[static_cast<std::size_t>(rank)], 1, own.stream);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      std::vector<std::uint64_t*> posts;
+      for (int from = 0; from < ranks; ++from) {
+        const std::size_t index = 2 * static_cast<std::size_t>(from) + cases[i].exchange % 2;
+        posts.push_back(reinterpret_cast<std::uint64_t*>(areas.get() + index * kAreaBytes));
+      }
+      own.laid[i].enqueue(device(), own.laid[i].job(own.memory.get() + own.at[i], posts, gpu().aborted()),
+                          own.stream);
+    }
+    const std::size_t bytes = own.at.back() + own.laid.back().memory().before().size();
+    device().copy_to_host(own.staging.get(), own.memory.get(), bytes, own.stream);
+  }
+  // The last is the first to begin.
+  for (int rank = ranks; rank-- > 0;) {
+    starts[static_cast<std::size_t>(rank)].raise(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  for (Rank& own : all) ASSERT_TRUE(gpu().finish(own.stream));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Rank& own = all[rank];
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      EXPECT_EQ(own.laid[i].memory().difference(own.staging.get() + own.at[i]).value_or(""), "")
+          << "exchange " << i << ": " << cases[i].text(static_cast<int>(rank));
+    }
+  }
+}
+
+TEST_F(CudaTogether, TwoRanksExchangeInARow) { exchange_in_a_row(2); }
+TEST_F(CudaTogether, FourRanksExchangeInARow) { exchange_in_a_row(4); }
+
+// The others' words come one by one, in any order, while the kernel is looking for them.
+TEST_F(CudaTogether, AKernelTakesWordsAsTheyCome) {
+  std::vector<ExchangeCase> cases;
+  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kReduceScatter, Pattern::kAllGather})
+    cases.push_back({pattern, DType::kUInt8, ReduceOp::kSum, 3, 1023, /*in_place=*/true});
+  load(cases);
+  const Stream stream = gpu().make_stream();
+  Bench bench(device(), stream, gpu().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
+  for (const ExchangeCase& exchange : cases) {
+    const LaidExchange laid(exchange, 1);
+    const LaidAreas posted(exchange, 1);
+    const auto wrong =
+        bench.run(laid.memory(), posted.memory(), [&](std::byte* memory, std::byte* pinned, Stream on) {
+          const std::vector<std::uint64_t*> areas = posted.areas(pinned);
+          std::vector<std::pair<std::uint64_t*, std::uint64_t>> words;
+          const std::int64_t bytes = exchange.posted(1);
+          for (const int other : {0, 2}) {
+            for (std::int64_t at = 0; at < (bytes + 3) / 4; ++at) {
+              std::uint64_t& word = areas[static_cast<std::size_t>(other)][at];
+              words.emplace_back(&word, std::exchange(word, 0));
+            }
+          }
+          std::shuffle(words.begin(), words.end(), std::minstd_rand(1));
+          laid.enqueue(device(), laid.job(memory, areas, gpu().aborted()), on);
+          for (const auto& [word, value] : words) {
+            std::atomic_ref(*word).store(value, std::memory_order_release);
+            std::this_thread::sleep_for(std::chrono::microseconds(1));
+          }
+        });
+    EXPECT_EQ(wrong.value_or(""), "") << exchange.text(1);
+  }
+}
+
+TEST_F(CudaTogether, AKernelThatWaitsEndsWhenAborted) {
+  const ExchangeCase exchange{Pattern::kAllReduce, DType::kFloat32, ReduceOp::kSum, 2, 100};
+  load({exchange});
+  const Stream stream = gpu().make_stream();
+  const auto memory = gpu().allocate(4096);
+  const PinnedMemory pinned = device().pin(4096);
+  const LaidExchange laid(exchange, 0);
+  std::uint64_t* const areas[] = {reinterpret_cast<std::uint64_t*>(pinned.get()),
+                                  reinterpret_cast<std::uint64_t*>(pinned.get() + 2048)};
+  laid.enqueue(device(), laid.job(memory.get(), areas, gpu().aborted()), stream);
+  Flag& ended = gpu().flags()[0];
+  device().raise(ended, 1, stream);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(ended.reached(1));
+  std::atomic_ref(*gpu().aborted()).store(1, std::memory_order_release);
+  EXPECT_TRUE(gpu().finish(stream));
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,48 @@
+// A real GPU for tests without torch: what CudaDevice leaves to torch (starting CUDA, memory of the GPU,
+// waits of the host), flags, and a watchdog over all of it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/flag.h"
+#include "device/cuda_device.h"
+#include "support/watchdog.h"
+
+namespace altorch {
+
+class Gpu {
+ public:
+  static constexpr int kFlags = 32;
+
+  // Why there is none that can be tested, in a sentence's end, or nothing.
+  static std::optional<std::string> obstacle();
+  // Why it can run no kernels.
+  static std::optional<std::string> kernel_obstacle();
+
+  Gpu();
+  ~Gpu();
+
+  CudaDevice& device() { return device_; }
+  Stream make_stream();
+  std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  // In pinned memory. What waits for them goes on when the watchdog has lost its patience.
+  std::span<Flag, kFlags> flags() { return std::span<Flag, kFlags>(flags_, kFlags); }
+  // What kernels look at to give up: not 0 then.
+  std::uint32_t* aborted() { return &flags_[kFlags].count; }
+
+  // Waits for the stream; false where the watchdog had to help. Throws what CUDA says of failed work.
+  bool finish(Stream stream);
+
+ private:
+  CudaDevice device_{0};
+  PinnedMemory pinned_;
+  Flag* flags_;  // one more than kFlags
+  std::vector<Stream> streams_;
+  Watchdog watchdog_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,32 @@
+// Fixtures of tests on a real GPU. Where there is none they are skipped, with the reason.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "support/gpu.h"
+
+namespace altorch {
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (auto why = Gpu::obstacle()) GTEST_SKIP() << *why;
+    gpu_ = std::make_unique<Gpu>();
+  }
+  Gpu& gpu() { return *gpu_; }
+  CudaDevice& device() { return gpu_->device(); }
+
+ private:
+  std::unique_ptr<Gpu> gpu_;
+};
+
+class GpuKernelTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    if (auto why = Gpu::obstacle()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::kernel_obstacle()) GTEST_SKIP() << *why;
+    GpuTest::SetUp();
+  }
+};
+
+}  // namespace altorch

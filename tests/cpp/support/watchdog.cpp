@@ -1,0 +1,50 @@
+#include "support/watchdog.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace altorch {
+
+Watchdog::Watchdog(std::chrono::seconds patience, std::function<void()> rescue)
+    : patience_(patience),
+      rescue_(std::move(rescue)),
+      deadline_(std::chrono::steady_clock::now() + patience),
+      thread_([this] { watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::progress() {
+  const std::lock_guard lock(mutex_);
+  deadline_ = std::chrono::steady_clock::now() + patience_;
+}
+
+bool Watchdog::rescued() const {
+  const std::lock_guard lock(mutex_);
+  return rescued_;
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    if (std::chrono::steady_clock::now() < deadline_) {
+      changed_.wait_until(lock, deadline_);
+    } else if (rescued_) {
+      std::fprintf(stderr, "watchdog: the test still hangs after its rescue; the program ends here\n");
+      std::fflush(nullptr);
+      std::_Exit(1);
+    } else {
+      rescued_ = true;
+      deadline_ = std::chrono::steady_clock::now() + patience_;
+      rescue_();
+    }
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,39 @@
+// Frees a test that waits in vain, so that no test hangs: things that wait for one another on a GPU cannot be
+// interrupted, only told to give up.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace altorch {
+
+class Watchdog {
+ public:
+  // Without progress for `patience`, `rescue` is called from another thread; without progress for as long
+  // again, the program ends.
+  Watchdog(std::chrono::seconds patience, std::function<void()> rescue);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // Patience starts anew.
+  void progress();
+  // Whether the rescue was needed.
+  bool rescued() const;
+
+ private:
+  void watch();
+
+  const std::chrono::seconds patience_;
+  const std::function<void()> rescue_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::chrono::steady_clock::time_point deadline_;
+  bool rescued_ = false, ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace altorch
