@@ -5,6 +5,7 @@
 #include "backend/cuda_watch.h"
 #include "backend/issue.h"
 #include "backend/premul.h"
+#include "backend/publish_nccl.h"
 #include "backend/store.h"
 #include "reduction/reduce.h"
 
@@ -53,8 +54,16 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
                                                  cuda_groups_.front()->device().str() +
                                                  "; use one GPU per rank (torch.cuda.set_device)");
   }
-  auto group = std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device),
-                                           options_->timeout, [this] { return make_carrier(); });
+  GpuRouteOptions routes;
+  routes.make_carrier = [this] { return make_carrier(); };
+  routes.nccl = options_->nccl;
+  if (device == inherited_on_) routes.nccl_communicator = std::move(inherited_nccl_);
+  routes.publish_nccl = [name = settings_.name, device](nccl::Comm comm, bool exists) {
+    publish_nccl(name, device, comm, exists);
+  };
+  auto group =
+      std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout,
+                                  options_->is_high_priority_stream, std::move(routes));
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -63,6 +72,25 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
 void AlBackend::eagerConnectSingleDevice(at::Device device) {
   if (!device.is_cuda()) return;
   guarded([&] { cuda_group(device.index())->connect(); });
+}
+
+nccl::Communicator& AlBackend::nccl_communicator() {
+  for (const auto& group : cuda_groups()) {
+    if (auto* found = group->nccl_communicator()) return *found;
+  }
+  throw Error(
+      ErrorKind::kUnsupported,
+      "altorch: group '" + settings_.name +
+          "' has no NCCL communicator yet; give init_process_group a device_id, or run an operation on "
+          "a CUDA tensor first (`altorch explain --device cuda` says when NCCL carries it)");
+}
+
+void AlBackend::add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric) {
+  guarded([&] { nccl_communicator().add_buffer(reinterpret_cast<void*>(address), bytes, symmetric); });
+}
+
+void AlBackend::remove_buffer(std::uintptr_t address) {
+  guarded([&] { nccl_communicator().remove_buffer(reinterpret_cast<void*>(address)); });
 }
 
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
@@ -155,8 +183,12 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
       throw Error(ErrorKind::kUnsupported,
                   "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
     }
-    const int device = calls.front().operation.device;
-    return cuda_group(device)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
+    const Operation first = calls.front().operation;
+    try {
+      return cuda_group(first.device)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
+    } catch (const Error& error) {
+      throw communicator_->explain(first, error);
+    }
   });
 }
 
@@ -208,28 +240,60 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
 c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const std::vector<int>& ranks,
                                                    const c10::intrusive_ptr<Options>& options) {
-  return guarded([&]() -> c10::intrusive_ptr<Backend> {
-    const int split = splits_++;
-    const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
-    if (mine == ranks.end()) return nullptr;
-    GroupSettings child = settings_;
-    child.name = options && !options->group_name.empty() ? options->group_name
-                                                         : settings_.name + "/split" + std::to_string(split);
-    child.rank = static_cast<int>(mine - ranks.begin());
-    child.size = static_cast<int>(ranks.size());
-    child.job_ranks.clear();
-    for (const int rank : ranks) {
-      check_rank(rank, "a member of the split");
-      child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
-    }
-    auto child_options = c10::make_intrusive<AlOptions>(options ? options->timeout : options_->timeout);
-    child.timeout = child_options->timeout;
-    child_options->group_name = child.name;
-    // Disjoint groups may be split off in one call, with one store for all.
-    child.key_prefix += "/split" + std::to_string(split);
-    for (const int rank : child.job_ranks) child.key_prefix += "." + std::to_string(rank);
-    return make_child(child, std::move(child_options), store);
-  });
+  // torch 2.11 asks once for each type of device, with one store, and keeps the first answer.
+  if (store && last_split_store_.lock() == store) return last_split_.lock();
+  auto made = guarded([&] { return make_split(store, ranks, options); });
+  last_split_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
+  last_split_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+  return made;
+}
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                        const std::vector<int>& ranks,
+                                                        const c10::intrusive_ptr<Options>& options) {
+  const int split = splits_++;
+  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
+  if (mine == ranks.end()) {
+    split_nccl(nullptr, nccl::kNoColor, 0, 0);
+    return nullptr;
+  }
+  GroupSettings child = settings_;
+  child.name = options && !options->group_name.empty() ? options->group_name
+                                                       : settings_.name + "/split" + std::to_string(split);
+  child.rank = static_cast<int>(mine - ranks.begin());
+  child.size = static_cast<int>(ranks.size());
+  child.job_ranks.clear();
+  for (const int rank : ranks) {
+    check_rank(rank, "a member of the split");
+    child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
+  }
+  const auto* asked = dynamic_cast<const AlOptions*>(options.get());
+  auto child_options = c10::make_intrusive<AlOptions>(asked ? *asked : *options_);
+  if (options) child_options->timeout = options->timeout;
+  child.timeout = child_options->timeout;
+  child_options->group_name = child.name;
+  // Disjoint groups may be split off in one call, with one store for all.
+  child.key_prefix += "/split" + std::to_string(split);
+  for (const int rank : child.job_ranks) child.key_prefix += "." + std::to_string(rank);
+  auto made = make_child(child, std::move(child_options), store);
+  split_nccl(static_cast<AlBackend*>(made.get()), ranks.front(), child.rank, child.size);
+  return made;
+}
+
+// Faster than a communicator from nothing. All ranks of the group made theirs together, so either all have
+// one or none.
+void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
+  for (const auto& group : cuda_groups()) {
+    auto* parent = group->nccl_communicator();
+    if (!parent) continue;
+    const auto& options = child ? *child->options_ : *options_;
+    auto part = parent->split(color, key, group->device().index(), size, options.timeout, options.nccl);
+    ++nccl_splits_;
+    if (!child) return;
+    child->inherited_on_ = group->device().index();
+    child->inherited_nccl_ = std::move(part);
+    return;
+  }
 }
 
 c10::intrusive_ptr<c10d::Backend> AlBackend::make_child(const GroupSettings& settings,

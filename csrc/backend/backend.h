@@ -52,6 +52,13 @@ class AlBackend : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
+  // NCCL's communicator of this group. Throws where there is none, or not yet.
+  nccl::Communicator& nccl_communicator();
+  // Buffers that NCCL may prepare for: nccl::Communicator::add_buffer().
+  void add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric);
+  void remove_buffer(std::uintptr_t address);
+  int nccl_splits() const { return nccl_splits_; }
+
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -103,6 +110,11 @@ class AlBackend : public c10d::Backend {
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(int device);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
+  c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,
+                                         const std::vector<int>& ranks,
+                                         const c10::intrusive_ptr<Options>& options);
+  // What NCCL makes of this group's communicator for the ranks of a split; collective over this group.
+  void split_nccl(AlBackend* child, int color, int key, int size);
   // This group once more, for what CUDA tensors need of the host.
   std::shared_ptr<Communicator> make_carrier();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
@@ -118,11 +130,16 @@ class AlBackend : public c10d::Backend {
   const std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
   int splits_ = 0;
+  c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
+  c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   std::mutex window_mutex_;
   c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
   std::vector<Call> window_calls_;     // on CUDA tensors
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
+  int inherited_on_ = kHostDevice;
+  std::unique_ptr<nccl::Communicator> inherited_nccl_;  // on that device
+  int nccl_splits_ = 0;
 };
 
 }  // namespace altorch::backend

@@ -12,6 +12,7 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
                                       int tag) {
+  const ProfilerRange range(kind);
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
@@ -21,7 +22,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   Block block(tensor);
   try {
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
-    if (peer == getRank()) {
+    if (peer == getRank() && !tensor.is_cuda()) {  // of CUDA tensors a batch may hold both ends
       throw Error(ErrorKind::kInvalidArgument,
                   "a rank cannot exchange messages with itself; copy the tensor");
     }

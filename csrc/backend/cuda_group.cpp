@@ -26,11 +26,11 @@ void release_elsewhere(std::shared_ptr<InFlight> done) {
 }  // namespace
 
 CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
-                     std::chrono::milliseconds timeout, GpuRoutes::CarrierFactory make_carrier)
+                     std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options)
     : communicator_(std::move(communicator)),
       device_(c10::DeviceType::CUDA, device),
-      routes_(*communicator_, device, timeout, std::move(make_carrier)),
-      stream_(devices().getStreamFromGlobalPool(device_, /*isHighPriority=*/true)),
+      routes_(*communicator_, device, timeout, std::move(options)),
+      stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
       last_(c10::DeviceType::CUDA) {}
 
 // Ending the routes ends what is in flight, so it is let finish first, for a while.

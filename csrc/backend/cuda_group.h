@@ -39,13 +39,16 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
  public:
   // Collective over the group. Throws Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
-            std::chrono::milliseconds timeout, GpuRoutes::CarrierFactory make_carrier);
+            std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options);
   ~CudaGroup();
 
   // Makes the route that most operations take; collective over the group.
   void connect();
   // Enqueues the calls, as one group where they are several.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
+
+  // NCCL's communicator, if there is one.
+  nccl::Communicator* nccl_communicator() { return routes_.nccl_communicator(); }
 
   c10::Device device() const { return device_; }
   // Blocks the host until the current stream and everything of this group are done. Throws Error.

@@ -2,14 +2,28 @@
 // backend_message.cpp.
 #pragma once
 
+#include <ATen/record_function.h>
+
 #include "backend/backend.h"
 #include "backend/errors.h"
 
 namespace altorch::backend {
 
+// What torch's profiler shows of a call, while it lives: the time that the host needs for it.
+class ProfilerRange {
+ public:
+  explicit ProfilerRange(OpKind kind) : range_(at::RecordScope::USER_SCOPE) {
+    if (range_.isActive()) range_.before(std::string("al:") + std::string(name_of(kind)));
+  }
+
+ private:
+  at::RecordFunction range_;
+};
+
 template <typename Fill>
 AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
                                     bool async, Fill&& fill) {
+  const ProfilerRange range(kind);
   return guarded([&] {
     Call call;
     call.operation.kind = kind;

@@ -3,10 +3,15 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "transports/nccl/communicator.h"
+
 namespace altorch::backend {
 
 struct AlOptions : public c10d::Backend::Options {
   explicit AlOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Options("al", timeout) {}
+
+  bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
+  nccl::Knobs nccl;
 };
 
 }  // namespace altorch::backend

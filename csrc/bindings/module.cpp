@@ -170,10 +170,23 @@ PYBIND11_MODULE(_C, module) {
   py::module_::import("torch._C._distributed_c10d");
   py::class_<AlOptions, c10::intrusive_ptr<AlOptions>, c10d::Backend::Options>(
       module, "Options", "What `pg_options` of a group with backend 'al' may say.")
-      .def(py::init([](double timeout_seconds) {
-             return c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds));
+      .def(py::init([](double timeout_seconds, bool is_high_priority_stream, std::optional<int> min_ctas,
+                       std::optional<int> max_ctas, std::optional<int> cga_cluster_size,
+                       std::optional<bool> split_share) {
+             auto options = c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds));
+             options->is_high_priority_stream = is_high_priority_stream;
+             const int unsaid = nccl::Config::kUndefined;
+             options->nccl = {min_ctas.value_or(unsaid), max_ctas.value_or(unsaid),
+                              cga_cluster_size.value_or(unsaid),
+                              split_share ? static_cast<int>(*split_share) : unsaid};
+             return options;
            }),
-           py::arg("timeout_seconds") = 1800.0)
+           py::arg("timeout_seconds") = 1800.0, py::kw_only(), py::arg("is_high_priority_stream") = true,
+           py::arg("min_ctas") = py::none(), py::arg("max_ctas") = py::none(),
+           py::arg("cga_cluster_size") = py::none(), py::arg("split_share") = py::none(),
+           "is_high_priority_stream: of the group's own stream on CUDA. min_ctas, max_ctas (thread blocks), "
+           "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL.")
+      .def_readonly("is_high_priority_stream", &AlOptions::is_high_priority_stream)
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
       .def("__deepcopy__",
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
@@ -181,7 +194,31 @@ PYBIND11_MODULE(_C, module) {
   // group does not have. There is nothing to do, and they must not communicate.
   py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",
                                                                       "What carries a group.")
-      .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {});
+      .def_property_readonly("options", &AlBackend::getBackendOptions)  // which torch 2.11 does not bind
+      .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {})
+      .def("comm_split_count", &AlBackend::nccl_splits,
+           "How many groups were split off with a part of this group's NCCL communicator.")
+      .def_property_readonly(
+          "mem_allocator",
+          [](AlBackend&) { return py::module_::import("altorch._nccl").attr("mem_allocator")(); },
+          "Allocates memory that NCCL's fastest paths want: for torch.cuda.MemPool.")
+      .def(
+          "register_mem_pool",
+          [](const py::object& self, const py::object& pool, bool symmetric) {
+            py::module_::import("altorch._nccl").attr("register_mem_pool")(self, pool, symmetric);
+          },
+          py::arg("pool"), py::arg("symm") = false,
+          "Registers what the pool holds now with NCCL. symm: all ranks allocated alike; collective.")
+      .def(
+          "deregister_mem_pool",
+          [](const py::object& self, const py::object& pool) {
+            py::module_::import("altorch._nccl").attr("deregister_mem_pool")(self, pool);
+          },
+          py::arg("pool"))
+      .def("add_buffer", &AlBackend::add_buffer, py::call_guard<py::gil_scoped_release>(), py::arg("address"),
+           py::arg("bytes"), py::arg("symmetric"))
+      .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),
+           py::arg("address"));
   py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(
       module, "GlooBackend", "What carries a group where there is no MPI.");
   module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
@@ -233,6 +270,8 @@ PYBIND11_MODULE(_C, module) {
       "Compiles the GPU kernels of the host_staged route, which needs no GPU; bytes, or None where torch "
       "defines "
       "no such reduction.");
+  module.def("nccl_allocator_obstacle", &nccl::allocator_obstacle,
+             "Why NCCL cannot allocate memory; empty: it can.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");

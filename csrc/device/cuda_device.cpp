@@ -18,7 +18,7 @@ using cuda::DevicePtr;
 using cuda::driver;
 
 // All blocks of a kernel that waits must run at once.
-constexpr int kSmallBlocks = 8;
+constexpr int kSmallBlocks = 32;
 
 DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
 
@@ -104,6 +104,21 @@ PinnedMemory CudaDevice::pin(std::shared_ptr<std::byte> memory, std::size_t byte
   return {pinned, [memory = std::move(memory), context = context_](std::byte* address) {
             driver().set_context(context);
             driver().host_unregister(address);
+          }};
+}
+
+DeviceMemory CudaDevice::allocate(std::size_t bytes) {
+  enter();
+  DevicePtr memory = 0;
+  const auto result = driver().allocate(&memory, bytes);
+  if (result != cuda::kSuccess) {
+    throw Error(ErrorKind::kUnsupported,
+                "GPU " + std::to_string(index_) + " has no " + std::to_string(bytes >> 20) +
+                    " MiB left to stage in (cuMemAlloc: CUDA error " + std::to_string(result) + ")");
+  }
+  return {reinterpret_cast<std::byte*>(memory), [context = context_](std::byte* held) {
+            driver().set_context(context);
+            driver().release(address(held));
           }};
 }
 

@@ -34,6 +34,8 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(set_context, "cuCtxSetCurrent", (void* context))                                                         \
   X(host_alloc, "cuMemHostAlloc", (void** memory, std::size_t bytes, unsigned flags))                        \
   X(host_free, "cuMemFreeHost", (void* memory))                                                              \
+  X(allocate, "cuMemAlloc_v2", (DevicePtr * memory, std::size_t bytes))                                      \
+  X(release, "cuMemFree_v2", (DevicePtr memory))                                                             \
   X(stream_create, "cuStreamCreateWithPriority", (void** stream, unsigned flags, int priority))              \
   X(stream_destroy, "cuStreamDestroy_v2", (void* stream))                                                    \
   X(priority_range, "cuCtxGetStreamPriorityRange", (int* least, int* greatest))                              \

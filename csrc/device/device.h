@@ -17,6 +17,7 @@ using Stream = void*;  // cudaStream_t
 
 // Host memory that the GPU reads and writes itself, at the same address. Zero at first.
 using PinnedMemory = std::shared_ptr<std::byte>;
+using DeviceMemory = std::shared_ptr<std::byte>;
 
 // One reduction of parts that lie in device or pinned memory, in the order of the ranks.
 struct DeviceReduction {
@@ -57,6 +58,8 @@ class Device {
   virtual PinnedMemory pin(std::size_t bytes) = 0;
   // Pins memory that exists already, for as long as the result lives.
   virtual PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) = 0;
+  // Memory of the device, for as long as the result lives. Throws Error(kUnsupported) as pin() does.
+  virtual DeviceMemory allocate(std::size_t bytes) = 0;
   // A high-priority stream that lives as long as the device.
   virtual Stream make_stream() = 0;
 

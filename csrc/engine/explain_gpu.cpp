@@ -22,7 +22,7 @@ std::string steps_of_nccl(const Operation& asked) {
 }
 
 std::string steps_of_staging(const Operation& asked, int ranks, bool share_gpus) {
-  const BoardLayout layout = BoardLayout::fitting(ranks, pinned_bytes());
+  const BoardLayout layout = BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
   if (!is_vector_collective(asked.kind)) {
     const std::size_t pieces =
@@ -36,8 +36,8 @@ std::string steps_of_staging(const Operation& asked, int ranks, bool share_gpus)
   const PieceCutter cutter(asked, 0, ranks, Shared::step_of(asked, ranks, layout.slot_bytes));
   std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
                      size_text(std::min(cutter.step(), asked.count) * element) +
-                     ": each rank copies out what others need; ";
-  if (asked.reduces()) text += "reduces its share, reading the others' in pinned memory; ";
+                     ": each rank copies to pinned memory what others need; ";
+  if (asked.reduces()) text += "reduces its share of everybody's; ";
   return text + "copies in what it lacks; pieces overlap\n";
 }
 
@@ -77,18 +77,21 @@ Explanation explain_on_gpus(const std::string& operation, const std::string& dty
   const std::string_view ruled = RouteTable().gpu_route(asked, ranks);
   const std::string steps[] = {steps_of_nccl(asked), steps_of_staging(asked, ranks, share_gpus),
                                steps_of_relay(asked, ranks)};
-  constexpr const char* kReasons[] = {"every rank has a GPU of its own, and NCCL has the operation",
-                                      "the GPUs exchange through pinned memory themselves",
-                                      "carries anything between any ranks"};
+  const char* reasons[] = {"every rank has a GPU of its own, and NCCL has the operation",
+                           "the GPUs exchange through pinned memory themselves",
+                           "carries anything between any ranks"};
+  const bool staged_first =
+      ruled.empty() && missing[1].empty() && GpuRoutes::prefers_host_staged(ranks, asked);
+  if (staged_first) reasons[1] = "small, on one node: device and host are done sooner than with NCCL";
   Explanation said;
-  for (std::size_t i = 0; i < std::size(missing); ++i) {
+  for (const std::size_t i : {staged_first ? 1u : 0u, staged_first ? 0u : 1u, 2u}) {
     const std::string name(kGpuRouteNames[i]);
     if (!ruled.empty() && ruled != name && missing[i].empty())
       missing[i] = "ALTORCH_ROUTE says " + std::string(ruled);
     if (said.route.empty() && missing[i].empty()) {
       said.route = name;
       said.algorithm = name;
-      said.reason = ruled == name ? "ALTORCH_ROUTE" : kReasons[i];
+      said.reason = ruled == name ? "ALTORCH_ROUTE" : reasons[i];
       said.rounds = steps[i];
     } else {
       said.others.push_back({name, missing[i].empty() ? "the first that serves is taken" : missing[i]});

@@ -54,6 +54,10 @@ struct Card {
   }
 };
 
+// Up to so many bytes that a rank reads of the others, one kernel over pinned memory is done before NCCL's,
+// and the host needs half the time for it. Set by benchmarks/cuda_routes.py.
+constexpr std::size_t kSmallReads = 64 << 10;
+
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
 }
@@ -68,11 +72,8 @@ std::array<std::string, 3> gpu_route_obstacles(int device) {
 }
 
 GpuRoutes::GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
-                     CarrierFactory make_carrier)
-    : communicator_(communicator),
-      device_(device),
-      timeout_(timeout),
-      make_carrier_(std::move(make_carrier)) {
+                     GpuRouteOptions options)
+    : communicator_(communicator), device_(device), timeout_(timeout), options_(std::move(options)) {
   const auto words = meet(communicator.store(), "cuda", communicator.rank(), communicator.size(), timeout,
                           "with a CUDA tensor", Card::of(device).text());
   std::vector<Card> cards;
@@ -110,8 +111,22 @@ std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operat
   return std::nullopt;
 }
 
+bool GpuRoutes::prefers_host_staged(int ranks, const Operation& operation) {
+  return ranks > 1 && is_vector_collective(operation.kind) &&
+         Shared::is_small(operation, ranks, kSmallReads / static_cast<std::size_t>(ranks - 1));
+}
+
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
+  check_own_messages(operations, communicator_.rank());
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
+  if (asked.empty() && !missing_[kNccl]) {
+    GpuRoute* const nccl = made(kNccl);  // always: later it may be needed while a graph is captured
+    const bool staged = operations.size() == 1 && !capturing &&
+                        prefers_host_staged(communicator_.size(), operations.front()) &&
+                        !obstacle(kHostStaged, operations, capturing);
+    if (GpuRoute* route = staged ? made(kHostStaged) : nullptr) return *route;
+    if (!obstacle(kNccl, operations, capturing)) return *nccl;
+  }
   std::string reasons;
   for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {
     // Who asks for staging through the host means either way.
@@ -139,13 +154,21 @@ GpuRoute* GpuRoutes::made(Kind kind) {
 
 std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind) {
   switch (kind) {
-    case kNccl:
-      return std::make_unique<NcclRoute>(communicator_.store(), device_, communicator_.rank(),
-                                         communicator_.size(), timeout_);
+    case kNccl: {
+      auto made = std::move(options_.nccl_communicator);
+      if (!made) {
+        made =
+            std::make_unique<nccl::Communicator>(communicator_.store(), "nccl", device_, communicator_.rank(),
+                                                 communicator_.size(), timeout_, options_.nccl);
+      }
+      if (options_.publish_nccl) options_.publish_nccl(made->handle(), true);
+      published_ = true;
+      return std::make_unique<NcclRoute>(std::move(made));
+    }
     case kHostStaged:
       return make_host_staged();
     default:
-      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), make_carrier_(),
+      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), options_.make_carrier(),
                                      RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = timeout_});
   }
 }
@@ -153,13 +176,15 @@ std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind) {
 std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
   const int rank = communicator_.rank(), size = communicator_.size();
   auto device = std::make_unique<CudaDevice>(device_);
-  const BoardLayout layout = BoardLayout::fitting(size, pinned_bytes());
+  const BoardLayout layout = BoardLayout::fitting(size, static_cast<std::size_t>(size) * pinned_bytes());
   PinnedMemory memory;
+  DeviceMemory scratch;
   std::string obstacle;
   try {
     memory = device->pin(
         share_segment(communicator_.store(), "host_staged/segment", rank, size, layout.bytes(), timeout_),
         layout.bytes());
+    scratch = device->allocate(Shared::scratch_bytes(layout));
   } catch (const Error& error) {
     obstacle = error.what();
   }
@@ -172,7 +197,22 @@ std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
                                 "' go the slower way by host_relay: " + *missing_[kHostStaged]);
     return nullptr;
   }
-  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank), rank, own_gpus_);
+  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank),
+                                  std::move(scratch), rank, own_gpus_);
+}
+
+GpuRoutes::~GpuRoutes() { retire_nccl(); }
+
+nccl::Communicator* GpuRoutes::nccl_communicator() {
+  const std::lock_guard lock(mutex_);
+  return routes_[kNccl] ? &static_cast<NcclRoute&>(*routes_[kNccl]).communicator() : nullptr;
+}
+
+// Others must not use a communicator that is no more.
+void GpuRoutes::retire_nccl() {
+  nccl::Communicator* made = nccl_communicator();
+  const nccl::Comm comm = made ? made->handle() : nullptr;
+  if (comm && published_.exchange(false) && options_.publish_nccl) options_.publish_nccl(comm, false);
 }
 
 std::vector<GpuRoute*> GpuRoutes::all_made() {
@@ -192,6 +232,7 @@ std::optional<Error> GpuRoutes::failure() {
 }
 
 void GpuRoutes::abort(const std::string& why) {
+  retire_nccl();
   for (GpuRoute* route : all_made()) route->abort(why);
 }
 

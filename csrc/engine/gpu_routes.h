@@ -4,35 +4,54 @@
 //   nccl         NCCL, one GPU per rank
 //   host_staged  pinned memory that the ranks of one node share; the GPUs drive it themselves
 //   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
+//
+// Small collectives within a node take host_staged beside NCCL, because it is faster there.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
+#include "transports/nccl/communicator.h"
 
 namespace altorch {
 
 // What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
 std::array<std::string, 3> gpu_route_obstacles(int device);
-// Pinned memory that ALTORCH_PINNED_BYTES allows.
+// Pinned memory of each rank of a group that ALTORCH_PINNED_BYTES allows.
 std::size_t pinned_bytes();
+
+// What a group brings along for its routes.
+struct GpuRouteOptions {
+  // Makes a second group of the same ranks, on host memory; collective.
+  std::function<std::shared_ptr<Communicator>()> make_carrier;
+  nccl::Knobs nccl;
+  // Made already, as a part of another group's; null: made when it is needed.
+  std::unique_ptr<nccl::Communicator> nccl_communicator;
+  // Told of NCCL's communicator when there is one, and (false) before it ends.
+  std::function<void(nccl::Comm, bool exists)> publish_nccl;
+};
 
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
 class GpuRoutes {
  public:
-  // Makes a second group of the same ranks, on host memory; collective.
-  using CarrierFactory = std::function<std::shared_ptr<Communicator>()>;
-
   // Collective over the group: the ranks tell each other what they have. Throws Error(kTimeout).
   GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
-            CarrierFactory make_carrier);
+            GpuRouteOptions options);
+  ~GpuRoutes();
 
   // The route for operations that are enqueued together. A route is made, together with the other ranks, when
   // it is first chosen. Throws Error(kUnsupported) that says of each route why it does not serve.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
+
+  // Whether host_staged, where it serves, is chosen although NCCL serves too.
+  static bool prefers_host_staged(int ranks, const Operation& operation);
+
+  // NCCL's communicator, if there is one. Any thread.
+  nccl::Communicator* nccl_communicator();
 
   // What went wrong on any route.
   std::optional<Error> failure();
@@ -47,16 +66,18 @@ class GpuRoutes {
   std::unique_ptr<GpuRoute> make(Kind kind);
   std::unique_ptr<GpuRoute> make_host_staged();
   std::vector<GpuRoute*> all_made();
+  void retire_nccl();
 
   Communicator& communicator_;
   const int device_;
   const std::chrono::milliseconds timeout_;
-  const CarrierFactory make_carrier_;
+  GpuRouteOptions options_;
   const RouteTable rules_;
   std::optional<std::string> missing_[kKinds];  // why a route serves no operation here
   bool own_gpus_ = true;                        // no two ranks share one
   std::mutex mutex_;                            // guards routes_
   std::unique_ptr<GpuRoute> routes_[kKinds];
+  std::atomic<bool> published_{false};
 };
 
 }  // namespace altorch

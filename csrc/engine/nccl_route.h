@@ -8,20 +8,21 @@ namespace altorch {
 
 class NcclRoute : public GpuRoute {
  public:
-  // Collective over the group; throws what nccl::Communicator throws.
-  NcclRoute(KeyValueStore& store, int device, int rank, int size, std::chrono::milliseconds timeout)
-      : communicator_(store, "nccl", device, rank, size, timeout) {}
+  explicit NcclRoute(std::unique_ptr<nccl::Communicator> communicator)
+      : communicator_(std::move(communicator)) {}
 
   const char* name() const override { return "nccl"; }
   void enqueue(std::span<const Operation> operations, void* stream) override;
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
 
+  nccl::Communicator& communicator() { return *communicator_; }
+
   // Why NCCL cannot carry the operation, as a clause with the next thing to do, or nothing.
   static std::optional<std::string> obstacle_to(const Operation& operation);
 
  private:
-  nccl::Communicator communicator_;
+  const std::unique_ptr<nccl::Communicator> communicator_;
 };
 
 }  // namespace altorch

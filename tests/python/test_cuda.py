@@ -29,8 +29,12 @@ def device(world):
     return torch.device("cuda", index)
 
 
+def backend_of(group=None):
+    return (group or dist.group.WORLD)._get_backend(torch.device("cuda"))
+
+
 def route(world):
-    """The route that most operations take."""
+    """The route of operations that are not small."""
     forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
     return forced or ("host_staged" if torch.cuda.device_count() < world.size else "nccl")
 
@@ -135,10 +139,12 @@ def test_statistics_name_the_route(world):
     from altorch import statistics
 
     here = device(world)
-    dist.all_reduce(torch.ones(3, device=here))
-    assert ("all_reduce", f"cuda:{route(world)}") in [
-        (row["operation"], row["route"]) for row in statistics()
-    ]
+    dist.reduce_scatter_tensor(torch.ones(1 << 18, device=here), torch.ones(1 << 19, device=here))
+    dist.broadcast(torch.ones(3, device=here), 0)
+    seen = [(row["operation"], row["route"]) for row in statistics()]
+    assert ("reduce_scatter", f"cuda:{route(world)}") in seen
+    small = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=") or "host_staged"
+    assert ("broadcast", f"cuda:{small}") in seen, "small operations are done by host_staged before NCCL's"
 
 
 @on_ranks(1, 2, 4)
@@ -246,6 +252,15 @@ def test_messages(world):
     ):
         work.wait()
     assert theirs.eq(peer).all()
+    everybody = [torch.empty(1000, device=here) for _ in range(world.size)]
+    batch = [dist.P2POp(dist.irecv, t, rank) for rank, t in enumerate(everybody)]
+    mine = torch.full((1000,), world.rank + 1.0, device=here)
+    batch += [dist.P2POp(dist.isend, mine, rank) for rank in range(world.size)]  # itself too
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert [int(t[0]) for t in everybody] == list(range(1, world.size + 1))
+    with pytest.raises((RuntimeError, ValueError), match="sends itself"):
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, world.rank)])
     with pytest.raises((RuntimeError, NotImplementedError), match=r"host_(staged|relay): .*src"):
         dist.recv(x)
 
@@ -439,6 +454,65 @@ def test_a_group_bound_to_a_device_is_connected_at_once():
         outcomes = cluster.run(connects_at_once, deadline=120, group=False)
         for outcome in outcomes:
             assert outcome.ok, outcome.report()
+
+
+def splits(world):
+    import altorch
+
+    here = device(world)
+    world.start(device_id=here)
+    x = torch.full((1 << 20,), float(world.rank), device=here)
+    dist.all_reduce(x)
+    options = altorch.Options(is_high_priority_stream=False, max_ctas=8)
+    pairs = [[0, 1], [2, 3]] if world.size == 4 else [[1, 0]]
+    mine = dist.split_group(split_ranks=pairs, pg_options=options)
+    part = torch.full((1 << 20,), float(world.rank), device=here)
+    dist.all_reduce(part, group=mine)
+    assert part.eq(5 if world.rank > 1 else 1).all()
+    alone = dist.split_group(split_ranks=[[0]])
+    if world.rank == 0:
+        dist.all_reduce(part, group=alone)
+        assert part.eq(1).all()
+    assert not backend_of(mine).options.is_high_priority_stream
+    count = backend_of().comm_split_count()
+    dist.destroy_process_group()
+    return count
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.parametrize("size", [2, 4])
+def test_split_groups(size):
+    with Cluster(size, launcher="plain") as cluster:
+        outcomes = cluster.run(splits, deadline=120, group=False)
+        for outcome in outcomes:
+            assert outcome.ok, outcome.report()
+        over_nccl = size <= GPUS and not os.environ.get("ALTORCH_ROUTE")
+        assert [outcome.value for outcome in outcomes] == [2 if over_nccl else 0] * size
+
+
+@on_ranks(2)
+def test_memory_registered_with_nccl(world):
+    here = device(world)
+    if route(world) != "nccl":
+        with pytest.raises(RuntimeError, match="no NCCL communicator yet"):
+            backend_of().add_buffer(4096, 4096, False)
+        return
+    dist.all_reduce(torch.ones(1 << 20, device=here))
+    for symmetric in (False, True):
+        pool = torch.cuda.MemPool(backend_of().mem_allocator)
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.full((1 << 20,), world.rank + 1.0, device=here)
+        assert pool.snapshot()
+        backend_of().register_mem_pool(pool, symm=symmetric)
+        for _ in range(3):
+            y = x.clone()
+            dist.all_reduce(y)
+            dist.all_reduce(x)
+            assert torch.equal(x, y)
+            x.fill_(world.rank + 1.0)
+        torch.cuda.synchronize()
+        backend_of().deregister_mem_pool(pool)
+        del x, pool
 
 
 @on_ranks(4)

@@ -151,3 +151,17 @@ def test_dtensor(world):
     # Sizes that the ranks do not divide.
     uneven = distribute_tensor(torch.arange(7.0), mesh, [Shard(0)])
     torch.testing.assert_close(uneven.full_tensor(), torch.arange(7.0))
+
+
+@on_ranks(2)
+def test_the_profiler_shows_the_calls(world):
+    from torch.profiler import profile
+
+    x = torch.ones(4)
+    with profile() as profiler:
+        dist.all_reduce(x)
+        dist.all_reduce(x, async_op=True).wait()
+        dist.send(x, 1) if world.rank == 0 else dist.recv(x, 0)
+    counts = {event.key: event.count for event in profiler.key_averages()}
+    assert counts["al:all_reduce"] == 2
+    assert counts["al:send" if world.rank == 0 else "al:recv"] == 1

@@ -10,6 +10,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
 constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and still be compared
 constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
+// What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
+constexpr std::size_t kSmallReads = 512 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -31,7 +33,7 @@ namespace {
 struct Offsets {
   std::size_t announcements, posts, letters, small, data, letter_data, end;
   explicit Offsets(const BoardLayout& layout) {
-    const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * ranks;
+    const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
     announcements = kPage;
     posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
     letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
@@ -47,13 +49,14 @@ struct Offsets {
 BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
   const auto count = static_cast<std::size_t>(ranks);
   BoardLayout layout{.ranks = ranks};
-  const auto fit = [&](std::size_t pieces) {
+  const auto fit = [](std::size_t pieces, std::size_t room) {
     std::size_t piece = kLargestPiece;
-    while (piece > kSmallestPiece && pieces * piece > bytes / 2) piece /= 2;
+    while (piece > kSmallestPiece && pieces * piece > room) piece /= 2;
     return piece;
   };
-  layout.slot_bytes = fit(count * layout.slots);
-  layout.letter_bytes = fit(count * count * layout.letter_slots);
+  layout.slot_bytes = fit(count * layout.slots, bytes / 4 * 3);
+  layout.letter_bytes = fit(count * (count - 1) * layout.letter_slots, bytes / 4);
+  layout.small_bytes = std::max(kPage, kSmallReads / std::max<std::size_t>(1, count - 1) / kPage * kPage);
   return layout;
 }
 
@@ -65,7 +68,8 @@ Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
 Board::Header& Board::header() const { return *at<Header>(0); }
 
 std::size_t Board::pair(int from, int to, std::size_t slot) const {
-  return static_cast<std::size_t>(from * layout_.ranks + to) * layout_.letter_slots + slot;
+  const int others = to > from ? to - 1 : to;  // nobody writes to itself
+  return static_cast<std::size_t>(from * (layout_.ranks - 1) + others) * layout_.letter_slots + slot;
 }
 
 Board::Post& Board::post(int rank, std::size_t slot) const {
@@ -124,7 +128,7 @@ void Board::abort(const std::string& why, std::uint32_t round) {
       Post& entry = post(rank, slot);
       for (Flag* flag : {&entry.posted, &entry.reduced, &entry.done}) flag->raise(round + kFarAhead);
     }
-    for (std::size_t slot = 0; slot < layout_.letter_slots; ++slot) {
+    for (std::size_t slot = 0; slot < layout_.letter_slots && rank != rank_; ++slot) {
       letter(rank, rank_, slot).filled.raise(round + kFarAhead);
       letter(rank_, rank, slot).emptied.raise(round + kFarAhead);
     }

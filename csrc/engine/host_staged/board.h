@@ -17,7 +17,7 @@ namespace altorch {
 
 struct BoardLayout {
   int ranks = 1;
-  std::size_t slots = 4;  // of each rank, for collectives
+  std::size_t slots = 6;  // of each rank, for collectives
   std::size_t slot_bytes = 4 << 20;
   std::size_t letter_slots = 2;  // of each ordered pair of ranks, for messages
   std::size_t letter_bytes = 1 << 20;

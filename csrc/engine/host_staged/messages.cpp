@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/block_counts.h"
+#include "common/error.h"
 #include "transports/channel.h"
 
 namespace altorch {
@@ -50,6 +51,30 @@ void add_messages(const Operation& operation, int rank, int size, Device& device
                             static_cast<std::size_t>(std::min(sent, taken) * element), stream);
     }
   }
+}
+
+void check_own_messages(std::span<const Operation> operations, int rank) {
+  std::vector<std::size_t> sent, received;
+  for (const Operation& operation : operations) {
+    if (!operation.is_message() || operation.root != rank) continue;
+    (operation.kind == OpKind::kSend ? sent : received)
+        .push_back(static_cast<std::size_t>(operation.count) * size_of(operation.dtype));
+  }
+  if (sent == received) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "a rank sends itself what it does not receive in the same batch, or the other way round; give "
+              "batch_isend_irecv both, of the same size, or copy the tensor");
+}
+
+void copy_own_messages(std::vector<BlockMessage>& messages, int rank, Device& device, Stream stream) {
+  std::vector<BlockMessage> sent, received;
+  std::erase_if(messages, [&](const BlockMessage& message) {
+    if (message.peer != rank) return false;
+    (message.kind == OpKind::kSend ? sent : received).push_back(message);
+    return true;
+  });
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    device.copy_on_device(received[i].data, sent[i].data, sent[i].bytes, stream);
 }
 
 void order_messages(std::vector<BlockMessage>& messages, int rank, int size) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,12 @@ std::optional<std::string> host_staged_obstacle(const Operation& operation);
 // copied on `stream` at once.
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages);
+
+// Messages of a rank to itself go together: the first sent is the first received. Throws
+// Error(kInvalidArgument) when one is left over, or their sizes differ.
+void check_own_messages(std::span<const Operation> operations, int rank);
+// Copies them on `stream`, and takes them out.
+void copy_own_messages(std::vector<BlockMessage>& messages, int rank, Device& device, Stream stream);
 
 // Puts them in an order in which ranks with little memory never wait for each other in a circle: each rank
 // goes by the distance from sender to receiver, so that the messages with the least distance of all that are

@@ -60,7 +60,7 @@ Relay::Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carri
       piece_bytes_(least(*carrier_, pool_.slot_bytes, options.timeout)),
       down_(pool_.down, pool_.slot_bytes, options.slots),
       up_(pool_.up, pool_.slot_bytes, options.slots),
-      sides_(*device_) {}
+      sides_(*device_, 2) {}
 
 // No stream waits for what is sent: peers may still be about to take it.
 Relay::~Relay() {
@@ -89,6 +89,7 @@ void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
       add_messages(operation, carrier_->rank(), carrier_->size(), *device_, stream, messages);
     }
   }
+  copy_own_messages(messages, carrier_->rank(), *device_, stream);
   if (!messages.empty()) exchange(messages, stream);
 }
 
@@ -125,8 +126,8 @@ std::int64_t Relay::step_of(const Operation& operation, int size, std::size_t pi
 void Relay::collective(const Operation& operation, Stream stream) {
   const int size = carrier_->size();
   const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
-  const auto sides = sides_.fork(stream, /*overlaps=*/cutter.pieces() > 1);
-  const auto [down, up] = sides;
+  const auto sides = sides_.fork(stream, cutter.pieces() > 1 ? 2 : 0);
+  const Stream down = sides[0], up = sides[1];
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const Slot slot = up_.take();
     cutter.cut(index, slot.data, piece_);
@@ -165,9 +166,9 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
     std::stable_partition(messages.begin(), messages.end(),
                           [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
   }
-  const auto sides = sides_.fork(stream, overlaps);
+  const auto sides = sides_.fork(stream, overlaps ? 2 : 0);
   for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {
-    part.kind == OpKind::kSend ? send(part, sides.down) : receive(part, sides.up);
+    part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, sides[1]);
   });
   sides_.join(stream, sides);
 }

@@ -8,6 +8,17 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kAligned = 64;  // elements: shares begin at multiples, for vector instructions
+constexpr std::size_t kLargestElement = 16;
+// A block is cut into this many pieces, so that what goes down and what comes up overlap, unless the copies
+// would be smaller than this: their flags would cost too much.
+constexpr std::int64_t kPieces = 4;
+constexpr std::size_t kSmallestCopy = 1 << 20;
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kAligned - 1) / kAligned * kAligned; }
+
+std::size_t one_scratch(const BoardLayout& layout) {
+  return layout.slot_bytes + static_cast<std::size_t>(layout.ranks * kAligned) * kLargestElement;
+}
 
 std::int64_t bytes_of(const Operation& operation, std::int64_t elements) {
   return elements * static_cast<std::int64_t>(size_of(operation.dtype));
@@ -22,15 +33,18 @@ std::byte* output_at(const Operation& operation, std::int64_t element) {
 
 }  // namespace
 
-Shared::Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_gpus)
+Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus)
     : device_(std::move(device)),
       board_(std::move(board)),
+      scratch_(std::move(scratch)),
       rank_(rank),
       size_(board_.layout().ranks),
       own_gpus_(own_gpus),
-      sides_(*device_),
+      sides_(*device_, board_.layout().slots + 1),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {}
+
+std::size_t Shared::scratch_bytes(const BoardLayout& layout) { return layout.slots * one_scratch(layout); }
 
 std::optional<Error> Shared::failure() {
   if (auto why = board_.aborted()) return Error(ErrorKind::kTransport, *why);
@@ -52,6 +66,7 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
       collective(operation, stream);
     }
   }
+  copy_own_messages(messages, rank_, *device_, stream);
   if (!messages.empty()) exchange(messages, stream);
 }
 
@@ -78,13 +93,16 @@ void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::siz
 }
 
 std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
-  const bool posts_one = operation.kind == OpKind::kAllGather || operation.kind == OpKind::kBroadcast;
-  if (posts_one) return PieceCutter::step_for(slot_bytes, operation.dtype, 1);
-  if (operation.kind == OpKind::kReduceScatter)
-    return PieceCutter::step_for(slot_bytes, operation.dtype, size);
-  // A vector, and behind it the result of this rank's share, which is rounded up.
-  const std::int64_t whole = PieceCutter::step_for(slot_bytes, operation.dtype, size + 1) * size;
-  return std::max<std::int64_t>(1, whole - 2 * kAligned);
+  const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;  // in a slot
+  const auto step = [&](std::size_t bytes) { return PieceCutter::step_for(bytes, operation.dtype, blocks); };
+  const std::int64_t most = step(slot_bytes);
+  const auto counts = operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts;
+  const std::int64_t longest =
+      counts.empty() ? operation.count : *std::max_element(counts.begin(), counts.end());
+  // One piece is reduced where it lies, which takes less than copying it in.
+  if (operation.reduces() && longest <= most) return most;
+  const std::int64_t least = step(std::min(static_cast<std::size_t>(blocks) * kSmallestCopy, slot_bytes));
+  return std::clamp(aligned((longest + kPieces - 1) / kPieces), least, most);
 }
 
 bool Shared::is_small(const Operation& operation, int size, std::size_t small_bytes) {
@@ -126,34 +144,75 @@ void Shared::small(const Operation& operation, Stream stream) {
 
 void Shared::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
+  const auto slots = board_.layout().slots;
+  const auto pieces = static_cast<std::size_t>(cutter.pieces());
+  const bool overlaps = pieces > 1;
+  if (overlaps && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
-  const auto sides = sides_.fork(stream, /*overlaps=*/cutter.pieces() > 1);
-  std::optional<Turn> before;
-  for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
+  // With a few pieces the copies down must not wait for one another's turn; with many, a stream of their own
+  // would be the one that waits.
+  const bool mixes = operation.reduces() && pieces > slots;
+  const std::size_t ups = operation.reduces() ? std::min(slots, pieces) : 1;
+  const std::size_t downs = mixes ? 0 : 1;
+  const auto lanes = sides_.fork(stream, overlaps ? downs + ups : 0);
+  for (std::size_t index = 0; index < pieces; ++index) {
     const std::uint32_t number = pieces_.load() + 1;
     pieces_.store(number);
-    const Turn turn{operation, cutter, index, number, number % board_.layout().slots, sides.down, sides.up};
+    const std::size_t up = index % ups;
+    const Turn turn{operation,
+                    cutter,
+                    static_cast<std::int64_t>(index),
+                    number,
+                    number % slots,
+                    lanes[downs ? 0 : up],
+                    lanes[downs + up],
+                    overlaps ? scratch_.get() + up * one_scratch(board_.layout()) : nullptr};
     post(turn);
-    // The others' shares of one piece arrive while this rank works on its share of the next.
-    reduce(turn);
-    if (before) collect(*before);
-    before.emplace(turn);
+    if (operation.reduces()) reduce(turn);
+    collect(turn);
   }
-  if (before) collect(*before);
-  sides_.join(stream, sides);
+  sides_.join(stream, lanes);
+}
+
+void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
+  const std::int64_t even = aligned((operation.count + size_ - 1) / size_);
+  blocks_.clear();
+  std::int64_t begin = 0, own = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    blocks_.push_back(std::min(even, operation.count - begin));
+    if (rank < rank_) own += blocks_.back();
+    begin += blocks_.back();
+  }
+  Operation step = operation;
+  step.count = blocks_[static_cast<std::size_t>(rank_)];
+  step.kind = OpKind::kReduceScatter;
+  step.input_counts = blocks_;
+  step.output = output_at(operation, own);
+  collective(step, stream);
+  step.kind = OpKind::kAllGather;
+  step.input_counts = {};
+  step.output_counts = blocks_;
+  step.input = step.output;
+  step.output = operation.output;
+  collective(step, stream);
 }
 
 PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
   const std::int64_t count = turn.cutter.vector(turn.index).count;
   const auto bound = [&](int i) {
     const std::int64_t even = (count * i + size_ - 1) / size_;
-    return i == size_ ? count : std::min(count, (even + kAligned - 1) / kAligned * kAligned);
+    return i == size_ ? count : std::min(count, aligned(even));
   };
   return {bound(rank), bound(rank + 1) - bound(rank)};
 }
 
 std::byte* Shared::result_of(const Turn& turn, int rank) const {
-  return board_.data(rank, turn.slot) + bytes_of(turn.operation, turn.cutter.step());
+  return board_.data(rank, turn.slot) + bytes_of(turn.operation, share(turn, rank).begin);
+}
+
+PieceCutter::Range Shared::own_part(const Turn& turn) const {
+  if (turn.operation.kind != OpKind::kReduceScatter) return share(turn, rank_);
+  return {rank_ * turn.cutter.step(), turn.cutter.block(turn.index, rank_).count};
 }
 
 void Shared::post(const Turn& turn) {
@@ -163,7 +222,7 @@ void Shared::post(const Turn& turn) {
   const auto former = turn.number - static_cast<std::uint32_t>(board_.layout().slots);
   // This rank's own reads too: what it posts tells the others that they may write what it has read.
   wait_for_all(&Board::Post::done, former, turn.slot, turn.down);
-  wait_for(mine.done, former, turn.down);
+  if (turn.down != turn.up) wait_for(mine.done, former, turn.down);
   const auto copy = [&](std::int64_t from, std::int64_t to, std::int64_t count) {
     if (operation.reduces() && operation.op == ReduceOp::kPremulSum && count > 0) {
       DeviceReduction job;  // every rank has a factor of its own
@@ -202,32 +261,54 @@ void Shared::post(const Turn& turn) {
   device_->raise(mine.posted, turn.number, turn.down);
 }
 
+void Shared::fetch(const Turn& turn) {
+  const PieceCutter::Range part = own_part(turn);
+  const std::int64_t bytes = bytes_of(turn.operation, part.count);
+  std::byte* to = turn.scratch;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    device_->copy_to_device(to, board_.data(rank, turn.slot) + bytes_of(turn.operation, part.begin),
+                            static_cast<std::size_t>(bytes), turn.up);
+    to += bytes_of(turn.operation, aligned(part.count));
+  }
+}
+
 void Shared::reduce(const Turn& turn) {
   const Operation& operation = turn.operation;
-  const bool scatters = operation.kind == OpKind::kReduceScatter;
-  if (!operation.reduces()) return;
   wait_for_all(&Board::Post::posted, turn.number, turn.slot, turn.up);
-  // This rank's block of everybody's vector, or its share of the piece.
-  const PieceCutter::Range part = scatters ? turn.cutter.block(turn.index, rank_) : share(turn, rank_);
-  const std::int64_t from = scatters ? part.begin : turn.cutter.vector(turn.index).begin + part.begin;
-  const std::int64_t in_slot = scatters ? rank_ * turn.cutter.step() : part.begin;
+  if (turn.scratch) fetch(turn);
+  const bool scatters = operation.kind == OpKind::kReduceScatter;
+  const PieceCutter::Range part = own_part(turn);
+  const std::int64_t from = scatters ? turn.cutter.block(turn.index, rank_).begin
+                                     : turn.cutter.vector(turn.index).begin + part.begin;
   DeviceReduction job;
   job.number = size_;
   job.count = part.count;
   job.scaled = rank_;
   job.factor = operation.factor;
+  const std::byte* fetched = turn.scratch;
   for (int rank = 0; rank < size_; ++rank) {
-    job.parts[rank] = rank == rank_ ? static_cast<const void*>(input_at(operation, from))
-                                    : board_.data(rank, turn.slot) + bytes_of(operation, in_slot);
+    if (rank == rank_) {
+      job.parts[rank] = input_at(operation, from);
+    } else if (turn.scratch) {
+      job.parts[rank] = fetched;
+      fetched += bytes_of(operation, aligned(part.count));
+    } else {
+      job.parts[rank] = board_.data(rank, turn.slot) + bytes_of(operation, part.begin);
+    }
   }
-  if (scatters) {
-    job.output = output_at(operation, turn.index * turn.cutter.step());
-  } else {
-    const bool wanted = operation.kind == OpKind::kAllReduce || rank_ == operation.root;
-    if (wanted) job.output = output_at(operation, from);
-    if (operation.kind == OpKind::kAllReduce || !wanted) job.copy = result_of(turn, rank_);
-  }
+  const bool posts =
+      operation.kind == OpKind::kAllReduce || (operation.kind == OpKind::kReduce && rank_ != operation.root);
+  const bool keeps = operation.kind != OpKind::kReduce || rank_ == operation.root;
+  if (keeps) job.output = output_at(operation, scatters ? turn.index * turn.cutter.step() : from);
+  // Copy engines are faster across the bus than a kernel, which needs no second command.
+  const bool copies = posts && keeps && turn.scratch;
+  if (posts && !copies) job.copy = result_of(turn, rank_);
   if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, turn.up);
+  if (copies) {
+    device_->copy_to_host(result_of(turn, rank_), job.output,
+                          static_cast<std::size_t>(bytes_of(operation, job.count)), turn.up);
+  }
   if (!scatters) device_->raise(board_.post(rank_, turn.slot).reduced, turn.number, turn.up);
 }
 
@@ -276,9 +357,9 @@ void Shared::collect(const Turn& turn) {
 void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, rank_, size_);
   // A single message in one direction needs no second stream; two might wait for each other.
-  const auto sides = sides_.fork(stream, /*overlaps=*/messages.size() > 1);
+  const auto sides = sides_.fork(stream, messages.size() > 1 ? 2 : 0);
   for_each_piece(messages, board_.layout().letter_bytes, [&](const BlockMessage& part) {
-    part.kind == OpKind::kSend ? send(part, sides.down) : receive(part, sides.up);
+    part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, sides[1]);
   });
   sides_.join(stream, sides);
 }

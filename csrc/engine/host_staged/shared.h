@@ -1,14 +1,19 @@
 // Operations on device memory among ranks of one node, by way of pinned memory that all of them share: the
 // GPUs do everything themselves, no host thread takes part.
 //
-//   down:  wait(everybody done with the slot) copy out  raise(posted)
-//   up:                                                    wait(posted, all) reduce own share  raise(reduced)
-//                                                             wait(reduced, all) copy in  raise(done)
+//   post     wait(done with the slot, all)  copy out  raise(posted)
+//   reduce   wait(posted, all)  copy the own share of everybody's part in, reduce it, copy the result out
+//            raise(reduced)
+//   collect  wait(reduced, all)  copy the others' results in  raise(done)
 //
-// Small collectives take one kernel per rank instead, with a number beside every four bytes in place of
-// flags. Operations that reduce cut each piece into a share per rank: every byte is reduced once, and crosses
-// the bus of a GPU twice at most, whatever the number of ranks. Messages pass through slots of their own for
-// each pair of ranks.
+// What goes down and what comes up have side streams of their own, so that while one waits for a flag others
+// keep both directions of the bus busy; pieces that are reduced take turns on as many as there are slots. A
+// collective of a single piece stays on the caller's stream, where a kernel reads the others' parts across
+// the bus instead of copying them in first. A longer all_reduce is a reduce_scatter and an all_gather: copies
+// that mix both reach two thirds of the bus. Small collectives take one kernel per rank, with a number beside
+// every four bytes in place of flags. Operations that reduce cut each piece into a share per rank: every byte
+// is reduced once, and crosses the bus of a GPU twice at most, whatever the number of ranks. Messages pass
+// through slots of their own for each pair of ranks.
 #pragma once
 
 #include <memory>
@@ -30,7 +35,9 @@ class Shared : public GpuRoute {
   static std::int64_t step_of(const Operation& operation, int size, std::size_t slot_bytes);
 
   // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
-  Shared(std::unique_ptr<Device> device, Board board, int rank, bool own_gpus);
+  // `scratch`: scratch_bytes() of the board's layout, on the device.
+  Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
+  static std::size_t scratch_bytes(const BoardLayout& layout);
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -46,18 +53,25 @@ class Shared : public GpuRoute {
     std::uint32_t number;  // of all pieces so far; what its flags are raised to
     std::size_t slot;
     Stream down, up;
+    std::byte* scratch;  // on the device, for the others' parts; null: a kernel reads them where they lie
   };
 
   void small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
+  void reduce_and_gather(const Operation& operation, Stream stream);
   void post(const Turn& turn);
+  // Copies the others' parts to the device.
+  void fetch(const Turn& turn);
   void reduce(const Turn& turn);
   void collect(const Turn& turn);
   void check_agreement(const Operation& operation);
 
-  // The part of a piece that `rank` reduces, in elements from the beginning of the piece.
+  // The part of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot it
+  // posts nothing there, so the result takes that place.
   PieceCutter::Range share(const Turn& turn, int rank) const;
   std::byte* result_of(const Turn& turn, int rank) const;
+  // The same of everybody's slot, in elements.
+  PieceCutter::Range own_part(const Turn& turn) const;
   void wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream);
   void wait_for(const Flag& flag, std::uint32_t value, Stream stream);
 
@@ -67,9 +81,11 @@ class Shared : public GpuRoute {
 
   const std::unique_ptr<Device> device_;
   Board board_;
+  const DeviceMemory scratch_;
   const int rank_, size_;
   const bool own_gpus_;
   SideStreams sides_;
+  std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps
   std::uint64_t sequence_ = 0;               // of collectives
   std::uint32_t exchanges_ = 0;              // small ones
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far

@@ -1,5 +1,9 @@
-// Two streams of a route besides the caller's, so that both directions of the bus are busy.
+// Streams of a route besides the caller's, so that both directions of the bus are busy, and no copy waits for
+// a flag that is not its own.
 #pragma once
+
+#include <array>
+#include <vector>
 
 #include "device/device.h"
 
@@ -8,29 +12,33 @@ namespace altorch {
 // The device must outlive it. Thread rules: as the device's.
 class SideStreams {
  public:
-  explicit SideStreams(Device& device)
-      : device_(device), down_(device.make_stream()), up_(device.make_stream()) {}
+  static constexpr std::size_t kMost = 8;
+  using Lanes = std::array<Stream, kMost>;
 
-  struct Pair {
-    Stream down, up;  // from the device to the host, and back
-  };
-  // The streams for one call: these two, which then begin after `stream`, or `stream` for both.
-  Pair fork(Stream stream, bool overlaps) {
-    if (!overlaps) return {stream, stream};
-    device_.wait_for_stream(down_, stream);
-    device_.wait_for_stream(up_, stream);
-    return {down_, up_};
+  SideStreams(Device& device, std::size_t number) : device_(device) {
+    for (std::size_t i = 0; i < number; ++i) own_.push_back(device.make_stream());
+  }
+
+  // The streams for one call: the first `number` of these, which then begin after `stream`, and `stream` in
+  // place of all others.
+  Lanes fork(Stream stream, std::size_t number) {
+    Lanes lanes;
+    for (std::size_t i = 0; i < kMost; ++i) {
+      lanes[i] = i < number ? own_[i] : stream;
+      if (i < number) device_.wait_for_stream(own_[i], stream);
+    }
+    return lanes;
   }
   // `stream` goes on after what fork() gave.
-  void join(Stream stream, const Pair& streams) {
-    for (const Stream side : {streams.down, streams.up}) {
-      if (side != stream) device_.wait_for_stream(stream, side);
+  void join(Stream stream, const Lanes& lanes) {
+    for (const Stream lane : lanes) {
+      if (lane != stream) device_.wait_for_stream(stream, lane);
     }
   }
 
  private:
   Device& device_;
-  const Stream down_, up_;
+  std::vector<Stream> own_;
 };
 
 }  // namespace altorch

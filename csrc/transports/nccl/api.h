@@ -48,11 +48,15 @@ struct Config {
   static constexpr int kUndefined = -2147483647 - 1;
 };
 
+inline constexpr int kNoColor = -1;         // NCCL_SPLIT_NOCOLOR
+inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
+
 // One row per function: its name in the table, its name in the library, its arguments.
 #define ALTORCH_NCCL_FUNCTIONS(X)                                                                          \
   X(get_version, "ncclGetVersion", (int* version))                                                         \
   X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                     \
   X(init_rank, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))   \
+  X(split, "ncclCommSplit", (Comm comm, int color, int key, Comm* part, Config* config))                   \
   X(abort, "ncclCommAbort", (Comm comm))                                                                   \
   X(async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                                     \
   X(group_start, "ncclGroupStart", ())                                                                     \
@@ -74,9 +78,20 @@ struct Config {
     (int* op, void* scalar, int type, int residence, Comm comm))                                           \
   X(destroy_op, "ncclRedOpDestroy", (int op, Comm comm))
 
+// Those that only newer ones have; null where the loaded NCCL does not.
+#define ALTORCH_NCCL_NEWER_FUNCTIONS(X)                                                          \
+  X(allocate, "ncclMemAlloc", (void** memory, std::size_t bytes))                                \
+  X(release, "ncclMemFree", (void* memory))                                                      \
+  X(add_buffer, "ncclCommRegister", (Comm comm, void* buffer, std::size_t bytes, void** handle)) \
+  X(remove_buffer, "ncclCommDeregister", (Comm comm, void* handle))                              \
+  X(add_window, "ncclCommWindowRegister",                                                        \
+    (Comm comm, void* buffer, std::size_t bytes, void** window, int flags))                      \
+  X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))
+
 struct Table {
 #define ALTORCH_NCCL_MEMBER(name, symbol, arguments) Result(*name) arguments = nullptr;
   ALTORCH_NCCL_FUNCTIONS(ALTORCH_NCCL_MEMBER)
+  ALTORCH_NCCL_NEWER_FUNCTIONS(ALTORCH_NCCL_MEMBER)
 #undef ALTORCH_NCCL_MEMBER
   int (*set_device)(int) = nullptr;  // of the CUDA runtime
   const char* (*error_string)(Result) = nullptr;

@@ -27,10 +27,43 @@ UniqueId from_hex(const std::string& text) {
   return id;
 }
 
+Config config_of(const Knobs& knobs) {
+  Config config;
+  config.blocking = 1;
+  config.min_ctas = knobs.min_ctas;
+  config.max_ctas = knobs.max_ctas;
+  config.cga_cluster_size = knobs.cga_cluster_size;
+  config.split_share = knobs.split_share;
+  return config;
+}
+
+// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
+// call. So the making alone is given to one, which is left behind should it never end. `make` must not refer
+// to anything that may end before.
+Result within(std::chrono::milliseconds timeout, int device, Comm& made, std::function<Result(Comm*)> make) {
+  struct Outcome {
+    Comm comm = nullptr;
+    std::promise<Result> result;
+  };
+  auto outcome = std::make_shared<Outcome>();
+  auto result = outcome->result.get_future();
+  std::thread([outcome, device, make = std::move(make)] {
+    library().table.set_device(device);
+    outcome->result.set_value(make(&outcome->comm));
+  }).detach();
+  if (result.wait_for(timeout) != std::future_status::ready) {
+    throw Error(ErrorKind::kTimeout,
+                "NCCL was not ready after " + std::to_string(timeout.count()) +
+                    " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
+  }
+  made = outcome->comm;
+  return result.get();
+}
+
 }  // namespace
 
 Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-                           std::chrono::milliseconds timeout)
+                           std::chrono::milliseconds timeout, const Knobs& knobs)
     : table_(library().table), rank_(rank), size_(size) {
   UniqueId id{};
   if (rank == 0) {
@@ -40,31 +73,63 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
   // NCCL waits for the others without end, so nobody begins before everybody is there.
   meet(store, key + "/here", rank, size, timeout, "with a CUDA tensor");
   if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
-  start(id, device, timeout);
+  const auto begin = [id, rank, size, knobs](Comm* comm) {
+    Config config = config_of(knobs);
+    return library().table.init_rank(comm, size, id, rank, &config);
+  };
+  Comm made = nullptr;
+  check("ncclCommInitRankConfig", within(timeout, device, made, begin));
+  comm_ = made;
 }
 
-// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
-// call. So the start alone is given to one, which is left behind should it never end.
-void Communicator::start(const UniqueId& id, int device, std::chrono::milliseconds timeout) {
-  struct Start {
-    Comm comm = nullptr;
-    std::promise<Result> result;
+Communicator::Communicator(Comm comm, int rank, int size)
+    : table_(library().table), rank_(rank), size_(size), comm_(comm) {}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, int device, int size,
+                                                  std::chrono::milliseconds timeout, const Knobs& knobs) {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
+  const auto begin = [parent = comm_, color, key, knobs](Comm* comm) {
+    Config config = config_of(knobs);
+    return library().table.split(parent, color, key, comm, &config);
   };
-  auto start = std::make_shared<Start>();
-  auto result = start->result.get_future();
-  std::thread([start, id, device, size = size_, rank = rank_, &table = table_] {
-    table.set_device(device);
-    Config config;
-    config.blocking = 1;
-    start->result.set_value(table.init_rank(&start->comm, size, id, rank, &config));
-  }).detach();
-  if (result.wait_for(timeout) != std::future_status::ready) {
-    throw Error(ErrorKind::kTimeout,
-                "NCCL was not ready after " + std::to_string(timeout.count()) +
-                    " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
+  Comm made = nullptr;
+  check("ncclCommSplit", within(timeout, device, made, begin));
+  if (!made) return nullptr;
+  return std::unique_ptr<Communicator>(new Communicator(made, key, size));
+}
+
+void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
+  if (symmetric ? !table_.add_window : !table_.add_buffer) {
+    throw Error(ErrorKind::kUnsupported,
+                "NCCL " + library().version_text() + " cannot register " +
+                    (symmetric ? "symmetric memory (2.27 can)" : "buffers (2.19 can)"));
   }
-  check("ncclCommInitRankConfig", result.get());
-  comm_ = start->comm;
+  void* handle = nullptr;
+  if (symmetric) {
+    check("ncclCommWindowRegister", table_.add_window(comm_, buffer, bytes, &handle, kSymmetricWindow));
+  } else {
+    check("ncclCommRegister", table_.add_buffer(comm_, buffer, bytes, &handle));
+  }
+  buffers_[buffer] = {handle, symmetric};
+}
+
+void Communicator::remove_buffer(void* buffer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = buffers_.find(buffer);
+  if (found == buffers_.end()) return;
+  const Registered entry = found->second;
+  buffers_.erase(found);
+  if (!comm_) return;  // went with it
+  check("ncclCommDeregister", entry.symmetric ? table_.remove_window(comm_, entry.handle)
+                                              : table_.remove_buffer(comm_, entry.handle));
+}
+
+Comm Communicator::handle() {
+  const std::lock_guard lock(mutex_);
+  return comm_;
 }
 
 Communicator::~Communicator() { abort(); }

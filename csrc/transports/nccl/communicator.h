@@ -3,6 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -15,16 +18,36 @@
 
 namespace altorch::nccl {
 
+// What a user may say about a communicator; kUndefined leaves it to NCCL.
+struct Knobs {
+  int min_ctas = Config::kUndefined, max_ctas = Config::kUndefined;
+  int cga_cluster_size = Config::kUndefined;
+  int split_share = Config::kUndefined;  // 1: what is split off shares its parent's resources
+};
+
 // Thread rules: any thread; calls exclude each other, for NCCL wants that.
 class Communicator {
  public:
   // Collective, on CUDA device `device`. Throws Error(kTimeout, kTransport, kUnsupported).
   Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-               std::chrono::milliseconds timeout);
+               std::chrono::milliseconds timeout, const Knobs& knobs = {});
   // Frees the communicator without waiting for peers.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
+
+  // The communicator of those who name the same color, with ranks in the order of their keys; null for
+  // kNoColor. Collective over all ranks of this one. Throws as the constructor does.
+  std::unique_ptr<Communicator> split(int color, int key, int device, int size,
+                                      std::chrono::milliseconds timeout, const Knobs& knobs);
+
+  // Tells NCCL of a buffer that many operations will use; of one that all ranks allocated alike (`symmetric`;
+  // collective then). Throws Error(kUnsupported) where the loaded NCCL is too old.
+  void add_buffer(void* buffer, std::size_t bytes, bool symmetric);
+  void remove_buffer(void* buffer);
+
+  // ncclComm_t, for libraries that share it; null once aborted.
+  Comm handle();
 
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
   static std::optional<std::string> obstacle(const CollectiveCall& operation);
@@ -41,8 +64,8 @@ class Communicator {
   void abort();
 
  private:
+  Communicator(Comm comm, int rank, int size);
   void check(const char* what, Result result);
-  void start(const UniqueId& id, int device, std::chrono::milliseconds timeout);
   void call(const CollectiveCall& operation, void* stream);
   void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
   void all_gather_uneven(const CollectiveCall& operation, void* stream);
@@ -54,6 +77,11 @@ class Communicator {
   std::mutex mutex_;
   Comm comm_ = nullptr;
   std::string aborted_;
+  struct Registered {
+    void* handle;
+    bool symmetric;
+  };
+  std::map<void*, Registered> buffers_;
 };
 
 }  // namespace altorch::nccl

@@ -33,6 +33,10 @@ Library load() {
 #define ALTORCH_NCCL_RESOLVE(name, symbol, arguments) resolve(handle, symbol, loaded.table.name);
   ALTORCH_NCCL_FUNCTIONS(ALTORCH_NCCL_RESOLVE)
 #undef ALTORCH_NCCL_RESOLVE
+#define ALTORCH_NCCL_LOOK_UP(name, symbol, arguments) \
+  loaded.table.name = reinterpret_cast<decltype(loaded.table.name)>(dlsym(handle, symbol));
+  ALTORCH_NCCL_NEWER_FUNCTIONS(ALTORCH_NCCL_LOOK_UP)
+#undef ALTORCH_NCCL_LOOK_UP
   resolve(handle, "ncclGetErrorString", loaded.table.error_string);
   resolve(handle, "ncclGetLastError", loaded.table.last_error);
   loaded.table.set_device = CudaRuntime::instance().set_device();
@@ -54,6 +58,15 @@ std::string Library::version_text() const {
 const Library& library() {
   static const Library instance = load();
   return instance;
+}
+
+std::string allocator_obstacle() {
+  try {
+    if (library().table.allocate && library().table.release) return "";
+    return "NCCL " + library().version_text() + " has no ncclMemAlloc (2.19 has)";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace altorch::nccl

@@ -18,4 +18,7 @@ struct Library {
 // Thread rules: any thread.
 const Library& library();
 
+// Why NCCL cannot allocate memory, or nothing. Thread rules: any thread.
+std::string allocator_obstacle();
+
 }  // namespace altorch::nccl

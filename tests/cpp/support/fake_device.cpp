@@ -64,6 +64,11 @@ PinnedMemory FakeDevice::pin(std::size_t bytes) {
 
 PinnedMemory FakeDevice::pin(std::shared_ptr<std::byte> memory, std::size_t) { return memory; }
 
+DeviceMemory FakeDevice::allocate(std::size_t bytes) {
+  return {static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)),
+          [](std::byte* memory) { std::free(memory); }};
+}
+
 Stream FakeDevice::make_stream() {
   const auto seed = options_.seed + 1000 * static_cast<unsigned>(workers_.size());
   workers_.push_back(std::make_unique<Worker>(seed, options_.longest_delay));

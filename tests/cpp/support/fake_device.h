@@ -29,6 +29,7 @@ class FakeDevice : public Device {
 
   PinnedMemory pin(std::size_t bytes) override;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
+  DeviceMemory allocate(std::size_t bytes) override;
   Stream make_stream() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;

@@ -34,9 +34,10 @@ std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicat
   const BoardLayout layout{
       .ranks = group.size(), .slots = 3, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
   auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
+  auto scratch = device->allocate(Shared::scratch_bytes(layout));
   meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
   return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, group.rank()),
-                                  group.rank(), own_gpus);
+                                  std::move(scratch), group.rank(), own_gpus);
 }
 // With a GPU each, small collectives take one kernel.
 std::unique_ptr<GpuRoute> shared(std::unique_ptr<Device> device, Communicator& group) {
