@@ -93,6 +93,10 @@ test-gpu: build
 	  --json $(GPU_RESULTS)
 	NCCL_P2P_DISABLE=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) \
 	  -m benchmarks.cuda_routes --contenders nccl --suffix _no_p2p --json $(GPU_RESULTS)
+	for benchmark in cuda_overlap cuda_training; do \
+	  $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.$$benchmark \
+	    --json $(GPU_RESULTS) || exit 1; done
+	-$(BIN)/altorch plot $(GPU_RESULTS) --out $(basename $(GPU_RESULTS))-plots
 
 sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)

@@ -16,7 +16,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kMostLaunched = 1024;  // remembered
+constexpr std::size_t kMostCompared = 16;    // with what the peers called, while the device is held up
+constexpr std::chrono::seconds kStalled(1);
+
 c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
+
+// By a graph that somebody makes: an event recorded now would become a part of it.
+bool is_captured(const c10::Stream& stream) {
+  return CudaRuntime::instance().is_capturing(stream.native_handle());
+}
 
 // Tensors may belong to Python, so they go where its lock may be waited for.
 void release_elsewhere(std::shared_ptr<InFlight> done) {
@@ -31,7 +40,8 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceInde
       device_(c10::DeviceType::CUDA, device),
       routes_(*communicator_, device, timeout, std::move(options)),
       stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
-      last_(c10::DeviceType::CUDA) {}
+      last_(c10::DeviceType::CUDA),
+      marker_(c10::DeviceType::CUDA) {}
 
 // Ending the routes ends what is in flight, so it is let finish first, for a while.
 CudaGroup::~CudaGroup() {
@@ -51,7 +61,7 @@ CudaGroup::~CudaGroup() {
 // Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
 // event.
 void CudaGroup::settle() {
-  if (settled_ || !last_stream_) return;
+  if (settled_ || !last_stream_ || is_captured(*last_stream_)) return;
   settled_ = true;
   const c10::DeviceGuard on_device(device_);
   last_.record(*last_stream_);
@@ -60,7 +70,7 @@ void CudaGroup::settle() {
 bool CudaGroup::is_idle() {
   try {
     settle();
-    return !last_stream_ || last_.query();
+    return !last_stream_ || (settled_ && last_.query());
   } catch (const c10::Error&) {
     return true;  // the device is gone, and everything on it
   }
@@ -91,9 +101,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = devices().getStream(device_);
   const c10::Stream stream = async ? stream_ : current;
-  const bool capturing = CudaRuntime::instance().is_capturing(current.native_handle());
-  std::vector<at::Tensor> outputs;
-  for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
+  const bool capturing = is_captured(current);
   std::shared_ptr<InFlight> entry;
   GpuRoute* route = nullptr;
   {
@@ -113,6 +121,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       settle();
       last_.block(stream);
     }
+    for (const Operation& operation : operations) communicator_->record(operation);
     route->enqueue({operations.data(), operations.size()}, stream.native_handle());
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
@@ -126,27 +135,29 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
       entry->end.record(stream);
-      entry->operation = first;
-      entry->began = Clock::now();
       for (Call& call : calls)
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
     }
   }
-  const auto now = Clock::now();
   if (!capturing) {
     const std::lock_guard lock(mutex_);
     if (entry) in_flight_.push_back(entry);
     last_operation_ = first;
-    last_began_ = now;
+    launched_.push_back({first, communicator_->begin_vigil()});
+    ++calls_;
+    if (launched_.size() > kMostLaunched) launched_.pop_front();
   }
   for (const Call& call : calls) {
     communicator_->statistics().add(call.operation.kind, "cuda", route->name(),
                                     payload_bytes(call.operation, communicator_->size()), {});
   }
   CudaWatch::instance().wake();
+  if (!async) return nullptr;  // the caller's stream is in order already
+  std::vector<at::Tensor> outputs;
+  for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
   const int source = first.kind == OpKind::kReceive ? first.root : -1;
   return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
-                                       shared_from_this(), stream, std::move(entry), source);
+                                       shared_from_this(), std::move(entry), source);
 }
 
 void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {
@@ -185,19 +196,43 @@ std::optional<Error> CudaGroup::route_failure() {
   return failure;
 }
 
-std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
-  Operation oldest = last_operation_;
-  auto began = last_began_;
-  if (!in_flight_.empty() && in_flight_.front()->began < began) {
-    oldest = in_flight_.front()->operation;
-    began = in_flight_.front()->began;
+// The device is that far; what was launched since is for the next marker.
+void CudaGroup::forget_what_is_done() {
+  if (marker_set_ && marker_.query()) {
+    marker_set_ = false;
+    while (!launched_.empty() && calls_ - launched_.size() < marked_) launched_.pop_front();
   }
-  if (auto death = communicator_->dead_peer()) return communicator_->explain(oldest, *death);
-  if (now - began < oldest.timeout) return std::nullopt;
-  return communicator_->explain(
-      oldest, Error(ErrorKind::kTimeout, "not done on " + device_.str() + " after its timeout of " +
-                                             std::to_string(oldest.timeout.count()) +
-                                             " ms; find the rank that is late or took another path"));
+  if (marker_set_ || launched_.empty() || !last_stream_ || is_captured(*last_stream_)) return;
+  const c10::DeviceGuard on_device(device_);
+  marker_.record(*last_stream_);
+  marker_set_ = true;
+  marked_ = calls_;
+}
+
+std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
+  if (launched_.empty()) return std::nullopt;
+  Launched& oldest = launched_.front();
+  const int looks = oldest.vigil.looks;
+  if (auto error = communicator_->examine(oldest.operation, oldest.vigil, now))
+    return communicator_->explain(oldest.operation, *error);
+  // The oldest may be done, and one of the next be the one that the device is held up in.
+  const bool once_a_second = oldest.vigil.looks != looks && oldest.vigil.looks % 10 == 0;
+  if (!once_a_second || now - oldest.vigil.began < kStalled) return std::nullopt;
+  const std::size_t end = std::min(launched_.size(), kMostCompared);
+  for (std::size_t i = 1; i < end; ++i) {
+    Launched& next = launched_[i];
+    if (next.operation.is_message()) continue;
+    if (auto error = communicator_->compare(next.operation, next.vigil))
+      return communicator_->explain(next.operation, *error);
+  }
+  return std::nullopt;
+}
+
+// They may wait in what this rank gives up, or in one of the next.
+void CudaGroup::tell_peers(const Error& error) {
+  if (error.kind() == ErrorKind::kMismatch) return;  // which they find as this rank did
+  const std::size_t end = std::min(launched_.size(), kMostCompared);
+  for (std::size_t i = 0; i < end; ++i) communicator_->refuse(launched_[i].operation, error);
 }
 
 bool CudaGroup::look() {
@@ -223,7 +258,8 @@ bool CudaGroup::look() {
       const std::unique_lock launching(launch_mutex_, std::try_to_lock);
       if (!found && !launching) return true;
       if (!found) settle();
-      if (!found && in_flight_.empty() && (!last_stream_ || last_.query())) return false;
+      if (!found) forget_what_is_done();
+      if (!found && in_flight_.empty() && is_idle()) return false;
     } catch (const c10::Error& error) {
       found = communicator_->explain(last_operation_,
                                      Error(ErrorKind::kTransport, error.what_without_backtrace()));
@@ -231,6 +267,7 @@ bool CudaGroup::look() {
     if (!found) found = trouble(Clock::now());
     if (!found) return true;
     failure_ = found;
+    tell_peers(*found);
   }
   log(LogLevel::kError, found->what());
   routes_.abort(found->what());

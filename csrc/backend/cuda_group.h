@@ -21,6 +21,7 @@
 #include "backend/call.h"
 #include "engine/communicator.h"
 #include "engine/gpu_routes.h"
+#include "engine/task.h"
 
 namespace altorch::backend {
 
@@ -30,8 +31,12 @@ struct InFlight {
   c10::Event end;
   std::mutex mutex;                 // guards tensors
   std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
-  Operation operation;              // for messages; its pointers are not used
-  std::chrono::steady_clock::time_point began;
+};
+
+// A call that is not known to be done.
+struct Launched {
+  Operation operation;  // for messages; its pointers are not used
+  Vigil vigil;
 };
 
 // Thread rules: any thread.
@@ -44,7 +49,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
 
   // Makes the route that most operations take; collective over the group.
   void connect();
-  // Enqueues the calls, as one group where they are several.
+  // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
 
   // NCCL's communicator, if there is one.
@@ -64,10 +69,13 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
 
  private:
   std::optional<Error> route_failure();
-  // Both with launch_mutex_ held.
+  // All with launch_mutex_ held.
   void settle();
   bool is_idle();
+  void forget_what_is_done();  // and with mutex_
+  // Both with mutex_ held. Why what is under way cannot end, if that is known.
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
+  void tell_peers(const Error& error);
 
   const std::shared_ptr<Communicator> communicator_;
   const c10::Device device_;
@@ -78,11 +86,15 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   c10::Event last_;          // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
+  c10::Event marker_;  // after the first `marked_` calls
+  std::uint64_t marked_ = 0;
+  bool marker_set_ = false;
 
   mutable std::mutex mutex_;  // guards what follows
   std::deque<std::shared_ptr<InFlight>> in_flight_;
   Operation last_operation_;
-  std::chrono::steady_clock::time_point last_began_{};
+  std::deque<Launched> launched_;  // in order, the latest of them
+  std::uint64_t calls_ = 0;        // ever launched; the last of launched_ is this one
   std::optional<Error> failure_;
 };
 

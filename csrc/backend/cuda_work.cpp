@@ -9,34 +9,18 @@
 namespace altorch::backend {
 
 CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-                   std::shared_ptr<CudaGroup> group, const c10::Stream& stream,
-                   std::shared_ptr<InFlight> in_flight, int source)
+                   std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       group_(std::move(group)),
-      stream_(stream),
       in_flight_(std::move(in_flight)),
       source_(source) {}
-
-// A synchronous call leaves no event; what is recorded now comes after it.
-const c10::Event& CudaWork::end() {
-  if (in_flight_) return in_flight_->end;
-  const std::lock_guard lock(guard_);
-  if (!late_end_) {
-    late_end_.emplace(c10::DeviceType::CUDA);
-    late_end_->record(stream_);
-  }
-  return *late_end_;
-}
-
-bool CudaWork::isCompleted() { return end().query(); }
 
 bool CudaWork::wait(std::chrono::milliseconds timeout) {
   return guarded([&] {
     group_->throw_if_failed();
-    if (timeout != kNoTimeout) group_->wait_on_host(end(), timeout, "wait(timeout)");
-    if (!in_flight_) return true;
+    if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
     const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
     in_flight_->end.block(devices.getStream(group_->device()));
     // What the current stream gets from now on comes after the operation, the reuse of this memory included.
@@ -48,7 +32,6 @@ bool CudaWork::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
-  const c10::Event& done = end();
   const std::lock_guard lock(guard_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
@@ -57,7 +40,7 @@ c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
   // later.
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   const c10::Stream carrier = devices.getStreamFromGlobalPool(group_->device(), /*isHighPriority=*/true);
-  done.block(carrier);
+  in_flight_->end.block(carrier);
   const c10::StreamGuard on(carrier);
   future_->markCompleted(at::IValue(outputs_));
   return future_;

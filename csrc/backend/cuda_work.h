@@ -1,4 +1,4 @@
-// What torch gets back for an operation on CUDA tensors.
+// What torch gets back for an asynchronous operation on CUDA tensors.
 #pragma once
 
 #include "backend/cuda_group.h"
@@ -10,12 +10,10 @@ namespace altorch::backend {
 // done. Thread rules: any thread.
 class CudaWork : public c10d::Work {
  public:
-  // Synchronous: `stream` is the caller's, which is ordered already, and `in_flight` is null.
   CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-           std::shared_ptr<CudaGroup> group, const c10::Stream& stream, std::shared_ptr<InFlight> in_flight,
-           int source);
+           std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source);
 
-  bool isCompleted() override;
+  bool isCompleted() override { return in_flight_->end.query(); }
   bool isSuccess() const override { return true; }
   int sourceRank() const override { return source_; }
   std::vector<at::Tensor> result() override { return outputs_; }
@@ -26,16 +24,12 @@ class CudaWork : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
-  const c10::Event& end();
-
   const std::uint64_t sequence_;
   const std::vector<at::Tensor> outputs_;
   const std::shared_ptr<CudaGroup> group_;
-  const c10::Stream stream_;
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
-  std::mutex guard_;                    // what follows
-  std::optional<c10::Event> late_end_;  // of a synchronous call: made when somebody asks
+  std::mutex guard_;  // of future_
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

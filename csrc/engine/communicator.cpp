@@ -135,6 +135,10 @@ void Communicator::submit(std::shared_ptr<Task> task) {
   ProgressThread::instance().watch(shared_from_this(), true);
 }
 
+void Communicator::record(const Operation& operation) {
+  if (!operation.is_message()) board_->record(operation.sequence, fingerprint(operation));
+}
+
 void Communicator::start(const Operation& operation) {
   const std::uint64_t mine = fingerprint(operation);
   board_->record(operation.sequence, mine);
@@ -341,7 +345,7 @@ std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vi
     if (settings_.watch) settings_.watch->inquiries.answer();
     if (!operation.is_message() &&
         vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
-      if (auto error = look_at_board(operation, vigil)) return error;
+      if (auto error = compare(operation, vigil)) return error;
     }
   }
   if (now - vigil.began < operation.timeout) return std::nullopt;
@@ -370,12 +374,6 @@ std::optional<Error> Communicator::look_for_dead(const Operation& operation, Vig
   return twice ? std::optional(lost(*death)) : std::nullopt;
 }
 
-std::optional<Error> Communicator::dead_peer() {
-  if (!settings_.watch) return std::nullopt;
-  const auto death = settings_.watch->liveness.check(settings_.global_ranks, /*ask_store=*/true);
-  return death ? std::optional(lost(*death)) : std::nullopt;
-}
-
 // A killed peer reaches a transport as a failed system call: its words name neither the rank nor the reason.
 Error Communicator::with_its_reason(const Error& cause) {
   if (cause.kind() != ErrorKind::kTransport || !settings_.watch) return cause;
@@ -388,7 +386,7 @@ Error Communicator::with_its_reason(const Error& cause) {
   }
 }
 
-std::optional<Error> Communicator::look_at_board(const Operation& operation, Vigil& vigil) {
+std::optional<Error> Communicator::compare(const Operation& operation, Vigil& vigil) {
   const std::uint64_t mine = fingerprint(operation);
   board_->publish_wait(operation.sequence, mine);
   const auto finding = board_->compare(operation.sequence, mine);

@@ -43,8 +43,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::int64_t max_message_tag() const;
   // Keys of this group alone.
   KeyValueStore& store() { return *settings_.store; }
-  // A member of the group that is known to have ended, as an error that names it.
-  std::optional<Error> dead_peer();
+  // For collectives that something else carries (a GPU). record() when one is called; examine() again and
+  // again while it is under way, with a vigil of its own: why it cannot end, if that is known. compare()
+  // looks only at what the ranks called. examine() and compare() of one vigil: one thread at a time.
+  void record(const Operation& operation);
+  Vigil begin_vigil() const;
+  std::optional<Error> examine(const Operation& operation, Vigil& vigil,
+                               std::chrono::steady_clock::time_point now);
+  std::optional<Error> compare(const Operation& operation, Vigil& vigil);
 
   // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
   // included.
@@ -78,11 +84,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   using Clock = std::chrono::steady_clock;
 
   void check_open() const;
-  Vigil begin_vigil() const;
   void start(const Operation& operation);
-  std::optional<Error> examine(const Operation& operation, Vigil& vigil, Clock::time_point now);
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
-  std::optional<Error> look_at_board(const Operation& operation, Vigil& vigil);
   Error turn_away(const Operation& operation, const Error& cause);
   Error with_its_reason(const Error& cause);
   Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool buffers_free);

@@ -118,6 +118,16 @@ bool GpuRoutes::prefers_host_staged(int ranks, const Operation& operation) {
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
   check_own_messages(operations, communicator_.rank());
+  GpuRoute& route = find(operations, capturing);
+  if (routes_[kHostStaged] && !capturing) {
+    if (auto error = routes_[kHostStaged]->failure()) throw *error;
+    for (const Operation& operation : operations)
+      static_cast<Shared&>(*routes_[kHostStaged]).check_agreement(operation);
+  }
+  return route;
+}
+
+GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
   if (asked.empty() && !missing_[kNccl]) {
     GpuRoute* const nccl = made(kNccl);  // always: later it may be needed while a graph is captured

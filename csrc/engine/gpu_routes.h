@@ -43,8 +43,10 @@ class GpuRoutes {
             GpuRouteOptions options);
   ~GpuRoutes();
 
-  // The route for operations that are enqueued together. A route is made, together with the other ranks, when
-  // it is first chosen. Throws Error(kUnsupported) that says of each route why it does not serve.
+  // The route for operations that are enqueued together, after a look whether the other ranks call the same,
+  // where they share memory. A route is made, together with the other ranks, when
+  // it is first chosen. Throws Error(kUnsupported) that says of each route why it does not serve, and
+  // Error(kMismatch).
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
 
   // Whether host_staged, where it serves, is chosen although NCCL serves too.
@@ -61,6 +63,7 @@ class GpuRoutes {
   enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
 
   std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
+  GpuRoute& find(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: missing_ says why.
   GpuRoute* made(Kind kind);
   std::unique_ptr<GpuRoute> make(Kind kind);

@@ -433,6 +433,91 @@ def test_one_group_takes_both_kinds_of_tensors(world):
         dist.all_gather([on_cpu.clone(), on_cpu.clone()], on_gpu)
 
 
+def calls_something_else(world):
+    here = device(world)
+    dist.all_reduce(torch.ones(4, device=here))  # from here on the ranks can compare
+    torch.cuda.synchronize()
+    x = torch.ones((1 + world.rank) << 20, device=here)
+    errors = []
+    for _ in range(100):  # at the latest, a later call says it
+        try:
+            dist.all_reduce(x) if world.rank == 0 else dist.broadcast(x, 0)
+            time.sleep(0.05)
+        except RuntimeError as error:
+            errors.append(str(error))
+            break
+    return errors
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.skipif("relay" in os.environ.get("ALTORCH_ROUTE", ""), reason="of host_staged's shared memory")
+def test_different_calls_are_an_error_on_every_rank():
+    with Cluster(2, launcher="plain") as cluster:
+        for outcome in cluster.run(calls_something_else, deadline=60):
+            assert outcome.ok, outcome.report()
+            assert len(outcome.value) == 1
+            assert "all_reduce" in outcome.value[0] and "broadcast" in outcome.value[0], outcome.value
+
+
+@on_ranks(2)
+def test_bad_input(world):
+    here = device(world)
+    x = torch.ones(4, device=here)
+    dist.all_reduce(x)
+    errors = (RuntimeError, ValueError, TypeError)
+    with pytest.raises(errors, match=r"device|cpu"):
+        dist.all_gather([torch.ones(4), torch.ones(4, device=here)], x)
+    with pytest.raises(errors, match=r"dtype|type"):
+        dist.all_gather([torch.ones(4, device=here, dtype=torch.int32) for _ in range(2)], x)
+    with pytest.raises(errors, match="elements"):
+        dist.all_gather_into_tensor(torch.ones(7, device=here), x)
+    if world.rank == 0:
+        with pytest.raises(errors, match=r"dst|src|rank"):
+            dist.broadcast(x, 5)
+
+
+def one_rank_uses_another_gpu(world):
+    from datetime import timedelta
+
+    here = device(world)
+    dist.all_reduce(torch.ones(1 << 20, device=here))
+    torch.cuda.synchronize()
+    try:
+        work = dist.all_reduce(torch.ones(1 << 20, device="cuda:0"), async_op=True)
+        work.wait(timedelta(seconds=30))
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.skipif(GPUS < 2, reason="two GPUs are needed")
+def test_a_tensor_on_another_gpu_is_an_error_on_every_rank():
+    with Cluster(2, launcher="plain") as cluster:
+        outcomes = cluster.run(one_rank_uses_another_gpu, deadline=60)
+        for outcome in outcomes:
+            assert outcome.ok, outcome.report()
+            assert "cuda:0" in outcome.value and "cuda:1" in outcome.value, outcome.value
+        assert "gave it up" in outcomes[0].value
+
+
+def finds_no_route(world):
+    here = device(world)
+    try:
+        dist.all_reduce(torch.ones(4, device=here))
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+def test_without_any_route_each_is_named_with_its_reason():
+    """More ranks than GPUs, and NCCL alone allowed."""
+    with Cluster(GPUS + 1, launcher="plain", env={"ALTORCH_ROUTE": "cuda=nccl"}) as cluster:
+        for outcome in cluster.run(finds_no_route, deadline=60):
+            assert outcome.ok, outcome.report()
+            assert "nccl: ranks" in outcome.value and "share one GPU" in outcome.value, outcome.value
+
+
 def connects_at_once(world):
     here = device(world)
     world.start(device_id=here)

@@ -57,7 +57,6 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
-    if (!operation.is_message()) check_agreement(operation);
     if (!is_vector_collective(operation.kind)) {
       add_messages(operation, rank_, size_, *device_, stream, messages);
     } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
@@ -71,6 +70,7 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
 }
 
 void Shared::check_agreement(const Operation& operation) {
+  if (operation.is_message()) return;
   const std::uint64_t mine = fingerprint(operation);
   const auto found = board_.announce(++sequence_, mine);
   if (!found) return;

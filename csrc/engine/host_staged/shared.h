@@ -39,6 +39,10 @@ class Shared : public GpuRoute {
   Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
+  // Compares the call with the other ranks' of the same number, whichever route carries it. Throws
+  // Error(kMismatch), and makes the group fail on every rank.
+  void check_agreement(const Operation& operation);
+
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
   std::optional<Error> failure() override;
@@ -64,7 +68,6 @@ class Shared : public GpuRoute {
   void fetch(const Turn& turn);
   void reduce(const Turn& turn);
   void collect(const Turn& turn);
-  void check_agreement(const Operation& operation);
 
   // The part of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot it
   // posts nothing there, so the result takes that place.

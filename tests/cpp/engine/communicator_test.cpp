@@ -140,6 +140,42 @@ TEST(Communicator, TellsPeersWhenOneRankRefuses) {
   EXPECT_EQ(again, all_good(2));
 }
 
+// As for what a GPU carries, and does not end.
+void look_on(Communicator& communicator, const Operation& operation) {
+  communicator.record(operation);
+  Vigil vigil = communicator.begin_vigil();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < end) {
+    if (auto error = communicator.examine(operation, vigil, std::chrono::steady_clock::now())) throw *error;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+TEST(Communicator, ComparesCallsThatSomethingElseCarries) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) operation.kind = OpKind::kBroadcast;
+    look_on(communicator, operation);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("same calls in the same order"), std::string::npos) << error;
+    EXPECT_NE(error.find("broadcast"), std::string::npos) << error;
+  }
+}
+
+TEST(Communicator, HearsOfRefusalsWhileSomethingElseCarriesTheCall) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    const auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+    look_on(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
+}
+
 TEST(Communicator, GivesUpAtTheDeadlineAndSaysWhoIsMissing) {
   ThreadGroup group(2);
   const auto errors = group.run([&](int rank, Communicator& communicator) {

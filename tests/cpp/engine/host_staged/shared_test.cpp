@@ -68,8 +68,10 @@ TEST(Shared, TellsTheRankThatComesLaterThatTheyDisagree) {
   const auto errors = groups.run([&](int number, Communicator& group) {
     Rank me = make_rank(shared, group, {});
     std::vector<float> x(100, 1.0f);
+    const Operation mine = operation_of(OpKind::kAllReduce, x.data(), x.data(), number == 0 ? 100 : 50);
     try {
-      me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), number == 0 ? 100 : 50));
+      static_cast<Shared&>(*me.route).check_agreement(mine);
+      me.enqueue(mine);
     } catch (const Error& error) {
       ++refused;
       EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
