@@ -17,7 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostLaunched = 1024;  // remembered
-constexpr std::size_t kMostCompared = 16;    // with what the peers called, while the device is held up
+constexpr std::size_t kMostMarkers = 16;
+constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 constexpr std::chrono::seconds kStalled(1);
 
 c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
@@ -40,8 +41,7 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceInde
       device_(c10::DeviceType::CUDA, device),
       routes_(*communicator_, device, timeout, std::move(options)),
       stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
-      last_(c10::DeviceType::CUDA),
-      marker_(c10::DeviceType::CUDA) {}
+      last_(c10::DeviceType::CUDA) {}
 
 // Ending the routes ends what is in flight, so it is let finish first, for a while.
 CudaGroup::~CudaGroup() {
@@ -196,17 +196,20 @@ std::optional<Error> CudaGroup::route_failure() {
   return failure;
 }
 
-// The device is that far; what was launched since is for the next marker.
+// So that the oldest of what is left is, but for a look or two, what the device is at.
 void CudaGroup::forget_what_is_done() {
-  if (marker_set_ && marker_.query()) {
-    marker_set_ = false;
-    while (!launched_.empty() && calls_ - launched_.size() < marked_) launched_.pop_front();
+  const auto before = launched_.size();
+  while (!markers_.empty() && markers_.front().event.query()) {
+    while (!launched_.empty() && calls_ - launched_.size() < markers_.front().calls) launched_.pop_front();
+    markers_.pop_front();
   }
-  if (marker_set_ || launched_.empty() || !last_stream_ || is_captured(*last_stream_)) return;
+  if (launched_.empty()) return;
+  if (launched_.size() != before) launched_.front().vigil = communicator_->begin_vigil();
+  const bool marked = !markers_.empty() && markers_.back().calls == calls_;
+  if (marked || markers_.size() >= kMostMarkers || !last_stream_ || is_captured(*last_stream_)) return;
   const c10::DeviceGuard on_device(device_);
-  marker_.record(*last_stream_);
-  marker_set_ = true;
-  marked_ = calls_;
+  markers_.push_back({c10::Event(c10::DeviceType::CUDA), calls_});
+  markers_.back().event.record(*last_stream_);
 }
 
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
@@ -259,7 +262,11 @@ bool CudaGroup::look() {
       if (!found && !launching) return true;
       if (!found) settle();
       if (!found) forget_what_is_done();
-      if (!found && in_flight_.empty() && is_idle()) return false;
+      if (!found && in_flight_.empty() && is_idle()) {
+        launched_.clear();
+        markers_.clear();
+        return false;
+      }
     } catch (const c10::Error& error) {
       found = communicator_->explain(last_operation_,
                                      Error(ErrorKind::kTransport, error.what_without_backtrace()));

@@ -86,9 +86,11 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   c10::Event last_;          // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
-  c10::Event marker_;  // after the first `marked_` calls
-  std::uint64_t marked_ = 0;
-  bool marker_set_ = false;
+  struct Marker {
+    c10::Event event;
+    std::uint64_t calls;  // that it comes after
+  };
+  std::deque<Marker> markers_;  // one for each look, while the device has not come to them
 
   mutable std::mutex mutex_;  // guards what follows
   std::deque<std::shared_ptr<InFlight>> in_flight_;

@@ -177,6 +177,12 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, bool small) {
   own = kernel(small ? small_reduction_kernel(dtype, op) : reduction_kernel(dtype, op));
 }
 
+void CudaDevice::prepare_small_moves() {
+  if (small_move_) return;
+  enter();
+  small_move_ = kernel(small_move_kernel());
+}
+
 void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
                         Stream stream) {
   constexpr std::int64_t kThreads = 512;
@@ -203,8 +209,8 @@ void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, Reduce
 }
 
 void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
+  prepare_small_moves();
   enter();
-  if (!small_move_) small_move_ = kernel(small_move_kernel());
   launch(small_move_, std::max(exchange.posted, exchange.wanted) / 4, kSmallBlocks, &exchange, stream);
 }
 

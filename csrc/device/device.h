@@ -70,6 +70,7 @@ class Device {
   // Loads what reduce() or reduce_small() will run, before the streams hold anything that waits for other
   // ranks: loading may wait for them.
   virtual void prepare(DType dtype, ReduceOp op, bool small) = 0;
+  virtual void prepare_small_moves() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 

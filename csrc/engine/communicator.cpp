@@ -97,7 +97,7 @@ void Communicator::run(const Operation& operation, bool& buffers_free) {
       if (state == State::kPending) {
         wait.pause();
         if (closing_.load(std::memory_order_relaxed)) vigil.next_look = {};
-        if (wait.waited() > kLookEvery / 2) error = examine(operation, vigil, Clock::now());
+        if (wait.waited() > kLookEvery / 2) error = look_after(operation, vigil, Clock::now());
       }
       if (error) {
         clean = collective_.cancel();
@@ -238,7 +238,7 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
         start(head->operation);
       }
       if (!error) state = collective_.advance(error);
-      if (state == State::kPending && !error) error = examine(head->operation, head->vigil, now);
+      if (state == State::kPending && !error) error = look_after(head->operation, head->vigil, now);
     } catch (const Error& thrown) {
       error = thrown;
     }
@@ -296,7 +296,7 @@ bool Communicator::drive_messages(Clock::time_point now, bool& moved) {
     const std::shared_ptr<Task> task = messages_[i];
     std::optional<Error> error;
     State state = channel.test({&task->request, 1}, error);
-    if (state == State::kPending) error = examine(task->operation, task->vigil, now);
+    if (state == State::kPending) error = look_after(task->operation, task->vigil, now);
     if (state == State::kPending && !error) {
       ++i;
       continue;
@@ -332,11 +332,16 @@ Vigil Communicator::begin_vigil() const {
   return vigil;
 }
 
-std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
+std::optional<Error> Communicator::look_after(const Operation& operation, Vigil& vigil,
+                                              Clock::time_point now) {
   if (closing_.load(std::memory_order_relaxed)) {
     const std::lock_guard lock(mutex_);
     if (closed_) return closed_;
   }
+  return examine(operation, vigil, now);
+}
+
+std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
   if (now < vigil.next_look) return std::nullopt;
   vigil.next_look = now + kLookEvery;
   ++vigil.looks;

@@ -43,9 +43,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::int64_t max_message_tag() const;
   // Keys of this group alone.
   KeyValueStore& store() { return *settings_.store; }
-  // For collectives that something else carries (a GPU). record() when one is called; examine() again and
-  // again while it is under way, with a vigil of its own: why it cannot end, if that is known. compare()
-  // looks only at what the ranks called. examine() and compare() of one vigil: one thread at a time.
+  // For collectives that something else carries (a GPU), whether or not the group is closed. record() when
+  // one is called; examine() again and again while it is under way, with a vigil of its own: why it cannot
+  // end, if that is known. compare() looks only at what the ranks called. examine() and compare() of one
+  // vigil: one thread at a time.
   void record(const Operation& operation);
   Vigil begin_vigil() const;
   std::optional<Error> examine(const Operation& operation, Vigil& vigil,
@@ -85,6 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   void check_open() const;
   void start(const Operation& operation);
+  std::optional<Error> look_after(const Operation& operation, Vigil& vigil, Clock::time_point now);
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
   Error turn_away(const Operation& operation, const Error& cause);
   Error with_its_reason(const Error& cause);

@@ -191,11 +191,18 @@ def test_options(world):
 
     import altorch
 
-    options = altorch.Options()
+    options = altorch.Options(is_high_priority_stream=False, max_ctas=4)
+    assert not options.is_high_priority_stream and altorch.Options().is_high_priority_stream
+    with pytest.raises(TypeError):
+        altorch.Options(max_ctas="many")
     group = dist.new_group(pg_options=options, timeout=timedelta(seconds=33))
     tensor = torch.ones(2)
     dist.all_reduce(tensor, group=group)
     assert tensor.tolist() == [world.size] * 2
+    backend = group._get_backend(torch.device("cpu"))
+    assert not backend.options.is_high_priority_stream
+    with pytest.raises(RuntimeError, match="no NCCL communicator yet"):
+        backend.add_buffer(4096, 4096, False)
     dist.destroy_process_group(group)
     assert isinstance(copy.deepcopy(altorch.Options()), altorch.Options)
     assert options._timeout is not None  # dynamo reads it

@@ -35,6 +35,7 @@ class FakeDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType, ReduceOp, bool) override {}
+  void prepare_small_moves() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;

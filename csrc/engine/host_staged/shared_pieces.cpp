@@ -1,0 +1,252 @@
+// How Shared carries a collective that is not small: piece by piece.
+#include <algorithm>
+
+#include "engine/host_staged/operands.h"
+#include "engine/host_staged/shared.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::int64_t kAligned = 64;  // elements: shares begin at multiples, for vector instructions
+constexpr std::size_t kLargestElement = 16;
+// A block is cut into this many pieces, so that what goes down and what comes up overlap, unless the copies
+// would be smaller than this: their flags would cost too much.
+constexpr std::int64_t kPieces = 4;
+constexpr std::size_t kSmallestCopy = 1 << 20;
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kAligned - 1) / kAligned * kAligned; }
+
+std::size_t one_scratch(const BoardLayout& layout) {
+  return layout.slot_bytes + static_cast<std::size_t>(layout.ranks * kAligned) * kLargestElement;
+}
+
+}  // namespace
+
+std::size_t Shared::scratch_bytes(const BoardLayout& layout) { return layout.slots * one_scratch(layout); }
+
+std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
+  const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;  // in a slot
+  const auto step = [&](std::size_t bytes) { return PieceCutter::step_for(bytes, operation.dtype, blocks); };
+  const std::int64_t most = step(slot_bytes);
+  const auto counts = operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts;
+  const std::int64_t longest =
+      counts.empty() ? operation.count : *std::max_element(counts.begin(), counts.end());
+  // One piece is reduced where it lies, which takes less than copying it in.
+  if (operation.reduces() && longest <= most) return most;
+  const std::int64_t least = step(std::min(static_cast<std::size_t>(blocks) * kSmallestCopy, slot_bytes));
+  return std::clamp(aligned((longest + kPieces - 1) / kPieces), least, most);
+}
+
+void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) wait_for(board_.post(rank, slot).*flag, value, stream);
+  }
+}
+
+void Shared::collective(const Operation& operation, Stream stream) {
+  const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
+  const auto slots = board_.layout().slots;
+  const auto pieces = static_cast<std::size_t>(cutter.pieces());
+  const bool overlaps = pieces > 1;
+  if (overlaps && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
+  if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
+  // With a few pieces the copies down must not wait for one another's turn; with many, a stream of their own
+  // would be the one that waits.
+  const bool mixes = operation.reduces() && pieces > slots;
+  const std::size_t ups = operation.reduces() ? std::min(slots, pieces) : 1;
+  const std::size_t downs = mixes ? 0 : 1;
+  const auto lanes = sides_.fork(stream, overlaps ? downs + ups : 0);
+  for (std::size_t index = 0; index < pieces; ++index) {
+    const std::uint32_t number = pieces_.load() + 1;
+    pieces_.store(number);
+    const std::size_t up = index % ups;
+    const Turn turn{operation,
+                    cutter,
+                    static_cast<std::int64_t>(index),
+                    number,
+                    number % slots,
+                    lanes[downs ? 0 : up],
+                    lanes[downs + up],
+                    overlaps ? scratch_.get() + up * one_scratch(board_.layout()) : nullptr};
+    post(turn);
+    if (operation.reduces()) reduce(turn);
+    collect(turn);
+  }
+  sides_.join(stream, lanes);
+}
+
+void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
+  const std::int64_t even = aligned((operation.count + size_ - 1) / size_);
+  blocks_.clear();
+  std::int64_t begin = 0, own = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    blocks_.push_back(std::min(even, operation.count - begin));
+    if (rank < rank_) own += blocks_.back();
+    begin += blocks_.back();
+  }
+  Operation step = operation;
+  step.count = blocks_[static_cast<std::size_t>(rank_)];
+  step.kind = OpKind::kReduceScatter;
+  step.input_counts = blocks_;
+  step.output = output_at(operation, own);
+  collective(step, stream);
+  step.kind = OpKind::kAllGather;
+  step.input_counts = {};
+  step.output_counts = blocks_;
+  step.input = step.output;
+  step.output = operation.output;
+  collective(step, stream);
+}
+
+PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
+  const std::int64_t count = turn.cutter.vector(turn.index).count;
+  const auto bound = [&](int i) {
+    const std::int64_t even = (count * i + size_ - 1) / size_;
+    return i == size_ ? count : std::min(count, aligned(even));
+  };
+  return {bound(rank), bound(rank + 1) - bound(rank)};
+}
+
+std::byte* Shared::result_of(const Turn& turn, int rank) const {
+  return board_.data(rank, turn.slot) + bytes_of(turn.operation, share(turn, rank).begin);
+}
+
+PieceCutter::Range Shared::own_part(const Turn& turn) const {
+  if (turn.operation.kind != OpKind::kReduceScatter) return share(turn, rank_);
+  return {rank_ * turn.cutter.step(), turn.cutter.block(turn.index, rank_).count};
+}
+
+void Shared::post(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  Board::Post& mine = board_.post(rank_, turn.slot);
+  std::byte* data = board_.data(rank_, turn.slot);
+  const auto former = turn.number - static_cast<std::uint32_t>(board_.layout().slots);
+  // This rank's own reads too: what it posts tells the others that they may write what it has read.
+  wait_for_all(&Board::Post::done, former, turn.slot, turn.down);
+  if (turn.down != turn.up) wait_for(mine.done, former, turn.down);
+  const auto copy = [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    if (operation.reduces() && operation.op == ReduceOp::kPremulSum && count > 0) {
+      DeviceReduction job;  // every rank has a factor of its own
+      job.parts[0] = input_at(operation, from);
+      job.number = 1;
+      job.scaled = 0;
+      job.factor = operation.factor;
+      job.copy = data + bytes_of(operation, to);
+      job.count = count;
+      return device_->reduce(job, operation.dtype, operation.op, turn.down);
+    }
+    device_->copy_to_host(data + bytes_of(operation, to), input_at(operation, from),
+                          static_cast<std::size_t>(bytes_of(operation, count)), turn.down);
+  };
+  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  switch (operation.kind) {
+    case OpKind::kAllGather:
+      copy(turn.index * turn.cutter.step(), 0, turn.cutter.block(turn.index, rank_).count);
+      break;
+    case OpKind::kReduceScatter:
+      for (int rank = 0; rank < size_; ++rank) {
+        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
+        if (rank != rank_) copy(block.begin, rank * turn.cutter.step(), block.count);
+      }
+      break;
+    case OpKind::kBroadcast:
+      if (rank_ == operation.root) copy(whole.begin, 0, whole.count);
+      break;
+    default: {  // everything but this rank's own share
+      const PieceCutter::Range own = share(turn, rank_);
+      const std::int64_t behind = own.begin + own.count;
+      copy(whole.begin, 0, own.begin);
+      copy(whole.begin + behind, behind, whole.count - behind);
+    }
+  }
+  device_->raise(mine.posted, turn.number, turn.down);
+}
+
+void Shared::fetch(const Turn& turn) {
+  const PieceCutter::Range part = own_part(turn);
+  const std::int64_t bytes = bytes_of(turn.operation, part.count);
+  std::byte* to = turn.scratch;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    device_->copy_to_device(to, board_.data(rank, turn.slot) + bytes_of(turn.operation, part.begin),
+                            static_cast<std::size_t>(bytes), turn.up);
+    to += bytes_of(turn.operation, aligned(part.count));
+  }
+}
+
+void Shared::reduce(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  wait_for_all(&Board::Post::posted, turn.number, turn.slot, turn.up);
+  if (turn.scratch) fetch(turn);
+  const bool scatters = operation.kind == OpKind::kReduceScatter;
+  const PieceCutter::Range part = own_part(turn);
+  const std::int64_t from = scatters ? turn.cutter.block(turn.index, rank_).begin
+                                     : turn.cutter.vector(turn.index).begin + part.begin;
+  DeviceReduction job;
+  job.number = size_;
+  job.count = part.count;
+  job.scaled = rank_;
+  job.factor = operation.factor;
+  const std::byte* fetched = turn.scratch;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) {
+      job.parts[rank] = input_at(operation, from);
+    } else if (turn.scratch) {
+      job.parts[rank] = fetched;
+      fetched += bytes_of(operation, aligned(part.count));
+    } else {
+      job.parts[rank] = board_.data(rank, turn.slot) + bytes_of(operation, part.begin);
+    }
+  }
+  const bool posts =
+      operation.kind == OpKind::kAllReduce || (operation.kind == OpKind::kReduce && rank_ != operation.root);
+  const bool keeps = operation.kind != OpKind::kReduce || rank_ == operation.root;
+  if (keeps) job.output = output_at(operation, scatters ? turn.index * turn.cutter.step() : from);
+  if (posts) job.copy = result_of(turn, rank_);
+  if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, turn.up);
+  if (!scatters) device_->raise(board_.post(rank_, turn.slot).reduced, turn.number, turn.up);
+}
+
+void Shared::collect(const Turn& turn) {
+  const Operation& operation = turn.operation;
+  const auto copy = [&](std::int64_t to, const std::byte* from, std::int64_t count) {
+    device_->copy_to_device(output_at(operation, to), from,
+                            static_cast<std::size_t>(bytes_of(operation, count)), turn.up);
+  };
+  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  switch (operation.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+      if (operation.kind == OpKind::kReduce && rank_ != operation.root) break;
+      for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_) continue;
+        wait_for(board_.post(rank, turn.slot).reduced, turn.number, turn.up);
+        const PieceCutter::Range theirs = share(turn, rank);
+        copy(whole.begin + theirs.begin, result_of(turn, rank), theirs.count);
+      }
+      break;
+    case OpKind::kAllGather:
+      for (int rank = 0; rank < size_; ++rank) {
+        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
+        const std::byte* own = input_at(operation, turn.index * turn.cutter.step());
+        if (rank != rank_) {
+          wait_for(board_.post(rank, turn.slot).posted, turn.number, turn.up);
+          copy(block.begin, board_.data(rank, turn.slot), block.count);
+        } else if (own != output_at(operation, block.begin)) {
+          device_->copy_on_device(output_at(operation, block.begin), own,
+                                  static_cast<std::size_t>(bytes_of(operation, block.count)), turn.up);
+        }
+      }
+      break;
+    case OpKind::kBroadcast:
+      if (rank_ == operation.root) break;
+      wait_for(board_.post(operation.root, turn.slot).posted, turn.number, turn.up);
+      copy(whole.begin, board_.data(operation.root, turn.slot), whole.count);
+      break;
+    default:
+      break;
+  }
+  device_->raise(board_.post(rank_, turn.slot).done, turn.number, turn.up);
+}
+
+}  // namespace altorch
