@@ -19,7 +19,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostLaunched = 1024;  // remembered
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
-constexpr std::chrono::seconds kStalled(1);
 
 c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
 
@@ -219,8 +218,8 @@ std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
   if (auto error = communicator_->examine(oldest.operation, oldest.vigil, now))
     return communicator_->explain(oldest.operation, *error);
   // The oldest may be done, and one of the next be the one that the device is held up in.
-  const bool once_a_second = oldest.vigil.looks != looks && oldest.vigil.looks % 10 == 0;
-  if (!once_a_second || now - oldest.vigil.began < kStalled) return std::nullopt;
+  const bool looked = oldest.vigil.looks != looks;
+  if (!looked || !communicator_->is_time_to_compare(oldest.vigil, now)) return std::nullopt;
   const std::size_t end = std::min(launched_.size(), kMostCompared);
   for (std::size_t i = 1; i < end; ++i) {
     Launched& next = launched_[i];

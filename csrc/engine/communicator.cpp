@@ -341,6 +341,11 @@ std::optional<Error> Communicator::look_after(const Operation& operation, Vigil&
   return examine(operation, vigil, now);
 }
 
+bool Communicator::is_time_to_compare(const Vigil& vigil, Clock::time_point now) const {
+  return now - vigil.began > stall_ &&
+         vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
+}
+
 std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
   if (now < vigil.next_look) return std::nullopt;
   vigil.next_look = now + kLookEvery;
@@ -348,8 +353,7 @@ std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vi
   if (auto error = look_for_dead(operation, vigil)) return error;
   if (now - vigil.began > stall_) {
     if (settings_.watch) settings_.watch->inquiries.answer();
-    if (!operation.is_message() &&
-        vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0) {
+    if (!operation.is_message() && is_time_to_compare(vigil, now)) {
       if (auto error = compare(operation, vigil)) return error;
     }
   }

@@ -52,6 +52,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<Error> examine(const Operation& operation, Vigil& vigil,
                                std::chrono::steady_clock::time_point now);
   std::optional<Error> compare(const Operation& operation, Vigil& vigil);
+  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
+  bool is_time_to_compare(const Vigil& vigil, std::chrono::steady_clock::time_point now) const;
 
   // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
   // included.

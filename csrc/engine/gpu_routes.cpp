@@ -130,12 +130,11 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
   if (asked.empty() && !missing_[kNccl]) {
-    GpuRoute* const nccl = made(kNccl);  // always: later it may be needed while a graph is captured
+    made(kNccl);  // always: later it may be needed while a graph is captured
     const bool staged = operations.size() == 1 && !capturing &&
                         prefers_host_staged(communicator_.size(), operations.front()) &&
                         !obstacle(kHostStaged, operations, capturing);
     if (GpuRoute* route = staged ? made(kHostStaged) : nullptr) return *route;
-    if (!obstacle(kNccl, operations, capturing)) return *nccl;
   }
   std::string reasons;
   for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {

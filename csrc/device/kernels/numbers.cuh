@@ -12,21 +12,6 @@
 
 namespace altorch::kernels {
 
-AL_DEVICE float float_of_bits(unsigned bits) {
-  union {
-    unsigned bits;
-    float value;
-  } both{bits};
-  return both.value;
-}
-AL_DEVICE unsigned bits_of_float(float value) {
-  union {
-    float value;
-    unsigned bits;
-  } both{value};
-  return both.bits;
-}
-
 // Computed in the type that it is stored in.
 template <class T>
 struct Plain {
@@ -71,10 +56,10 @@ struct WideHalf {
 
 struct BFloat16 : WideHalf {
   AL_DEVICE static float widen(unsigned short half) {
-    return float_of_bits(static_cast<unsigned>(half) << 16);
+    return __builtin_bit_cast(float, static_cast<unsigned>(half) << 16);
   }
   AL_DEVICE static unsigned short narrow(float value) {
-    const unsigned bits = bits_of_float(value);
+    const unsigned bits = __builtin_bit_cast(unsigned, value);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
     return static_cast<unsigned short>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
   }

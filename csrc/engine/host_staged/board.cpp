@@ -28,23 +28,16 @@ struct Board::Header {
   char reason[1020];
 };
 
-namespace {
-
-struct Offsets {
-  std::size_t announcements, posts, letters, small, data, letter_data, end;
-  explicit Offsets(const BoardLayout& layout) {
-    const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
-    announcements = kPage;
-    posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
-    letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
-    small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
-    data = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
-    letter_data = data + ranks * layout.slots * layout.slot_bytes;
-    end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
-  }
-};
-
-}  // namespace
+BoardOffsets::BoardOffsets(const BoardLayout& layout) {
+  const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
+  announcements = kPage;
+  posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
+  letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
+  small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
+  data = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
+  letter_data = data + ranks * layout.slots * layout.slot_bytes;
+  end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
+}
 
 BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -60,10 +53,10 @@ BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
   return layout;
 }
 
-std::size_t BoardLayout::bytes() const { return Offsets(*this).end; }
+std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 
 Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
-    : memory_(std::move(memory)), layout_(layout), rank_(rank) {}
+    : memory_(std::move(memory)), layout_(layout), offsets_(layout), rank_(rank) {}
 
 Board::Header& Board::header() const { return *at<Header>(0); }
 
@@ -73,31 +66,31 @@ std::size_t Board::pair(int from, int to, std::size_t slot) const {
 }
 
 Board::Post& Board::post(int rank, std::size_t slot) const {
-  return at<Post>(Offsets(layout_).posts)[static_cast<std::size_t>(rank) * layout_.slots + slot];
+  return at<Post>(offsets_.posts)[static_cast<std::size_t>(rank) * layout_.slots + slot];
 }
 
 std::byte* Board::data(int rank, std::size_t slot) const {
   const std::size_t number = static_cast<std::size_t>(rank) * layout_.slots + slot;
-  return at<std::byte>(Offsets(layout_).data) + number * layout_.slot_bytes;
+  return at<std::byte>(offsets_.data) + number * layout_.slot_bytes;
 }
 
 Board::Letter& Board::letter(int from, int to, std::size_t slot) const {
-  return at<Letter>(Offsets(layout_).letters)[pair(from, to, slot)];
+  return at<Letter>(offsets_.letters)[pair(from, to, slot)];
 }
 
 std::byte* Board::letter_data(int from, int to, std::size_t slot) const {
-  return at<std::byte>(Offsets(layout_).letter_data) + pair(from, to, slot) * layout_.letter_bytes;
+  return at<std::byte>(offsets_.letter_data) + pair(from, to, slot) * layout_.letter_bytes;
 }
 
 std::uint64_t* Board::small_area(int rank, std::uint32_t exchange) const {
   const std::size_t number = 2 * static_cast<std::size_t>(rank) + exchange % 2;
-  return at<std::uint64_t>(Offsets(layout_).small + number * kWordsPerByte * layout_.small_bytes);
+  return at<std::uint64_t>(offsets_.small + number * kWordsPerByte * layout_.small_bytes);
 }
 
 const std::uint32_t* Board::abort_flag() const { return &header().aborted; }
 
 std::optional<Board::Disagreement> Board::announce(std::uint64_t sequence, std::uint64_t fingerprint) {
-  auto* all = at<Announcement>(Offsets(layout_).announcements);
+  auto* all = at<Announcement>(offsets_.announcements);
   const auto entry = [&](int rank) -> Announcement& {
     return all[static_cast<std::uint64_t>(rank) * kAnnounced + sequence % kAnnounced];
   };

@@ -28,6 +28,12 @@ struct BoardLayout {
   std::size_t bytes() const;
 };
 
+// Where everything begins, in bytes.
+struct BoardOffsets {
+  explicit BoardOffsets(const BoardLayout& layout);
+  std::size_t announcements, posts, letters, small, data, letter_data, end;
+};
+
 // Thread rules: as common/flag.h; announce() and abort() by any thread.
 class Board {
  public:
@@ -80,6 +86,7 @@ class Board {
 
   const PinnedMemory memory_;
   const BoardLayout layout_;
+  const BoardOffsets offsets_;
   const int rank_;
 };
 

@@ -13,7 +13,7 @@ class CudaKernels : public GpuKernelTest {
     GpuKernelTest::SetUp();
     if (IsSkipped()) return;
     stream_ = gpu().make_stream();
-    bench_.emplace(device(), stream_, gpu().allocate(Bench::kBytes),
+    bench_.emplace(device(), stream_, device().allocate(Bench::kBytes),
                    [this] { return gpu().finish(stream_); });
   }
 

@@ -37,7 +37,7 @@ TEST_F(CudaStreams, PinnedMemoryIsZeroAtFirst) {
 TEST_F(CudaStreams, CopiesArriveAsTheyWere) {
   constexpr std::size_t kBytes = (1 << 20) + 64;
   const Stream stream = gpu().make_stream();
-  const auto one = gpu().allocate(kBytes), other = gpu().allocate(kBytes);
+  const auto one = device().allocate(kBytes), other = device().allocate(kBytes);
   const PinnedMemory from = device().pin(kBytes), to = device().pin(kBytes);
   fill(from.get(), kBytes, 1);
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4097}, kBytes - 64}) {
@@ -65,7 +65,7 @@ TEST_F(CudaStreams, ExistingMemoryCanBePinned) {
     const PinnedMemory memory = device().pin(mapping, kBytes);
     ASSERT_EQ(memory.get(), mapping.get());
     const Stream stream = gpu().make_stream();
-    const auto on_gpu = gpu().allocate(kBytes / 2);
+    const auto on_gpu = device().allocate(kBytes / 2);
     fill(memory.get(), kBytes / 2, seed);
     device().copy_to_device(on_gpu.get(), memory.get(), kBytes / 2, stream);
     device().copy_to_host(memory.get() + kBytes / 2, on_gpu.get(), kBytes / 2, stream);
@@ -77,7 +77,7 @@ TEST_F(CudaStreams, ExistingMemoryCanBePinned) {
 TEST_F(CudaStreams, AFlagIsRaisedAfterWhatTheStreamHolds) {
   constexpr std::size_t kBytes = 16 << 20;
   const Stream stream = gpu().make_stream();
-  const auto on_gpu = gpu().allocate(kBytes);
+  const auto on_gpu = device().allocate(kBytes);
   const PinnedMemory from = device().pin(kBytes), to = device().pin(kBytes);
   Flag& flag = gpu().flags()[0];
   for (std::uint32_t round = 1; round <= 3; ++round) {
@@ -108,7 +108,7 @@ TEST_F(CudaStreams, AFlagThatIsReachedHoldsNothingUp) {
 TEST_F(CudaStreams, AStreamComesAfterWhatAnotherHolds) {
   constexpr std::size_t kBytes = 8 << 20;
   const Stream first = gpu().make_stream(), second = gpu().make_stream();
-  const auto one = gpu().allocate(kBytes), other = gpu().allocate(kBytes);
+  const auto one = device().allocate(kBytes), other = device().allocate(kBytes);
   const PinnedMemory from = device().pin(kBytes), to = device().pin(kBytes);
   constexpr std::size_t kRounds = 8, kPart = kBytes / kRounds;
   fill(from.get(), kBytes, 3);

@@ -17,7 +17,7 @@ class CudaTogether : public GpuKernelTest {
   // What is loaded while a kernel waits may wait for that kernel.
   void load(const std::vector<ExchangeCase>& cases) {
     const Stream stream = gpu().make_stream();
-    Bench bench(device(), stream, gpu().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
+    Bench bench(device(), stream, device().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
     for (ExchangeCase alone : cases) {
       alone.number = 1;
       alone.root = 0;
@@ -72,7 +72,7 @@ void CudaTogether::exchange_in_a_row(int ranks) {
       own.at.push_back(bytes);
       bytes += (own.laid.emplace_back(exchange, rank).memory().before().size() + 255) / 256 * 256;
     }
-    own.memory = gpu().allocate(bytes);
+    own.memory = device().allocate(bytes);
     own.staging = device().pin(bytes);
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const Bytes& before = own.laid[i].memory().before();
@@ -122,7 +122,7 @@ TEST_F(CudaTogether, AKernelTakesWordsAsTheyCome) {
     cases.push_back({pattern, DType::kUInt8, ReduceOp::kSum, 3, 1023, /*in_place=*/true});
   load(cases);
   const Stream stream = gpu().make_stream();
-  Bench bench(device(), stream, gpu().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
+  Bench bench(device(), stream, device().allocate(Bench::kBytes), [&] { return gpu().finish(stream); });
   for (const ExchangeCase& exchange : cases) {
     const LaidExchange laid(exchange, 1);
     const LaidAreas posted(exchange, 1);
@@ -152,7 +152,7 @@ TEST_F(CudaTogether, AKernelThatWaitsEndsWhenAborted) {
   const ExchangeCase exchange{Pattern::kAllReduce, DType::kFloat32, ReduceOp::kSum, 2, 100};
   load({exchange});
   const Stream stream = gpu().make_stream();
-  const auto memory = gpu().allocate(4096);
+  const auto memory = device().allocate(4096);
   const PinnedMemory pinned = device().pin(4096);
   const LaidExchange laid(exchange, 0);
   std::uint64_t* const areas[] = {reinterpret_cast<std::uint64_t*>(pinned.get()),

@@ -22,7 +22,7 @@ class CudaWaits : public GpuTest {
     second_ = gpu().make_stream();
     from_ = device().pin(kBytes);
     to_ = device().pin(kBytes);
-    on_gpu_ = gpu().allocate(kBytes);
+    on_gpu_ = device().allocate(kBytes);
   }
   Flag& gate() { return gpu().flags()[0]; }
   Flag& reached() { return gpu().flags()[1]; }

@@ -15,8 +15,6 @@ constexpr std::chrono::seconds kPatience{30};
 // Functions of the driver that altorch itself does without.
 struct More {
   cuda::Result (*init)(unsigned flags) = nullptr;
-  cuda::Result (*allocate)(cuda::DevicePtr* memory, std::size_t bytes) = nullptr;
-  cuda::Result (*release)(cuda::DevicePtr memory) = nullptr;
   cuda::Result (*synchronize)(Stream stream) = nullptr;
 };
 
@@ -28,8 +26,6 @@ const More& more() {
       if (library) function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
     };
     find("cuInit", found.init);
-    find("cuMemAlloc_v2", found.allocate);
-    find("cuMemFree_v2", found.release);
     find("cuStreamSynchronize", found.synchronize);
     return found;
   }();
@@ -76,13 +72,6 @@ Gpu::~Gpu() {
 }
 
 Stream Gpu::make_stream() { return streams_.emplace_back(device_.make_stream()); }
-
-std::shared_ptr<std::byte> Gpu::allocate(std::size_t bytes) {
-  cuda::DevicePtr memory = 0;
-  cuda::driver().check("cuMemAlloc", more().allocate(&memory, bytes));
-  return {reinterpret_cast<std::byte*>(memory),
-          [memory](std::byte*) { static_cast<void>(more().release(memory)); }};
-}
 
 bool Gpu::finish(Stream stream) {
   cuda::driver().check("cuStreamSynchronize", more().synchronize(stream));

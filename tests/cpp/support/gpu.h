@@ -1,5 +1,5 @@
-// A real GPU for tests without torch: what CudaDevice leaves to torch (starting CUDA, memory of the GPU,
-// waits of the host), flags, and a watchdog over all of it.
+// A real GPU for tests without torch: what CudaDevice leaves to torch (starting CUDA, waits of
+// the host), flags, and a watchdog over all of it.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,6 @@ class Gpu {
 
   CudaDevice& device() { return device_; }
   Stream make_stream();
-  std::shared_ptr<std::byte> allocate(std::size_t bytes);
   // In pinned memory. What waits for them goes on when the watchdog has lost its patience.
   std::span<Flag, kFlags> flags() { return std::span<Flag, kFlags>(flags_, kFlags); }
   // What kernels look at to give up: not 0 then.
