@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import altorch
 from benchmarks import report
 from benchmarks.ranks import Row
 
@@ -57,17 +58,22 @@ def shares_gpus() -> bool:
 
 def usable(contenders: Iterable[str]) -> list[str]:
     """NCCL refuses ranks that share a GPU."""
-    return [contender for contender in contenders if contender != "nccl" or not shares_gpus()]
+    return [name for name in contenders if name.partition(":")[0] != "nccl" or not shares_gpus()]
 
 
 def make_group(contender: str, here: torch.device) -> Any:
-    """A group of all ranks, "al:host_staged" over that route, which is settled when the first CUDA tensor comes."""
-    backend, _, route = contender.partition(":")
+    """A group of all ranks: "al:host_staged" over that route, "al:max_ctas=4" with that option (of "nccl" too).
+
+    The route is settled when the first CUDA tensor comes.
+    """
+    backend, _, choice = contender.partition(":")
+    option, _, value = choice.partition("=")
     before = os.environ.get("ALTORCH_ROUTE")
-    if route:
-        os.environ["ALTORCH_ROUTE"] = f"cuda={route}"
+    if choice and not value:
+        os.environ["ALTORCH_ROUTE"] = f"cuda={choice}"
     try:
-        group = dist.new_group(backend=backend)
+        options = options_of(backend, option, int(value)) if value else None
+        group = dist.new_group(backend=backend, pg_options=options)
         dist.all_reduce(torch.zeros(1, device=here), group=group)
         torch.cuda.synchronize()
     finally:
@@ -76,6 +82,14 @@ def make_group(contender: str, here: torch.device) -> Any:
         else:
             os.environ["ALTORCH_ROUTE"] = before
     return group
+
+
+def options_of(backend: str, name: str, value: int) -> Any:
+    if backend == "al":
+        return altorch.Options(**{name: value})
+    options = dist.ProcessGroupNCCL.Options()
+    setattr(options if hasattr(options, name) else options.config, name, value)
+    return options
 
 
 def slowest(figure: float) -> float:

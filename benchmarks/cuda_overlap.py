@@ -26,7 +26,7 @@ from benchmarks.ranks import Row
 
 MIB = 1024 * 1024
 CONTENDERS = ["al", "al:host_staged", "al:host_relay", "nccl"]
-WIDTH = 4096  # of the matrices
+PRODUCT = (4096, 4096, 4096)  # rows, columns, inner
 LONGER = 1.3  # the products than the communication
 WARM_UP = 3
 HIDDEN_AT_LEAST = {("al", "NCCL"): 95, ("al:host_staged", "host_staged"): 90}  # percent
@@ -122,12 +122,18 @@ def main() -> None:
     )
     parser.add_argument("--bytes", type=int, default=64 * MIB, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--product", type=int, nargs=3, default=PRODUCT, metavar=("ROWS", "COLUMNS", "INNER"),
+        help="sizes of the matrix product, default: %(default)s",
+    )  # fmt: skip
     arguments = parser.parse_args()
     here = common.start()
     dtype = getattr(torch, arguments.dtype)
     tensor = torch.zeros(arguments.bytes // dtype.itemsize, dtype=dtype, device=here)
-    left, right = (torch.randn(WIDTH, WIDTH, device=here).to(torch.bfloat16) for _ in range(2))
-    result = torch.empty_like(left)
+    rows_, columns, inner = arguments.product
+    left = torch.randn(rows_, inner, device=here).to(torch.bfloat16)
+    right = torch.randn(inner, columns, device=here).to(torch.bfloat16)
+    result = left.new_empty(rows_, columns)
     contenders = [
         Contender(name, here, tensor, lambda: torch.mm(left, right, out=result))
         for name in common.usable(arguments.contenders)
@@ -136,14 +142,14 @@ def main() -> None:
         for contender in contenders:
             contender.one_round()
     about = common.about("cuda_overlap") | {
-        "operation": "all_reduce", "dtype": arguments.dtype, "bytes": arguments.bytes
+        "operation": "all_reduce", "dtype": arguments.dtype, "bytes": arguments.bytes,
+        "product": list(arguments.product),
     }  # fmt: skip
     rows = [about | contender.result() for contender in contenders]
     if dist.get_rank() == 0:
         print(common.headline(about))
-        print(
-            f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {WIDTH} x {WIDTH}"
-        )
+        shape = " x ".join(map(str, arguments.product))
+        print(f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {shape}")
         heads = " | ".join(f"{head:>13}" for head in ("products", "communication", "both [us]"))
         print(f"{'contender':15} | {'number':>6} | {heads} | hidden [%]")
         print("\n".join(map(line_of, rows)))

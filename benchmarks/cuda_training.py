@@ -70,6 +70,7 @@ def take_turn(
     wrap: str, group: Any, here: torch.device, shape: argparse.Namespace, communicates: bool
 ) -> Turn:
     torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()  # DDP may let go of a former turn's memory late
     torch.manual_seed(0)
     with here:
         decoder = decoder_of(shape)
@@ -91,7 +92,7 @@ def take_turn(
     torch.cuda.synchronize()
     steps = itertools.pairwise(marks[WARM_UP - 1 :])
     seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
-    return Turn(seconds, torch.cuda.max_memory_allocated(), loss.item())
+    return Turn(seconds, torch.cuda.max_memory_allocated() - held, loss.item())
 
 
 def there_and_back(names: list[str], repeats: int) -> Iterator[str]:
@@ -127,7 +128,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--json", help="append the rows to this file")
     parser.add_argument("--contenders", nargs="*", default=["al", "nccl"], help="al:host_staged is another")
     parser.add_argument("--wraps", nargs="*", choices=WRAPS, default=list(WRAPS))
-    parser.add_argument("--repeats", type=int, default=2, help="turns of each contender, default %(default)s")
+    parser.add_argument("--repeats", type=int, default=4, help="turns of each contender, default %(default)s")
     parser.add_argument("--steps", type=int, default=15, help=f"of a turn, after {WARM_UP} more")
     for name, default in (("batch", 8), ("sequence", 512), ("layers", 24), ("width", 1024), ("heads", 16)):
         parser.add_argument(f"--{name}", type=int, default=default, help="default %(default)s")

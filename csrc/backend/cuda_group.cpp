@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostLaunched = 1024;  // remembered
+constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
+constexpr std::size_t kMostLaunched = 1024;    // remembered
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 
@@ -42,11 +43,14 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceInde
       stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
       last_(c10::DeviceType::CUDA) {}
 
-// Ending the routes ends what is in flight, so it is let finish first, for a while.
+// What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
 CudaGroup::~CudaGroup() {
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  const auto began = Clock::now();
   AdaptiveWait wait;
-  while (!is_idle() && Clock::now() < deadline) {
+  while (!is_idle() && Clock::now() < began + 2 * kPatience) {
+    if (Clock::now() > began + kPatience)
+      abort("rank " + std::to_string(communicator_->rank()) + " destroyed it before " +
+            name_of(last_operation_.kind) + " #" + std::to_string(last_operation_.sequence) + " was done");
     std::optional<Error> failed;
     {
       const std::lock_guard lock(mutex_);
@@ -121,7 +125,14 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       last_.block(stream);
     }
     for (const Operation& operation : operations) communicator_->record(operation);
-    route->enqueue({operations.data(), operations.size()}, stream.native_handle());
+    enter(first);
+    try {
+      route->enqueue({operations.data(), operations.size()}, stream.native_handle());
+    } catch (...) {
+      withdraw();
+      throw_if_failed();  // which says why the route was ended
+      throw;
+    }
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
       const c10::StreamGuard on_stream(stream);
@@ -137,26 +148,43 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       for (Call& call : calls)
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
     }
-  }
-  if (!capturing) {
-    const std::lock_guard lock(mutex_);
-    if (entry) in_flight_.push_back(entry);
-    last_operation_ = first;
-    launched_.push_back({first, communicator_->begin_vigil()});
-    ++calls_;
-    if (launched_.size() > kMostLaunched) launched_.pop_front();
+    if (capturing) {
+      withdraw();
+    } else {
+      const std::lock_guard lock(mutex_);
+      entering_ = false;
+      if (entry) in_flight_.push_back(entry);
+    }
   }
   for (const Call& call : calls) {
     communicator_->statistics().add(call.operation.kind, "cuda", route->name(),
                                     payload_bytes(call.operation, communicator_->size()), {});
   }
-  CudaWatch::instance().wake();
   if (!async) return nullptr;  // the caller's stream is in order already
   std::vector<at::Tensor> outputs;
   for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
   const int source = first.kind == OpKind::kReceive ? first.root : -1;
   return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
                                        shared_from_this(), std::move(entry), source);
+}
+
+void CudaGroup::enter(const Operation& operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    last_operation_ = operation;
+    launched_.push_back({operation, communicator_->begin_vigil()});
+    ++calls_;
+    if (launched_.size() > kMostLaunched) launched_.pop_front();
+    entering_ = true;
+  }
+  CudaWatch::instance().wake();
+}
+
+void CudaGroup::withdraw() {
+  const std::lock_guard lock(mutex_);
+  launched_.pop_back();
+  --calls_;
+  entering_ = false;
 }
 
 void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {
@@ -212,6 +240,14 @@ void CudaGroup::forget_what_is_done() {
 }
 
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
+  if (!entering_) return trouble_on_device(now);
+  Launched& latest = launched_.back();
+  if (auto error = communicator_->examine(latest.operation, latest.vigil, now))
+    return communicator_->explain(latest.operation, *error);
+  return std::nullopt;
+}
+
+std::optional<Error> CudaGroup::trouble_on_device(Clock::time_point now) {
   if (launched_.empty()) return std::nullopt;
   Launched& oldest = launched_.front();
   const int looks = oldest.vigil.looks;
@@ -235,6 +271,7 @@ void CudaGroup::tell_peers(const Error& error) {
   if (error.kind() == ErrorKind::kMismatch) return;  // which they find as this rank did
   const std::size_t end = std::min(launched_.size(), kMostCompared);
   for (std::size_t i = 0; i < end; ++i) communicator_->refuse(launched_[i].operation, error);
+  if (entering_) communicator_->refuse(launched_.back().operation, error);
 }
 
 bool CudaGroup::look() {
@@ -258,13 +295,15 @@ bool CudaGroup::look() {
       }
       found = route_failure();
       const std::unique_lock launching(launch_mutex_, std::try_to_lock);
-      if (!found && !launching) return true;
-      if (!found) settle();
-      if (!found) forget_what_is_done();
-      if (!found && in_flight_.empty() && is_idle()) {
-        launched_.clear();
-        markers_.clear();
-        return false;
+      if (!found && !launching && !entering_) return true;
+      if (!found && launching) {
+        settle();
+        forget_what_is_done();
+        if (in_flight_.empty() && is_idle()) {
+          launched_.clear();
+          markers_.clear();
+          return false;
+        }
       }
     } catch (const c10::Error& error) {
       found = communicator_->explain(last_operation_,

@@ -68,6 +68,10 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void abort(const std::string& why);
 
  private:
+  // The caller is about to give it to a route, which may hold the host up (NCCL connects with peers then).
+  void enter(const Operation& operation);
+  // A route did not take it, or a graph did.
+  void withdraw();
   std::optional<Error> route_failure();
   // All with launch_mutex_ held.
   void settle();
@@ -75,6 +79,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void forget_what_is_done();  // and with mutex_
   // Both with mutex_ held. Why what is under way cannot end, if that is known.
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
+  std::optional<Error> trouble_on_device(std::chrono::steady_clock::time_point now);
   void tell_peers(const Error& error);
 
   const std::shared_ptr<Communicator> communicator_;
@@ -96,6 +101,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   std::deque<std::shared_ptr<InFlight>> in_flight_;
   Operation last_operation_;
   std::deque<Launched> launched_;  // in order, the latest of them
+  bool entering_ = false;          // the last of them is being given to a route
   std::uint64_t calls_ = 0;        // ever launched; the last of launched_ is this one
   std::optional<Error> failure_;
 };

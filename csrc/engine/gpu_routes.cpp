@@ -240,9 +240,11 @@ std::optional<Error> GpuRoutes::failure() {
   return std::nullopt;
 }
 
+// NCCL last: it frees memory, for which the device has to come to the end of what the others hold up.
 void GpuRoutes::abort(const std::string& why) {
   retire_nccl();
-  for (GpuRoute* route : all_made()) route->abort(why);
+  const auto routes = all_made();
+  for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
 }  // namespace altorch

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -317,8 +320,6 @@ def test_order_with_streams(world):
 
 @on_ranks(2)
 def test_wait_with_a_timeout_blocks_the_host(world):
-    from datetime import timedelta
-
     here = device(world)
     x = torch.ones(10, device=here)
     dist.all_reduce(x)
@@ -471,14 +472,11 @@ def test_bad_input(world):
         dist.all_gather([torch.ones(4, device=here, dtype=torch.int32) for _ in range(2)], x)
     with pytest.raises(errors, match="elements"):
         dist.all_gather_into_tensor(torch.ones(7, device=here), x)
-    if world.rank == 0:
-        with pytest.raises(errors, match=r"dst|src|rank"):
-            dist.broadcast(x, 5)
+    with pytest.raises(errors, match=r"dst|src|rank"):
+        dist.broadcast(x, 5)
 
 
 def one_rank_uses_another_gpu(world):
-    from datetime import timedelta
-
     here = device(world)
     dist.all_reduce(torch.ones(1 << 20, device=here))
     torch.cuda.synchronize()
@@ -663,15 +661,66 @@ def test_fsdp2_equals_nccl(world):
     dist.destroy_process_group(nccl)
 
 
-def all_reduce_for_ever(world):
+def calls_for_the_first_time(world, fate):
+    """NCCL connects with the peers then, on the host."""
     here = device(world)
+    hasty = dist.new_group(timeout=timedelta(seconds=5))
+    dist.all_reduce(torch.ones(4, device=here), group=hasty)
+    torch.cuda.synchronize()
+    if world.rank == 1:
+        if fate == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(15)
+        return ""
+    began = time.monotonic()
     x = torch.ones(1 << 20, device=here)
+    try:
+        while time.monotonic() < began + 40:
+            dist.all_to_all_single(torch.empty_like(x), x, group=hasty)
+            time.sleep(0.1)
+    except RuntimeError as error:
+        assert time.monotonic() < began + 12
+        return str(error)
+    raise AssertionError("no error was raised")
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.parametrize(("fate", "reason"), [("asleep", "its timeout of 5 s"), ("killed", "lost|NCCL")])
+def test_a_peer_that_never_comes_is_an_error_in_time(fate, reason):
+    with Cluster(2, launcher="plain") as cluster:
+        outcome = cluster.run(calls_for_the_first_time, deadline=60, fate=fate)[0]
+        assert outcome.ok, outcome.report()
+        assert "all_to_all" in outcome.value and re.search(reason, outcome.value), outcome.value
+
+
+def leaves_a_call_unanswered(world):
+    here = device(world)
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(4, device=here), group=group)
+    if world.rank == 0:
+        dist.all_reduce(torch.ones(4, device=here), group=group)
+    began = time.monotonic()
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    torch.cuda.synchronize()
+    return time.monotonic() - began
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+def test_a_group_can_be_destroyed_while_a_call_waits_for_a_peer():
+    with Cluster(2, launcher="plain") as cluster:
+        for outcome in cluster.run(leaves_a_call_unanswered, deadline=60):
+            assert outcome.ok, outcome.report()
+            assert outcome.value < 25
+
+
+def all_reduce_for_ever(world, count):
+    here = device(world)
+    x = torch.ones(count, device=here)
     dist.all_reduce(x)
     torch.cuda.synchronize()
     if world.rank == 1:
-        import os
-        import signal
-
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     try:
@@ -687,8 +736,9 @@ def all_reduce_for_ever(world):
 
 
 @pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
-def test_a_killed_peer_is_an_error_within_seconds():
+@pytest.mark.parametrize("count", [4, 1 << 20])
+def test_a_killed_peer_is_an_error_within_seconds(count):
     with Cluster(2, launcher="plain") as cluster:
-        outcomes = cluster.run(all_reduce_for_ever, deadline=60)
+        outcomes = cluster.run(all_reduce_for_ever, deadline=60, count=count)
         assert outcomes[0].status == "ok", outcomes[0].report()
         assert outcomes[0].value < 20

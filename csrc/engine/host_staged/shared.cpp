@@ -13,7 +13,7 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch
       rank_(rank),
       size_(board_.layout().ranks),
       own_gpus_(own_gpus),
-      sides_(*device_, board_.layout().slots + 1),
+      sides_(*device_, board_.layout().slots + kLanes),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {
   if (own_gpus_) device_->prepare_small_moves();

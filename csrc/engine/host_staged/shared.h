@@ -60,9 +60,28 @@ class Shared : public GpuRoute {
     std::byte* scratch;  // on the device, for the others' parts; null: a kernel reads them where they lie
   };
 
+  // For copies of one direction: while one stream waits for a flag or raises one, the other copies.
+  static constexpr std::size_t kLanes = 2;
+  // The streams of one collective: `downs` (0: each piece goes down where it comes up) and then `ups`.
+  struct Lanes {
+    SideStreams::Lanes streams;
+    std::size_t downs, ups;
+  };
+  // The pieces that reduced what a collective gathers, of `step` elements each, from the `first` on. Step 0:
+  // it gathers what is there.
+  struct Source {
+    std::uint32_t first;
+    std::int64_t step;
+  };
+
   void small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
   void reduce_and_gather(const Operation& operation, Stream stream);
+  Lanes fork(const Operation& operation, std::size_t pieces, Stream stream);
+  bool turns_pay(const Operation& operation, std::size_t pieces) const;
+  void enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
+                      const Source& source = {});
+  void wait_for_source(const Source& source, const PieceCutter& cutter, const Turn& turn);
   void post(const Turn& turn);
   // Copies the others' parts to the device.
   void fetch(const Turn& turn);

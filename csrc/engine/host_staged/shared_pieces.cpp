@@ -13,6 +13,8 @@ constexpr std::size_t kLargestElement = 16;
 // would be smaller than this: their flags would cost too much.
 constexpr std::int64_t kPieces = 4;
 constexpr std::size_t kSmallestCopy = 1 << 20;
+// From so many pieces on, copies down and up take turns on the same streams.
+constexpr std::size_t kManyPieces = 16;
 
 std::int64_t aligned(std::int64_t elements) { return (elements + kAligned - 1) / kAligned * kAligned; }
 
@@ -45,34 +47,58 @@ void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::siz
 
 void Shared::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
-  const auto slots = board_.layout().slots;
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
   const bool overlaps = pieces > 1;
   if (overlaps && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
+  const Lanes lanes = fork(operation, pieces, stream);
+  enqueue_pieces(operation, cutter, lanes);
+  sides_.join(stream, lanes.streams);
+}
+
+Shared::Lanes Shared::fork(const Operation& operation, std::size_t pieces, Stream stream) {
+  Lanes lanes;
+  lanes.downs = turns_pay(operation, pieces) ? 0 : kLanes;
+  lanes.ups = operation.reduces() ? std::min(board_.layout().slots, pieces) : kLanes;
+  lanes.streams = sides_.fork(stream, pieces > 1 ? lanes.downs + lanes.ups : 0);
+  return lanes;
+}
+
+bool Shared::turns_pay(const Operation& operation, std::size_t pieces) const {
+  // With a few pieces the copies down must not wait for those up; with many, streams of their own would be
+  // the ones that wait.
+  return operation.reduces() && pieces > kManyPieces;
+}
+
+void Shared::enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
+                            const Source& source) {
+  const bool overlaps = cutter.pieces() > 1;
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
-  // With a few pieces the copies down must not wait for one another's turn; with many, a stream of their own
-  // would be the one that waits.
-  const bool mixes = operation.reduces() && pieces > slots;
-  const std::size_t ups = operation.reduces() ? std::min(slots, pieces) : 1;
-  const std::size_t downs = mixes ? 0 : 1;
-  const auto lanes = sides_.fork(stream, overlaps ? downs + ups : 0);
-  for (std::size_t index = 0; index < pieces; ++index) {
+  for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const std::uint32_t number = pieces_.load() + 1;
     pieces_.store(number);
-    const std::size_t up = index % ups;
+    const std::size_t up = static_cast<std::size_t>(index) % lanes.ups;
     const Turn turn{operation,
                     cutter,
-                    static_cast<std::int64_t>(index),
+                    index,
                     number,
-                    number % slots,
-                    lanes[downs ? 0 : up],
-                    lanes[downs + up],
+                    number % board_.layout().slots,
+                    lanes.streams[lanes.downs ? static_cast<std::size_t>(index) % lanes.downs : up],
+                    lanes.streams[lanes.downs + up],
                     overlaps ? scratch_.get() + up * one_scratch(board_.layout()) : nullptr};
+    wait_for_source(source, cutter, turn);
     post(turn);
     if (operation.reduces()) reduce(turn);
     collect(turn);
   }
-  sides_.join(stream, lanes);
+}
+
+void Shared::wait_for_source(const Source& source, const PieceCutter& cutter, const Turn& turn) {
+  if (!source.step) return;
+  const std::int64_t begin = turn.index * cutter.step(), count = cutter.block(turn.index, rank_).count;
+  for (std::int64_t at = begin / source.step; at * source.step < begin + count; ++at) {
+    const std::uint32_t number = source.first + static_cast<std::uint32_t>(at);
+    wait_for(board_.post(rank_, number % board_.layout().slots).done, number, turn.down);
+  }
 }
 
 void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
@@ -84,18 +110,28 @@ void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
     if (rank < rank_) own += blocks_.back();
     begin += blocks_.back();
   }
-  Operation step = operation;
-  step.count = blocks_[static_cast<std::size_t>(rank_)];
-  step.kind = OpKind::kReduceScatter;
-  step.input_counts = blocks_;
-  step.output = output_at(operation, own);
-  collective(step, stream);
-  step.kind = OpKind::kAllGather;
-  step.input_counts = {};
-  step.output_counts = blocks_;
-  step.input = step.output;
-  step.output = operation.output;
-  collective(step, stream);
+  Operation scatter = operation, gather = operation;
+  scatter.kind = OpKind::kReduceScatter;
+  gather.kind = OpKind::kAllGather;
+  scatter.count = gather.count = blocks_[static_cast<std::size_t>(rank_)];
+  scatter.input_counts = gather.output_counts = blocks_;
+  scatter.output = output_at(operation, own);
+  gather.input = scatter.output;
+  const auto slot_bytes = board_.layout().slot_bytes;
+  const PieceCutter cut(scatter, rank_, size_, step_of(scatter, size_, slot_bytes));
+  const auto pieces = static_cast<std::size_t>(cut.pieces());
+  if (turns_pay(scatter, pieces)) {
+    collective(scatter, stream);
+    return collective(gather, stream);
+  }
+  // The copies down of the second follow the first's at once, each when its part is reduced.
+  Lanes lanes = fork(scatter, pieces, stream);
+  const Source source{pieces_.load() + 1, cut.step()};
+  enqueue_pieces(scatter, cut, lanes);
+  lanes.ups = kLanes;
+  enqueue_pieces(gather, PieceCutter(gather, rank_, size_, step_of(gather, size_, slot_bytes)), lanes,
+                 source);
+  sides_.join(stream, lanes.streams);
 }
 
 PieceCutter::Range Shared::share(const Turn& turn, int rank) const {

@@ -8,6 +8,11 @@
 namespace altorch::nccl {
 namespace {
 
+constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the group and make a new one";
+// Calls last microseconds; one that lasts so long waits for a peer, and ends with the communicator only.
+constexpr std::chrono::milliseconds kUsualCall{200};
+constexpr std::chrono::seconds kLongAbort{5};
+
 // Keys are text in some stores.
 std::string to_hex(const UniqueId& id) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -88,8 +93,8 @@ Communicator::Communicator(Comm comm, int rank, int size)
 std::unique_ptr<Communicator> Communicator::split(int color, int key, int device, int size,
                                                   std::chrono::milliseconds timeout, const Knobs& knobs) {
   const std::lock_guard lock(mutex_);
-  if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
-  const auto begin = [parent = comm_, color, key, knobs](Comm* comm) {
+  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+  const auto begin = [parent = comm_.load(), color, key, knobs](Comm* comm) {
     Config config = config_of(knobs);
     return library().table.split(parent, color, key, comm, &config);
   };
@@ -101,7 +106,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, int device
 
 void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
   const std::lock_guard lock(mutex_);
-  if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
+  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
   if (symmetric ? !table_.add_window : !table_.add_buffer) {
     throw Error(ErrorKind::kUnsupported,
                 "NCCL " + library().version_text() + " cannot register " +
@@ -127,24 +132,22 @@ void Communicator::remove_buffer(void* buffer) {
                                               : table_.remove_buffer(comm_, entry.handle));
 }
 
-Comm Communicator::handle() {
-  const std::lock_guard lock(mutex_);
-  return comm_;
-}
+Comm Communicator::handle() { return comm_; }
 
 Communicator::~Communicator() { abort(); }
 
 void Communicator::check(const char* what, Result result) {
   if (result == kSuccess) return;
   std::string text = std::string(what) + " failed: " + table_.error_string(result);
-  const char* more = comm_ ? table_.last_error(comm_) : nullptr;
+  const Comm comm = comm_;
+  const char* more = comm ? table_.last_error(comm) : nullptr;
   if (more && *more) text += std::string(" (") + more + ")";
   throw Error(ErrorKind::kTransport, text + "; NCCL_DEBUG=INFO shows more");
 }
 
 void Communicator::enqueue(std::span<const CollectiveCall> operations, void* stream) {
   const std::lock_guard lock(mutex_);
-  if (!comm_) throw Error(ErrorKind::kClosed, aborted_);
+  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
   if (operations.size() == 1 && is_one_call(operations.front())) return call(operations.front(), stream);
   table_.group_start();
   try {
@@ -168,11 +171,22 @@ std::optional<std::string> Communicator::async_error() {
 }
 
 void Communicator::abort() {
-  const std::lock_guard lock(mutex_);
-  if (!comm_) return;
-  table_.abort(comm_);
-  comm_ = nullptr;
-  aborted_ = "its NCCL communicator was aborted; destroy the group and make a new one";
+  const auto deadline = std::chrono::steady_clock::now() + kUsualCall;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  while (!lock && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (lock.try_lock()) break;
+  }
+  const Comm comm = comm_.exchange(nullptr);
+  if (!comm) return;
+  // NCCL waits for the device, which may be held up by what it knows nothing of.
+  auto ended = std::make_shared<std::promise<void>>();
+  const auto end = ended->get_future();
+  std::thread([comm, ended] {
+    library().table.abort(comm);
+    ended->set_value();
+  }).detach();
+  end.wait_for(kLongAbort);
 }
 
 }  // namespace altorch::nccl

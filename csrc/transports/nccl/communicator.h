@@ -2,6 +2,7 @@
 // it is made.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -25,7 +26,7 @@ struct Knobs {
   int split_share = Config::kUndefined;  // 1: what is split off shares its parent's resources
 };
 
-// Thread rules: any thread; calls exclude each other, for NCCL wants that.
+// Thread rules: any thread; calls exclude each other, for NCCL wants that, all but abort() and handle().
 class Communicator {
  public:
   // Collective, on CUDA device `device`. Throws Error(kTimeout, kTransport, kUnsupported).
@@ -60,7 +61,8 @@ class Communicator {
 
   // What NCCL found out by itself since (a dead peer's connection, say).
   std::optional<std::string> async_error();
-  // Ends everything in flight, here only. Idempotent.
+  // Ends everything in flight, here only. Idempotent. A call that NCCL holds up (it connects with the peers
+  // when it first needs to, and waits for them on the host) comes back with an error.
   void abort();
 
  private:
@@ -75,8 +77,7 @@ class Communicator {
   const Table& table_;
   const int rank_, size_;
   std::mutex mutex_;
-  Comm comm_ = nullptr;
-  std::string aborted_;
+  std::atomic<Comm> comm_{nullptr};
   struct Registered {
     void* handle;
     bool symmetric;
