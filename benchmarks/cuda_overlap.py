@@ -25,7 +25,7 @@ from benchmarks.cuda_common import median, slowest
 from benchmarks.ranks import Row
 
 MIB = 1024 * 1024
-CONTENDERS = ["al", "al:host_staged", "al:host_relay", "nccl"]
+CONTENDERS = ["al", "al:max_ctas=4", "al:host_staged", "al:host_relay", "nccl"]
 PRODUCT = (4096, 4096, 4096)  # rows, columns, inner
 LONGER = 1.3  # the products than the communication
 WARM_UP = 3
