@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -74,29 +74,32 @@ test-openmpi: build
 test-gloo: build
 	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
 
-# On a GPU machine without a network: make test-gpu USE_SYSTEM=1
+# On a GPU machine without a network: make test-gpu USE_SYSTEM=1. The routes can be tested side by side (-j4); the
+# figures come after the tests.
 GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
+GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_frameworks.py
+GPU_ROUTES := chosen host_staged host_relay
+GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m
 # The C++ tests look for NVRTC in a CUDA installation (CUDA_HOME, LD_LIBRARY_PATH); torch may have brought one.
 TORCH_NVRTC = $(firstword $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*)))
 WITH_NVRTC = $(if $(TORCH_NVRTC),LD_LIBRARY_PATH="$${LD_LIBRARY_PATH:+$$LD_LIBRARY_PATH:}$(dir $(TORCH_NVRTC))")
-test-gpu: build
+.PHONY: $(GPU_ROUTES:%=test-gpu-%)
+test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%)
+	$(GPU_BENCHMARK) benchmarks.cuda_collectives --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_routes --json $(GPU_RESULTS)
+	NCCL_P2P_DISABLE=1 $(GPU_BENCHMARK) benchmarks.cuda_routes --contenders nccl --suffix _no_p2p --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_overlap --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_training --json $(GPU_RESULTS)
+	-$(BIN)/altorch plot $(GPU_RESULTS) --out $(basename $(GPU_RESULTS))-plots
+
+test-gpu-cpp: build
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
 	$(WITH_NVRTC) $(BUILD)/tests/cpp/altorch_tests --gtest_filter='Cuda*'
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
-	for route in host_staged host_relay; do \
-	  ALTORCH_ROUTE=cuda=$$route $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS) || exit 1; done
-	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_collectives \
-	  --json $(GPU_RESULTS)
-	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.cuda_routes \
-	  --json $(GPU_RESULTS)
-	NCCL_P2P_DISABLE=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) \
-	  -m benchmarks.cuda_routes --contenders nccl --suffix _no_p2p --json $(GPU_RESULTS)
-	for benchmark in cuda_overlap cuda_training; do \
-	  $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m benchmarks.$$benchmark \
-	    --json $(GPU_RESULTS) || exit 1; done
-	-$(BIN)/altorch plot $(GPU_RESULTS) --out $(basename $(GPU_RESULTS))-plots
+
+$(GPU_ROUTES:%=test-gpu-%): test-gpu-%: build
+	$(if $(filter chosen,$*),,ALTORCH_ROUTE=cuda=$*) $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
 
 sanitize: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)

@@ -14,7 +14,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from benchmarks.cuda_common import about, event_pair, finish, headline, make_group, median, start
+from benchmarks.cuda_common import about, event_pair, finish, headline, make_group, median, skipped, start
 
 KIB = 1024
 SIZES = [8, KIB, 16 * KIB, 64 * KIB, KIB * KIB, 4 * KIB * KIB, 64 * KIB * KIB, 256 * KIB * KIB]
@@ -91,6 +91,8 @@ def main() -> None:
     parser.add_argument("--no-graphs", action="store_true")
     arguments = parser.parse_args()
     here = start()
+    if skipped(["nccl"]):
+        return
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = {"al": dist.group.WORLD, "nccl": make_group("nccl", here)}
     common = about("cuda_collectives") | {"dtype": "bfloat16"}

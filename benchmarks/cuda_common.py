@@ -61,6 +61,16 @@ def usable(contenders: Iterable[str]) -> list[str]:
     return [name for name in contenders if name.partition(":")[0] != "nccl" or not shares_gpus()]
 
 
+def skipped(contenders: Iterable[str]) -> bool:
+    """Whether nothing is left to measure; says so then."""
+    if list(usable(contenders)):
+        return False
+    if dist.get_rank() == 0:
+        print("skipped: ranks share a GPU here, which NCCL refuses")
+    finish([], None)
+    return True
+
+
 def make_group(contender: str, here: torch.device) -> Any:
     """A group of all ranks: "al:host_staged" over that route, "al:max_ctas=4" with that option (of "nccl" too).
 

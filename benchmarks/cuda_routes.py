@@ -63,6 +63,7 @@ def device_rounds(call, group, calls: int, host: float) -> tuple[float, bool]:
 
 def measure(call, group, share: float) -> dict:
     """A row's times in seconds; rounds of each kind together take about `share` seconds."""
+    one_round(call, group, 2)  # may connect the ranks
     took = slowest(one_round(call, group, 2)[0])
     calls = max(2, min(MOST_CALLS, int(share / ROUNDS / max(took, 1e-6))))
     rounds = [one_round(call, group, calls) for _ in range(ROUNDS)]
@@ -116,6 +117,8 @@ def main() -> None:
     arguments = parser.parse_args()
     here = common.start()
     rank, world = dist.get_rank(), dist.get_world_size()
+    if common.skipped(arguments.contenders):
+        return
     contenders = common.usable(arguments.contenders)
     groups = {contender: common.make_group(contender, here) for contender in contenders}
     link = link_bandwidth(here)

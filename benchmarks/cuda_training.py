@@ -128,9 +128,9 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--json", help="append the rows to this file")
     parser.add_argument("--contenders", nargs="*", default=["al", "nccl"], help="al:host_staged is another")
     parser.add_argument("--wraps", nargs="*", choices=WRAPS, default=list(WRAPS))
-    parser.add_argument("--repeats", type=int, default=4, help="turns of each contender, default %(default)s")
-    parser.add_argument("--steps", type=int, default=15, help=f"of a turn, after {WARM_UP} more")
-    for name, default in (("batch", 8), ("sequence", 512), ("layers", 24), ("width", 1024), ("heads", 16)):
+    parser.add_argument("--repeats", type=int, default=3, help="turns of each contender, default %(default)s")
+    parser.add_argument("--steps", type=int, default=10, help=f"of a turn, after {WARM_UP} more")
+    for name, default in (("batch", 16), ("sequence", 1024), ("layers", 24), ("width", 1024), ("heads", 16)):
         parser.add_argument(f"--{name}", type=int, default=default, help="default %(default)s")
     parser.add_argument("--vocabulary", type=int, default=32768, help="default %(default)s")
     return parser.parse_args()

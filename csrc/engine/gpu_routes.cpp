@@ -54,9 +54,10 @@ struct Card {
   }
 };
 
-// Up to so many bytes that a rank reads of the others, one kernel over pinned memory is done before NCCL's,
-// and the host needs half the time for it. Set by benchmarks/cuda_routes.py.
-constexpr std::size_t kSmallReads = 64 << 10;
+// Up to so many bytes of one rank, and so many that a rank reads of all others, one kernel over pinned memory
+// takes no more than some microseconds longer than NCCL's, most often less, and the host needs half the time
+// for it. Set by benchmarks/cuda_routes.py.
+constexpr std::size_t kSmallPart = 64 << 10, kSmallReads = 192 << 10;
 
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
@@ -112,8 +113,9 @@ std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operat
 }
 
 bool GpuRoutes::prefers_host_staged(int ranks, const Operation& operation) {
-  return ranks > 1 && is_vector_collective(operation.kind) &&
-         Shared::is_small(operation, ranks, kSmallReads / static_cast<std::size_t>(ranks - 1));
+  if (ranks < 2 || !is_vector_collective(operation.kind)) return false;
+  return Shared::is_small(operation, ranks,
+                          std::min(kSmallPart, kSmallReads / static_cast<std::size_t>(ranks - 1)));
 }
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
