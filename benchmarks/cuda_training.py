@@ -95,6 +95,19 @@ def take_turn(
     return Turn(seconds, torch.cuda.max_memory_allocated() - held, loss.item())
 
 
+def warm_up(wrap: str, groups: dict[str, Any], here: torch.device, shape: argparse.Namespace) -> None:
+    """So that no contender's first turn pays for what is made once: NCCL's connections, plans, the memory pool."""
+    brief = argparse.Namespace(**vars(shape) | {"steps": 1})
+    for group in groups.values():
+        take_turn(wrap, group, here, brief, communicates=True)
+        clean_up()
+
+
+def clean_up() -> None:
+    gc.collect()  # DDP and its reducer hold each other
+    torch.cuda.empty_cache()
+
+
 def there_and_back(names: list[str], repeats: int) -> Iterator[str]:
     """A B, B A, A B, ..."""
     for turn in range(repeats):
@@ -156,11 +169,11 @@ def main() -> None:
     for wrap in arguments.wraps:
         names = [*groups, FLOOR] if wrap == "ddp" else list(groups)
         turns: dict[str, list[Turn]] = {name: [] for name in names}
+        warm_up(wrap, groups, here, arguments)
         for name in there_and_back(names, arguments.repeats):
             group = groups.get(name, next(iter(groups.values())))
             turns[name].append(take_turn(wrap, group, here, arguments, communicates=name != FLOOR))
-            gc.collect()  # DDP and its reducer hold each other
-            torch.cuda.empty_cache()
+            clean_up()
         found = {
             name: about | {"wrap": wrap, "contender": name} | row_of(turns[name], arguments) for name in names
         }

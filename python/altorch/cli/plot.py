@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         import matplotlib
 
         matplotlib.use("Agg")
+        matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     except ImportError:
         print("altorch plot: matplotlib is not installed; pip install 'altorch[plot]'", file=sys.stderr)
         return 2
@@ -153,11 +154,12 @@ def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
         # A name has one colour, also where it is drawn on one side only.
         style.setdefault("color", f"C{next(colors)}")
         for column, axis in enumerate(axes[0]):
-            if any(points[size][column] > 0 for size in sizes):
-                axis.plot(sizes, [points[size][column] for size in sizes], **style)
+            drawn = [size for size in sizes if points[size][column] > 0]
+            if drawn:
+                axis.plot(drawn, [points[size][column] for size in drawn], **style)
     axes[0][0].set(ylabel="time a call [us]", yscale="log")
     if has_bandwidth:
-        axes[0][1].set(ylabel="bus bandwidth [GB/s]")
+        axes[0][1].set(ylabel="bus bandwidth [GB/s]", yscale="log")
     for axis in axes[0]:
         axis.set(xlabel="size")
         axis.set_xscale("log", base=2)
