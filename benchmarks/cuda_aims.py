@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks import markdown, report
 from benchmarks.aims import Verdict
+from benchmarks.cuda_overlap import PRODUCT
 from benchmarks.ranks import Row
 
 KIB, MIB = 1024, 1024 * 1024
@@ -21,10 +22,10 @@ STAGED = "al:host_staged"
 
 
 class CudaFigures:
-    """The rows of one number of ranks."""
+    """The rows of one number of ranks, with a GPU each."""
 
     def __init__(self, rows: Iterable[Row], ranks: int) -> None:
-        self.rows = [row for row in rows if row.get("ranks") == ranks]
+        self.rows = [row for row in rows if row.get("ranks") == ranks <= row.get("gpus", 0)]
 
     def of(self, benchmark: str, at_least: int = 0, at_most: int = 1 << 62) -> Iterator[Row]:
         for row in self.rows:
@@ -32,10 +33,12 @@ class CudaFigures:
                 yield row
 
     def all_reduce(self, contender: str, size: int) -> Row | None:
+        """Of float32; the last, if it was measured more than once."""
+        found = None
         for row in self.of("cuda_routes", size, size):
-            if row["contender"] == contender and row["operation"] == "all_reduce":
-                return row
-        return None
+            if (row["contender"], row["operation"], row["dtype"]) == (contender, "all_reduce", "float32"):
+                found = row
+        return found
 
     def device_us(self, contender: str, size: int) -> float | None:
         row = self.all_reduce(contender, size)
@@ -51,7 +54,7 @@ def ratios(what: str, aim: str, found: dict[str, float], bound: float, digits: i
     if not found:
         return Verdict(what, aim, "not measured", None)
     worst, best = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    short = [case for case, ratio in found.items() if round(ratio, digits) < bound]
+    short = [case for case, ratio in found.items() if ratio < bound]
     text = f"{found[worst]:.{digits}f}x ({worst}) to {found[best]:.{digits}f}x ({best})"
     if short:
         text += f"; {len(found) - len(short)} of {len(found)} reach it"
@@ -108,7 +111,11 @@ def share_of_links(figures: CudaFigures, route: str) -> Verdict:
 
 
 def beside_computing(figures: CudaFigures) -> Iterator[Verdict]:
-    hidden = {row["contender"]: row["hidden_percent"] for row in figures.of("cuda_overlap")}
+    hidden = {
+        row["contender"]: row["hidden_percent"]
+        for row in figures.of("cuda_overlap", 64 * MIB, 64 * MIB)
+        if row["dtype"] == "float32" and tuple(row["product"]) == PRODUCT
+    }
     for contender, route, bound in (("al", "NCCL", 95), ("al:host_staged", "host_staged", 90)):
         what = f"64 MiB of all_reduce hidden behind matrix products, {route}"
         if contender not in hidden:
@@ -140,12 +147,16 @@ def main() -> None:
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of JSON lines")
     rows = [
-        json.loads(line) for file in parser.parse_args().results for line in file.read_text().splitlines()
+        row
+        for file in parser.parse_args().results
+        for row in map(json.loads, file.read_text().splitlines())
+        if str(row.get("benchmark")).startswith("cuda_")
     ]
-    for ranks in sorted({row["ranks"] for row in rows}):
-        commits = ", ".join(sorted({row["commit"] for row in rows if row["ranks"] == ranks}))
-        some = next(row for row in rows if row["ranks"] == ranks)
-        print(f"{ranks} ranks, {some['machine']}, torch {some['torch']}, NCCL {some['nccl']}, {commits}\n")
+    for ranks in sorted({row["ranks"] for row in rows if row["ranks"] <= row["gpus"]}):
+        some = CudaFigures(rows, ranks).rows
+        commits = ", ".join(sorted({row["commit"] for row in some}))
+        machine, torch, nccl = (some[0][key] for key in ("machine", "torch", "nccl"))
+        print(f"{ranks} ranks, {machine}, torch {torch}, NCCL {nccl}, {commits}\n")
         print(markdown.aims(check(rows, ranks)) + "\n")
 
 

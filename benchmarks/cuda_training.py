@@ -69,8 +69,6 @@ class Turn(NamedTuple):
 def take_turn(
     wrap: str, group: Any, here: torch.device, shape: argparse.Namespace, communicates: bool
 ) -> Turn:
-    torch.cuda.reset_peak_memory_stats()
-    held = torch.cuda.memory_allocated()  # DDP may let go of a former turn's memory late
     torch.manual_seed(0)
     with here:
         decoder = decoder_of(shape)
@@ -79,7 +77,9 @@ def take_turn(
     torch.manual_seed(1 + dist.get_rank())
     tokens = torch.randint(shape.vocabulary, (shape.batch, shape.sequence + 1), device=here)
     marks = []
-    for _ in range(WARM_UP + shape.steps):
+    for step in range(WARM_UP + shape.steps):
+        if step == WARM_UP:  # by now DDP has let go of a former turn's memory
+            torch.cuda.reset_peak_memory_stats()
         with contextlib.nullcontext() if communicates else model.no_sync():
             logits = model(tokens[:, :-1])
             loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
@@ -92,7 +92,7 @@ def take_turn(
     torch.cuda.synchronize()
     steps = itertools.pairwise(marks[WARM_UP - 1 :])
     seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
-    return Turn(seconds, torch.cuda.max_memory_allocated() - held, loss.item())
+    return Turn(seconds, torch.cuda.max_memory_allocated(), loss.item())
 
 
 def warm_up(wrap: str, groups: dict[str, Any], here: torch.device, shape: argparse.Namespace) -> None:

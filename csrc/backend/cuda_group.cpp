@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
+#include "engine/fingerprint.h"
 
 namespace altorch::backend {
 namespace {
@@ -48,12 +49,16 @@ CudaGroup::~CudaGroup() {
   const auto began = Clock::now();
   AdaptiveWait wait;
   while (!is_idle() && Clock::now() < began + 2 * kPatience) {
-    if (Clock::now() > began + kPatience)
-      abort("rank " + std::to_string(communicator_->rank()) + " destroyed it before " +
-            name_of(last_operation_.kind) + " #" + std::to_string(last_operation_.sequence) + " was done");
     std::optional<Error> failed;
     {
       const std::lock_guard lock(mutex_);
+      if (!failure_ && Clock::now() > began + kPatience) {
+        const Error cause(ErrorKind::kClosed, "the group was destroyed on rank " +
+                                                  std::to_string(communicator_->rank()) +
+                                                  " before this was done, which is ended now");
+        failure_ = communicator_->explain(last_operation_, cause);
+        log(LogLevel::kWarning, failure_->what());
+      }
       failed = failure_;
     }
     if (failed) routes_.abort(failed->what());
@@ -95,12 +100,12 @@ void CudaGroup::connect() {
 }
 
 c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
-  const Operation first = calls.front().operation;
   c10::SmallVector<Operation, 4> operations;
   for (Call& call : calls) {
     call.bind();
     operations.push_back(call.operation);
   }
+  const Operation first = remembered(operations.front());
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = devices().getStream(device_);
   const c10::Stream stream = async ? stream_ : current;
@@ -133,14 +138,19 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       throw_if_failed();  // which says why the route was ended
       throw;
     }
+    if (capturing) {
+      withdraw();
+    } else {
+      const std::lock_guard lock(mutex_);
+      entering_ = false;
+      last_operation_ = first;
+      last_stream_ = stream;
+      settled_ = false;
+    }
     for (const Call& call : calls) {
       if (call.stores.empty()) continue;
       const c10::StreamGuard on_stream(stream);
       for (const Block& block : call.stores) block.store();
-    }
-    if (!capturing) {
-      last_stream_ = stream;
-      settled_ = false;
     }
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
@@ -148,12 +158,9 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       for (Call& call : calls)
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
     }
-    if (capturing) {
-      withdraw();
-    } else {
+    if (entry && !capturing) {
       const std::lock_guard lock(mutex_);
-      entering_ = false;
-      if (entry) in_flight_.push_back(entry);
+      in_flight_.push_back(entry);
     }
   }
   for (const Call& call : calls) {
@@ -171,7 +178,6 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
 void CudaGroup::enter(const Operation& operation) {
   {
     const std::lock_guard lock(mutex_);
-    last_operation_ = operation;
     launched_.push_back({operation, communicator_->begin_vigil()});
     ++calls_;
     if (launched_.size() > kMostLaunched) launched_.pop_front();
@@ -219,7 +225,7 @@ std::optional<Error> CudaGroup::route_failure() {
   auto failure = routes_.failure();
   // What the host-staged route reports names group and operation already.
   if (failure && !std::string_view(failure->what()).starts_with("altorch: "))
-    failure = communicator_->explain(last_operation_, *failure);
+    failure = communicator_->explain(entering_ ? launched_.back().operation : last_operation_, *failure);
   return failure;
 }
 
@@ -240,28 +246,21 @@ void CudaGroup::forget_what_is_done() {
 }
 
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
-  if (!entering_) return trouble_on_device(now);
-  Launched& latest = launched_.back();
-  if (auto error = communicator_->examine(latest.operation, latest.vigil, now))
-    return communicator_->explain(latest.operation, *error);
-  return std::nullopt;
-}
-
-std::optional<Error> CudaGroup::trouble_on_device(Clock::time_point now) {
   if (launched_.empty()) return std::nullopt;
-  Launched& oldest = launched_.front();
-  const int looks = oldest.vigil.looks;
-  if (auto error = communicator_->examine(oldest.operation, oldest.vigil, now))
-    return communicator_->explain(oldest.operation, *error);
-  // The oldest may be done, and one of the next be the one that the device is held up in.
-  const bool looked = oldest.vigil.looks != looks;
-  if (!looked || !communicator_->is_time_to_compare(oldest.vigil, now)) return std::nullopt;
+  // What holds the host up, or else the device.
+  Launched& suspect = entering_ ? launched_.back() : launched_.front();
+  const int looks = suspect.vigil.looks;
+  if (auto error = communicator_->examine(suspect.operation, suspect.vigil, now))
+    return communicator_->explain(suspect.operation, *error);
+  const bool looked = suspect.vigil.looks != looks;
+  if (!looked || !communicator_->is_time_to_compare(suspect.vigil, now)) return std::nullopt;
+  // It may be done, or fine, and the device be held up in one that was launched with it.
   const std::size_t end = std::min(launched_.size(), kMostCompared);
-  for (std::size_t i = 1; i < end; ++i) {
-    Launched& next = launched_[i];
-    if (next.operation.is_message()) continue;
-    if (auto error = communicator_->compare(next.operation, next.vigil))
-      return communicator_->explain(next.operation, *error);
+  for (std::size_t i = 0; i < end; ++i) {
+    Launched& other = launched_[i];
+    if (&other == &suspect || other.operation.is_message()) continue;
+    if (auto error = communicator_->compare(other.operation, other.vigil))
+      return communicator_->explain(other.operation, *error);
   }
   return std::nullopt;
 }

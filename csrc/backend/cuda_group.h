@@ -35,7 +35,7 @@ struct InFlight {
 
 // A call that is not known to be done.
 struct Launched {
-  Operation operation;  // for messages; its pointers are not used
+  Operation operation;  // remembered()
   Vigil vigil;
 };
 
@@ -77,9 +77,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void settle();
   bool is_idle();
   void forget_what_is_done();  // and with mutex_
-  // Both with mutex_ held. Why what is under way cannot end, if that is known.
+  // Both with mutex_ held; trouble(): why what is under way cannot end, if that is known.
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
-  std::optional<Error> trouble_on_device(std::chrono::steady_clock::time_point now);
   void tell_peers(const Error& error);
 
   const std::shared_ptr<Communicator> communicator_;

@@ -40,6 +40,15 @@ std::uint64_t fingerprint(const Operation& operation) {
   return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
 }
 
+Operation remembered(const Operation& operation) {
+  Operation copy = operation;
+  if (operation.uneven()) copy.count = static_cast<std::int64_t>(agreed_count(operation));
+  copy.input = nullptr;
+  copy.output = nullptr;
+  copy.input_counts = copy.output_counts = {};
+  return copy;
+}
+
 std::string describe_fingerprint(std::uint64_t bits) {
   const auto count = bits & mask(kCountBits);
   bits >>= kCountBits;

@@ -16,6 +16,9 @@ namespace altorch {
 // gather, scatter), and 0 then.
 std::uint64_t fingerprint(const Operation& operation);
 
+// The operation without pointers and spans, which others own; with the same fingerprint.
+Operation remembered(const Operation& operation);
+
 // "all_reduce(SUM) of 10 float32"
 std::string describe_fingerprint(std::uint64_t fingerprint);
 

@@ -461,6 +461,18 @@ def test_different_calls_are_an_error_on_every_rank():
 
 
 @on_ranks(2)
+def test_uneven_calls_may_wait_for_long(world):
+    """Longer than ranks wait before they compare what they called: their own counts differ, and rightly."""
+    here = device(world)
+    if world.rank == 0:
+        torch.cuda._sleep(25 * SPIN)
+    parts = [torch.empty(1000 * (rank + 1), device=here) for rank in range(2)]
+    dist.all_gather(parts, torch.full((1000 * (world.rank + 1),), float(world.rank), device=here))
+    torch.cuda.synchronize()
+    assert parts[0].eq(0).all() and parts[1].eq(1).all()
+
+
+@on_ranks(2)
 def test_bad_input(world):
     here = device(world)
     x = torch.ones(4, device=here)

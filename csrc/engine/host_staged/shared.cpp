@@ -1,6 +1,7 @@
 #include "engine/host_staged/shared.h"
 
 #include <algorithm>
+#include <string>
 
 #include "engine/fingerprint.h"
 #include "engine/host_staged/operands.h"
@@ -16,6 +17,10 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch
       sides_(*device_, board_.layout().slots + kLanes),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {
+  // A slot's flags are raised in order because all its pieces come up on one stream where no rank waits.
+  const std::size_t slots = board_.layout().slots;
+  if (slots % kLanes != 0 || slots + kLanes > SideStreams::kMost)
+    throw Error(ErrorKind::kInvalidArgument, "a board has " + std::to_string(slots) + " slots");
   if (own_gpus_) device_->prepare_small_moves();
 }
 

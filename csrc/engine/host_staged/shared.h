@@ -7,10 +7,11 @@
 //   collect  wait(reduced, all)  copy the others' results in  raise(done)
 //
 // What goes down and what comes up have side streams of their own, so that while one waits for a flag others
-// keep both directions of the bus busy; pieces that are reduced take turns on as many as there are slots. A
-// collective of a single piece stays on the caller's stream, where a kernel reads the others' parts across
-// the bus instead of copying them in first. A longer all_reduce is a reduce_scatter and an all_gather: copies
-// that mix both reach two thirds of the bus. Small collectives take one kernel per rank, with a number beside
+// keep both directions of the bus busy; pieces that are reduced come up on as many as there are slots, and
+// very many go down there, too. A collective of a single piece stays on the caller's stream, where a kernel
+// reads the others' parts across the bus instead of copying them in first. A longer all_reduce is a
+// reduce_scatter and an all_gather, whose pieces go down behind those of the first: copies that mix both all
+// the time reach two thirds of the bus. Small collectives take one kernel per rank, with a number beside
 // every four bytes in place of flags. Operations that reduce cut each piece into a share per rank: every byte
 // is reduced once, and crosses the bus of a GPU twice at most, whatever the number of ranks. Messages pass
 // through slots of their own for each pair of ranks.
@@ -78,6 +79,8 @@ class Shared : public GpuRoute {
   void collective(const Operation& operation, Stream stream);
   void reduce_and_gather(const Operation& operation, Stream stream);
   Lanes fork(const Operation& operation, std::size_t pieces, Stream stream);
+  // A single rank has nobody to copy beside, nor to wait for.
+  bool overlap(std::size_t pieces) const { return pieces > 1 && size_ > 1; }
   bool turns_pay(const Operation& operation, std::size_t pieces) const;
   void enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
                       const Source& source = {});

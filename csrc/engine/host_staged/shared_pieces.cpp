@@ -13,7 +13,7 @@ constexpr std::size_t kLargestElement = 16;
 // would be smaller than this: their flags would cost too much.
 constexpr std::int64_t kPieces = 4;
 constexpr std::size_t kSmallestCopy = 1 << 20;
-// From so many pieces on, copies down and up take turns on the same streams.
+// Of more pieces, copies down and up take turns on the same streams.
 constexpr std::size_t kManyPieces = 16;
 
 std::int64_t aligned(std::int64_t elements) { return (elements + kAligned - 1) / kAligned * kAligned; }
@@ -48,8 +48,7 @@ void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::siz
 void Shared::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
-  const bool overlaps = pieces > 1;
-  if (overlaps && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
+  if (overlap(pieces) && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
   const Lanes lanes = fork(operation, pieces, stream);
   enqueue_pieces(operation, cutter, lanes);
   sides_.join(stream, lanes.streams);
@@ -59,7 +58,7 @@ Shared::Lanes Shared::fork(const Operation& operation, std::size_t pieces, Strea
   Lanes lanes;
   lanes.downs = turns_pay(operation, pieces) ? 0 : kLanes;
   lanes.ups = operation.reduces() ? std::min(board_.layout().slots, pieces) : kLanes;
-  lanes.streams = sides_.fork(stream, pieces > 1 ? lanes.downs + lanes.ups : 0);
+  lanes.streams = sides_.fork(stream, overlap(pieces) ? lanes.downs + lanes.ups : 0);
   return lanes;
 }
 
@@ -71,7 +70,7 @@ bool Shared::turns_pay(const Operation& operation, std::size_t pieces) const {
 
 void Shared::enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
                             const Source& source) {
-  const bool overlaps = cutter.pieces() > 1;
+  const bool overlaps = overlap(static_cast<std::size_t>(cutter.pieces()));
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const std::uint32_t number = pieces_.load() + 1;

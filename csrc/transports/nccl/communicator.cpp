@@ -4,12 +4,14 @@
 #include <thread>
 
 #include "common/meeting.h"
+#include "device/cuda_runtime.h"
 
 namespace altorch::nccl {
 namespace {
 
 constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the group and make a new one";
-// Calls last microseconds; one that lasts so long waits for a peer, and ends with the communicator only.
+// Most calls last microseconds; one that lasts so long may wait for a peer, and end with the communicator
+// only.
 constexpr std::chrono::milliseconds kUsualCall{200};
 constexpr std::chrono::seconds kLongAbort{5};
 
@@ -69,7 +71,7 @@ Result within(std::chrono::milliseconds timeout, int device, Comm& made, std::fu
 
 Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
                            std::chrono::milliseconds timeout, const Knobs& knobs)
-    : table_(library().table), rank_(rank), size_(size) {
+    : table_(library().table), device_(device), rank_(rank), size_(size) {
   UniqueId id{};
   if (rank == 0) {
     check("ncclGetUniqueId", table_.get_unique_id(&id));
@@ -87,8 +89,8 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
   comm_ = made;
 }
 
-Communicator::Communicator(Comm comm, int rank, int size)
-    : table_(library().table), rank_(rank), size_(size), comm_(comm) {}
+Communicator::Communicator(Comm comm, int device, int rank, int size)
+    : table_(library().table), device_(device), rank_(rank), size_(size), comm_(comm) {}
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, int device, int size,
                                                   std::chrono::milliseconds timeout, const Knobs& knobs) {
@@ -101,7 +103,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, int device
   Comm made = nullptr;
   check("ncclCommSplit", within(timeout, device, made, begin));
   if (!made) return nullptr;
-  return std::unique_ptr<Communicator>(new Communicator(made, key, size));
+  return std::unique_ptr<Communicator>(new Communicator(made, device, key, size));
 }
 
 void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
@@ -182,7 +184,9 @@ void Communicator::abort() {
   // NCCL waits for the device, which may be held up by what it knows nothing of.
   auto ended = std::make_shared<std::promise<void>>();
   const auto end = ended->get_future();
-  std::thread([comm, ended] {
+  std::thread([comm, ended, device = device_] {
+    const CudaRuntime::RelaxedCapture relaxed;  // another thread may capture a graph
+    library().table.set_device(device);
     library().table.abort(comm);
     ended->set_value();
   }).detach();

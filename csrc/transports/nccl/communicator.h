@@ -1,5 +1,5 @@
-// One group's NCCL communicator on one device: enqueues operations on a stream and never blocks the host once
-// it is made.
+// One group's NCCL communicator on one device: enqueues operations on a stream. NCCL holds the host up while it
+// connects with a peer, when an algorithm or the peer is first needed, and no more.
 #pragma once
 
 #include <atomic>
@@ -61,12 +61,12 @@ class Communicator {
 
   // What NCCL found out by itself since (a dead peer's connection, say).
   std::optional<std::string> async_error();
-  // Ends everything in flight, here only. Idempotent. A call that NCCL holds up (it connects with the peers
-  // when it first needs to, and waits for them on the host) comes back with an error.
+  // Ends everything in flight, here only. Idempotent. A call that NCCL holds up comes back with an error; NCCL
+  // frees the communicator beside it, so this is for a group that is lost anyway.
   void abort();
 
  private:
-  Communicator(Comm comm, int rank, int size);
+  Communicator(Comm comm, int device, int rank, int size);
   void check(const char* what, Result result);
   void call(const CollectiveCall& operation, void* stream);
   void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
@@ -75,7 +75,7 @@ class Communicator {
   void scatter_gather(const CollectiveCall& operation, void* stream);
 
   const Table& table_;
-  const int rank_, size_;
+  const int device_, rank_, size_;
   std::mutex mutex_;
   std::atomic<Comm> comm_{nullptr};
   struct Registered {

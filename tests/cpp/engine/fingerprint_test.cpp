@@ -34,6 +34,19 @@ TEST(Fingerprint, TellsOperationsApart) {
   EXPECT_EQ(static_cast<int>(seen.size()), made + 2);
 }
 
+TEST(Fingerprint, StaysWhenTheOperationIsRememberedWithoutItsSpans) {
+  const std::int64_t counts[] = {3, 5};
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll}) {
+    Operation uneven = operation(kind, DType::kFloat32, 3);
+    uneven.input_counts = uneven.output_counts = counts;
+    const Operation copy = remembered(uneven);
+    EXPECT_FALSE(copy.uneven());
+    EXPECT_EQ(fingerprint(copy), fingerprint(uneven));
+  }
+  const Operation even = operation(OpKind::kAllReduce, DType::kFloat32, 7);
+  EXPECT_EQ(fingerprint(remembered(even)), fingerprint(even));
+}
+
 TEST(Fingerprint, LeavesOutWhatRanksMayRightlySeeDifferently) {
   EXPECT_EQ(fingerprint(operation(OpKind::kAllToAll, DType::kInt8, 3)),
             fingerprint(operation(OpKind::kAllToAll, DType::kInt8, 9)));

@@ -1,5 +1,6 @@
 #include "support/fake_device.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -146,7 +147,8 @@ void FakeDevice::wait_for_stream(Stream stream, Stream other) {
 }
 
 void FakeDevice::raise(Flag& flag, std::uint32_t value, Stream stream) {
-  launch([&flag, value] { flag.raise(value); }, stream);
+  // As a GPU does: whatever the flag was before.
+  launch([&flag, value] { std::atomic_ref(flag.count).store(value, std::memory_order_release); }, stream);
 }
 
 void FakeDevice::wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) {

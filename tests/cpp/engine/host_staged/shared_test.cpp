@@ -32,7 +32,7 @@ PinnedMemory memory_of(Communicator& group, std::size_t bytes) {
 
 std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicator& group, bool own_gpus) {
   const BoardLayout layout{
-      .ranks = group.size(), .slots = 3, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
+      .ranks = group.size(), .slots = 4, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
   auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
   auto scratch = device->allocate(Shared::scratch_bytes(layout));
   meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
