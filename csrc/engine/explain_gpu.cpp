@@ -1,4 +1,7 @@
 // What `altorch explain --device cuda` says.
+#include <algorithm>
+#include <vector>
+
 #include "engine/collective.h"
 #include "engine/explain.h"
 #include "engine/gpu_routes.h"
@@ -80,11 +83,15 @@ Explanation explain_on_gpus(const std::string& operation, const std::string& dty
   const char* reasons[] = {"every rank has a GPU of its own, and NCCL has the operation",
                            "the GPUs exchange through pinned memory themselves",
                            "carries anything between any ranks"};
-  const bool staged_first =
-      ruled.empty() && missing[1].empty() && GpuRoutes::prefers_host_staged(ranks, asked);
-  if (staged_first) reasons[1] = "small, on one node: the host is done in half the time that NCCL needs";
+  std::vector<std::size_t> order{0, 1, 2};
+  const auto small = GpuRoutes::preferred(ranks, !share_gpus, asked);
+  if (small && ruled.empty() && missing[*small].empty()) {
+    reasons[1] = "small, on one node: the host is done in half the time that NCCL needs";
+    reasons[2] = "small, on a GPU that ranks share: flags would wait for it to switch between processes";
+    std::rotate(order.begin(), order.begin() + *small, order.begin() + *small + 1);
+  }
   Explanation said;
-  for (const std::size_t i : {staged_first ? 1u : 0u, staged_first ? 0u : 1u, 2u}) {
+  for (const std::size_t i : order) {
     const std::string name(kGpuRouteNames[i]);
     if (!ruled.empty() && ruled != name && missing[i].empty())
       missing[i] = "ALTORCH_ROUTE says " + std::string(ruled);

@@ -58,6 +58,8 @@ struct Card {
 // takes no more than some microseconds longer than NCCL's, most often less, and the host needs half the time
 // for it. Set by benchmarks/cuda_routes.py.
 constexpr std::size_t kSmallPart = 64 << 10, kSmallReads = 192 << 10;
+// The same where ranks share a GPU: flags wait until it has switched between processes, the host does not.
+constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
@@ -112,10 +114,12 @@ std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operat
   return std::nullopt;
 }
 
-bool GpuRoutes::prefers_host_staged(int ranks, const Operation& operation) {
-  if (ranks < 2 || !is_vector_collective(operation.kind)) return false;
-  return Shared::is_small(operation, ranks,
-                          std::min(kSmallPart, kSmallReads / static_cast<std::size_t>(ranks - 1)));
+std::optional<GpuRoutes::Kind> GpuRoutes::preferred(int ranks, bool own_gpus, const Operation& operation) {
+  if (ranks < 2 || !is_vector_collective(operation.kind)) return std::nullopt;
+  const std::size_t most =
+      own_gpus ? std::min(kSmallPart, kSmallReads / static_cast<std::size_t>(ranks - 1)) : kSmallOnSharedGpu;
+  if (!Shared::is_small(operation, ranks, most)) return std::nullopt;
+  return own_gpus ? kHostStaged : kHostRelay;
 }
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
@@ -131,12 +135,12 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
-  if (asked.empty() && !missing_[kNccl]) {
-    made(kNccl);  // always: later it may be needed while a graph is captured
-    const bool staged = operations.size() == 1 && !capturing &&
-                        prefers_host_staged(communicator_.size(), operations.front()) &&
-                        !obstacle(kHostStaged, operations, capturing);
-    if (GpuRoute* route = staged ? made(kHostStaged) : nullptr) return *route;
+  if (asked.empty()) {
+    if (!missing_[kNccl]) made(kNccl);  // always: later it may be needed while a graph is captured
+    const auto small = operations.size() == 1 ? preferred(communicator_.size(), own_gpus_, operations.front())
+                                              : std::nullopt;
+    const bool serves = small && !obstacle(*small, operations, capturing);
+    if (GpuRoute* route = serves ? made(*small) : nullptr) return *route;
   }
   std::string reasons;
   for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {

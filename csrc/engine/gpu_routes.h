@@ -5,7 +5,8 @@
 //   host_staged  pinned memory that the ranks of one node share; the GPUs drive it themselves
 //   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
 //
-// Small collectives within a node take host_staged beside NCCL: the host needs half of the time.
+// Small collectives take another one: host_staged beside NCCL, since the host needs half of the time for it,
+// and host_relay where ranks share a GPU, since processes take turns on it, and flags wait for each turn.
 #pragma once
 
 #include <array>
@@ -49,8 +50,9 @@ class GpuRoutes {
   // Error(kMismatch).
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
 
-  // Whether host_staged, where it serves, is chosen although NCCL serves too.
-  static bool prefers_host_staged(int ranks, const Operation& operation);
+  enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
+  // The route of a small collective, if that is not the first that serves. `own_gpus`: ranks share none.
+  static std::optional<Kind> preferred(int ranks, bool own_gpus, const Operation& operation);
 
   // NCCL's communicator, if there is one. Any thread.
   nccl::Communicator* nccl_communicator();
@@ -60,8 +62,6 @@ class GpuRoutes {
   void abort(const std::string& why);
 
  private:
-  enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
-
   std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: missing_ says why.
