@@ -116,10 +116,8 @@ sanitize-gpu: $(STAMP)
 	@if [ -z '$(COMPUTE_SANITIZER)' ]; then \
 	  echo 'sanitize-gpu: skipped, no compute-sanitizer in PATH or $(CUDA_HOME)/bin (it comes with CUDA)'; \
 	elif [ '$(GPUS)' = 0 ]; then echo 'sanitize-gpu: skipped, no GPU here (nvidia-smi -L lists none)'; \
-	else for tool in memcheck racecheck; do \
-	  echo "-- $$tool"; \
-	  $(WITH_NVRTC) env -u CUDA_LAUNCH_BLOCKING '$(COMPUTE_SANITIZER)' --tool $$tool --error-exitcode 1 \
-	    build/gpu/tests/cpp/altorch_tests --gtest_filter='$(SANITIZED_ON_GPU)' || exit 1; done; fi
+	else $(WITH_NVRTC) sh cmake/sanitize_gpu.sh '$(COMPUTE_SANITIZER)' build/gpu/tests/cpp/altorch_tests \
+	  '$(SANITIZED_ON_GPU)'; fi
 
 lint: build
 	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy

@@ -86,7 +86,9 @@ inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
   X(remove_buffer, "ncclCommDeregister", (Comm comm, void* handle))                              \
   X(add_window, "ncclCommWindowRegister",                                                        \
     (Comm comm, void* buffer, std::size_t bytes, void** window, int flags))                      \
-  X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))
+  X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))                        \
+  X(all_to_all, "ncclAlltoAll",                                                                  \
+    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))
 
 struct Table {
 #define ALTORCH_NCCL_MEMBER(name, symbol, arguments) Result(*name) arguments = nullptr;

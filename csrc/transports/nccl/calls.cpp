@@ -111,6 +111,10 @@ bool Communicator::is_one_call(const CollectiveCall& operation) {
          operation.kind != OpKind::kScatter && !operation.uneven();
 }
 
+bool Communicator::has_all_to_all(const CollectiveCall& operation) const {
+  return operation.kind == OpKind::kAllToAll && !operation.uneven() && table_.all_to_all;
+}
+
 void Communicator::call(const CollectiveCall& operation, void* stream) {
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   switch (operation.kind) {
@@ -122,7 +126,10 @@ void Communicator::call(const CollectiveCall& operation, void* stream) {
       return check("ncclAllGather",
                    table_.all_gather(operation.input, operation.output, bytes, kUint8, comm_, stream));
     case OpKind::kAllToAll:
-      return exchange(operation, stream);
+      // The same sends and receives within, so that a rank with uneven counts may meet one without.
+      if (!has_all_to_all(operation)) return exchange(operation, stream);
+      return check("ncclAlltoAll",
+                   table_.all_to_all(operation.input, operation.output, bytes, kUint8, comm_, stream));
     case OpKind::kGather:
     case OpKind::kScatter:
       return scatter_gather(operation, stream);

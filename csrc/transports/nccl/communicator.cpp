@@ -45,25 +45,27 @@ Config config_of(const Knobs& knobs) {
 }
 
 // A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
-// call. So the making alone is given to one, which is left behind should it never end. `make` must not refer
-// to anything that may end before.
-Result within(std::chrono::milliseconds timeout, int device, Comm& made, std::function<Result(Comm*)> make) {
+// call. So what waits for all ranks by its nature is given to one alone, which is left behind should it never
+// end. `made`: a communicator, or what else the call makes. `make` must not refer to anything that may end
+// before.
+Result within(std::chrono::milliseconds timeout, int device, void*& made,
+              std::function<Result(void**)> make) {
   struct Outcome {
-    Comm comm = nullptr;
+    void* made = nullptr;
     std::promise<Result> result;
   };
   auto outcome = std::make_shared<Outcome>();
   auto result = outcome->result.get_future();
   std::thread([outcome, device, make = std::move(make)] {
     library().table.set_device(device);
-    outcome->result.set_value(make(&outcome->comm));
+    outcome->result.set_value(make(&outcome->made));
   }).detach();
   if (result.wait_for(timeout) != std::future_status::ready) {
     throw Error(ErrorKind::kTimeout,
-                "NCCL was not ready after " + std::to_string(timeout.count()) +
+                "NCCL was not done after " + std::to_string(timeout.count()) +
                     " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
   }
-  made = outcome->comm;
+  made = outcome->made;
   return result.get();
 }
 
@@ -71,7 +73,7 @@ Result within(std::chrono::milliseconds timeout, int device, Comm& made, std::fu
 
 Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
                            std::chrono::milliseconds timeout, const Knobs& knobs)
-    : table_(library().table), device_(device), rank_(rank), size_(size) {
+    : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout) {
   UniqueId id{};
   if (rank == 0) {
     check("ncclGetUniqueId", table_.get_unique_id(&id));
@@ -80,7 +82,7 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
   // NCCL waits for the others without end, so nobody begins before everybody is there.
   meet(store, key + "/here", rank, size, timeout, "with a CUDA tensor");
   if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
-  const auto begin = [id, rank, size, knobs](Comm* comm) {
+  const auto begin = [id, rank, size, knobs](void** comm) {
     Config config = config_of(knobs);
     return library().table.init_rank(comm, size, id, rank, &config);
   };
@@ -89,21 +91,21 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
   comm_ = made;
 }
 
-Communicator::Communicator(Comm comm, int device, int rank, int size)
-    : table_(library().table), device_(device), rank_(rank), size_(size), comm_(comm) {}
+Communicator::Communicator(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout)
+    : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout), comm_(comm) {}
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, int device, int size,
                                                   std::chrono::milliseconds timeout, const Knobs& knobs) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
-  const auto begin = [parent = comm_.load(), color, key, knobs](Comm* comm) {
+  const auto begin = [parent = comm_.load(), color, key, knobs](void** comm) {
     Config config = config_of(knobs);
     return library().table.split(parent, color, key, comm, &config);
   };
   Comm made = nullptr;
   check("ncclCommSplit", within(timeout, device, made, begin));
   if (!made) return nullptr;
-  return std::unique_ptr<Communicator>(new Communicator(made, device, key, size));
+  return std::unique_ptr<Communicator>(new Communicator(made, device, key, size, timeout));
 }
 
 void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
@@ -116,7 +118,10 @@ void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
   }
   void* handle = nullptr;
   if (symmetric) {
-    check("ncclCommWindowRegister", table_.add_window(comm_, buffer, bytes, &handle, kSymmetricWindow));
+    const auto add = [comm = comm_.load(), buffer, bytes](void** window) {
+      return library().table.add_window(comm, buffer, bytes, window, kSymmetricWindow);
+    };
+    check("ncclCommWindowRegister", within(timeout_, device_, handle, add));
   } else {
     check("ncclCommRegister", table_.add_buffer(comm_, buffer, bytes, &handle));
   }
@@ -150,7 +155,8 @@ void Communicator::check(const char* what, Result result) {
 void Communicator::enqueue(std::span<const CollectiveCall> operations, void* stream) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
-  if (operations.size() == 1 && is_one_call(operations.front())) return call(operations.front(), stream);
+  const CollectiveCall& first = operations.front();
+  if (operations.size() == 1 && (is_one_call(first) || has_all_to_all(first))) return call(first, stream);
   table_.group_start();
   try {
     for (const CollectiveCall& operation : operations) call(operation, stream);

@@ -1,5 +1,5 @@
-// One group's NCCL communicator on one device: enqueues operations on a stream. NCCL holds the host up while it
-// connects with a peer, when an algorithm or the peer is first needed, and no more.
+// One group's NCCL communicator on one device: enqueues operations on a stream. NCCL holds the host up while
+// it connects with a peer, when an algorithm or the peer is first needed, and no more.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class Communicator {
                                       std::chrono::milliseconds timeout, const Knobs& knobs);
 
   // Tells NCCL of a buffer that many operations will use; of one that all ranks allocated alike (`symmetric`;
-  // collective then). Throws Error(kUnsupported) where the loaded NCCL is too old.
+  // collective then). Throws Error(kUnsupported) where the loaded NCCL is too old, Error(kTimeout).
   void add_buffer(void* buffer, std::size_t bytes, bool symmetric);
   void remove_buffer(void* buffer);
 
@@ -53,7 +53,7 @@ class Communicator {
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
   static std::optional<std::string> obstacle(const CollectiveCall& operation);
 
-  // Whether one call of NCCL carries it; otherwise it takes several, as a group.
+  // Whether one call of any NCCL carries it; otherwise it may take several, as a group.
   static bool is_one_call(const CollectiveCall& operation);
 
   // Puts the operations on `stream`, as one NCCL group where they are several. Buffers are device memory.
@@ -61,13 +61,15 @@ class Communicator {
 
   // What NCCL found out by itself since (a dead peer's connection, say).
   std::optional<std::string> async_error();
-  // Ends everything in flight, here only. Idempotent. A call that NCCL holds up comes back with an error; NCCL
-  // frees the communicator beside it, so this is for a group that is lost anyway.
+  // Ends everything in flight, here only. Idempotent. A call that NCCL holds up comes back with an error;
+  // NCCL frees the communicator beside it, so this is for a group that is lost anyway.
   void abort();
 
  private:
-  Communicator(Comm comm, int device, int rank, int size);
+  Communicator(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
   void check(const char* what, Result result);
+  // NCCL 2.28 has one of its own.
+  bool has_all_to_all(const CollectiveCall& operation) const;
   void call(const CollectiveCall& operation, void* stream);
   void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
   void all_gather_uneven(const CollectiveCall& operation, void* stream);
@@ -76,6 +78,7 @@ class Communicator {
 
   const Table& table_;
   const int device_, rank_, size_;
+  const std::chrono::milliseconds timeout_;  // of what waits for all ranks
   std::mutex mutex_;
   std::atomic<Comm> comm_{nullptr};
   struct Registered {
