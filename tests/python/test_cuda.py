@@ -10,6 +10,7 @@ import gc
 import os
 import re
 import signal
+import threading
 import time
 from datetime import timedelta
 
@@ -317,6 +318,37 @@ def test_order_with_streams(world):
                 )
                 if work is not None:
                     assert work.is_completed()
+
+
+@on_ranks(2)
+def test_threads_with_groups_of_their_own(world):
+    here = device(world)
+    groups = [dist.new_group() for _ in range(2)]
+    for group in groups:
+        dist.all_reduce(torch.ones(4, device=here), group=group)
+    failures = []
+
+    def call(number):
+        try:
+            torch.cuda.set_device(here)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for turn in range(30):
+                    count = 1 << 18 if turn % 3 == 0 else 100
+                    x = torch.full((count,), float(world.rank + number), device=here)
+                    work = dist.all_reduce(x, group=groups[number], async_op=turn % 2 == 1)
+                    if work is not None:
+                        work.wait()
+                    if not x.eq(1 + 2 * number).all():
+                        failures.append(f"group {number}, turn {turn}: {x}")
+        except Exception as error:
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+    assert not failures and not any(thread.is_alive() for thread in threads), failures
 
 
 @on_ranks(2)
