@@ -37,8 +37,10 @@ void CallbackThread::push(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    wake = idle_ > 0;
-    watch = !wake && !watching_;
+    const auto idle = static_cast<std::size_t>(idle_);
+    wake = idle > 0;
+    // A thread that was woken before counts as idle until it runs, but takes one piece only.
+    watch = queue_.size() > idle && !watching_;
     watching_ |= watch;
   }
   if (wake) wake_.notify_one();
@@ -71,7 +73,7 @@ void CallbackThread::loop(bool spare) {
   }
 }
 
-// Asleep unless something was pushed while every thread was busy.
+// Asleep unless more was pushed than there were idle threads.
 void CallbackThread::relieve() {
   std::unique_lock lock(mutex_);
   while (true) {

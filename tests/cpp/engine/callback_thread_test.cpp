@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -41,6 +43,28 @@ TEST(CallbackThread, GoesOnBehindCallbacksThatWaitForLaterOnes) {
   for (int i = 0; i < 2000 && finished < kDeep; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(finished.load(), kDeep);
+}
+
+// Both come before the idle thread has woken, most often: it takes one, and nobody else is idle.
+TEST(CallbackThread, GoesOnBehindOneThatWaitsForTheOnlyOtherOne) {
+  for (int round = 0; round < 2; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // by then only one thread is left
+    const auto second = std::make_shared<std::promise<void>>(),
+               first = std::make_shared<std::promise<void>>();
+    std::atomic<int> ready{0};
+    const auto push = [&](std::function<void()> work) {
+      for (++ready; ready < 2;) {
+      }
+      CallbackThread::instance().push(std::move(work));
+    };
+    std::thread other([&] { push([=] { second->set_value(); }); });
+    push([=] {
+      second->get_future().wait();
+      first->set_value();
+    });
+    other.join();
+    ASSERT_EQ(first->get_future().wait_for(std::chrono::seconds(5)), std::future_status::ready) << round;
+  }
 }
 
 TEST(CallbackThread, SurvivesWhatCallbacksThrow) {
