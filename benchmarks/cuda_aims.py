@@ -8,13 +8,13 @@ Prints Markdown, a table for each number of ranks. What a row measures is said b
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks import markdown, report
 from benchmarks.aims import Verdict
-from benchmarks.cuda_overlap import PRODUCT
+from benchmarks.cuda_collectives import bus_factor
+from benchmarks.cuda_overlap import HIDDEN_AT_LEAST, PRODUCT
 from benchmarks.ranks import Row
 
 KIB, MIB = 1024, 1024 * 1024
@@ -49,13 +49,13 @@ def label(row: Row) -> str:
     return f"{row['operation']} {report.show_bytes(row['bytes'])}"
 
 
-def ratios(what: str, aim: str, found: dict[str, float], bound: float, digits: int = 2) -> Verdict:
+def ratios(what: str, aim: str, found: dict[str, float], bound: float) -> Verdict:
     """`found`: how many times altorch is faster, by case."""
     if not found:
         return Verdict(what, aim, "not measured", None)
     worst, best = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     short = [case for case, ratio in found.items() if ratio < bound]
-    text = f"{found[worst]:.{digits}f}x ({worst}) to {found[best]:.{digits}f}x ({best})"
+    text = f"{found[worst]:.2f}x ({worst}) to {found[best]:.2f}x ({best})"
     if short:
         text += f"; {len(found) - len(short)} of {len(found)} reach it"
     return Verdict(what, aim, text, not short)
@@ -68,39 +68,36 @@ def against_nccl(figures: CudaFigures) -> Iterator[Verdict]:
 
     yield ratios("bandwidth, >= 64 MiB", ">= 0.99x", faster("eager_us", 64 * MIB), 0.99)
     yield ratios("eager synchronous, <= 64 KiB", ">= 1.5x faster", faster("eager_us", 0, 64 * KIB), 1.5)
-    host = faster("host_us")
-    yield ratios("host time to issue a call", "at most half", host, 2.0)
+    yield ratios("host time to issue a call", "at most half", faster("host_us"), 2.0)
     yield ratios("replay of a CUDA graph", "within 3 %", faster("graph_us"), 0.97)
 
 
 def staged(figures: CudaFigures) -> Iterator[Verdict]:
     """The aims of two GPUs."""
-    route = STAGED
-    small = [t for size in (8, KIB, 4 * KIB) if (t := figures.device_us(route, size)) is not None]
-    what, aim = f"{route}, all_reduce, 8 B to 4 KiB", "<= 8 us on the device"
+    small = [t for size in (8, KIB, 4 * KIB) if (t := figures.device_us(STAGED, size)) is not None]
+    what, aim = f"{STAGED}, all_reduce, 8 B to 4 KiB", "<= 8 us on the device"
     measured = f"{min(small):.1f} to {max(small):.1f} us" if small else "not measured"
     yield Verdict(what, aim, measured, max(small) <= 8 if small else None)
     for contender, bound in (("nccl_no_p2p", 1.2), ("gloo", 10.0)):
         found = {}
         for size in (16 * MIB, 64 * MIB, 256 * MIB):
-            mine, theirs = figures.device_us(route, size), figures.device_us(contender, size)
+            mine, theirs = figures.device_us(STAGED, size), figures.device_us(contender, size)
             if mine is not None and theirs is not None:
                 found[report.show_bytes(size)] = theirs / mine
         yield ratios(
-            f"{route}, all_reduce, 16 to 256 MiB, against {contender}", f">= {bound:g}x", found, bound
+            f"{STAGED}, all_reduce, 16 to 256 MiB, against {contender}", f">= {bound:g}x", found, bound
         )
-    yield share_of_links(figures, route)
+    yield share_of_links(figures)
 
 
-def share_of_links(figures: CudaFigures, route: str) -> Verdict:
+def share_of_links(figures: CudaFigures) -> Verdict:
     """What a GPU copies down and up in 64 MiB of all_reduce, of what plain copies of all GPUs both ways gave."""
-    what, aim = f"{route}, all_reduce, 64 MiB, of the host links", ">= 70 %"
-    row = figures.all_reduce(route, 64 * MIB)
+    what, aim = f"{STAGED}, all_reduce, 64 MiB, of the host links", ">= 70 %"
+    row = figures.all_reduce(STAGED, 64 * MIB)
     if row is None:
         return Verdict(what, aim, "not measured", None)
-    # The others' shares down, and the own result; the others' parts of the own share up, and their results.
-    ranks = row["ranks"]
-    copied = 64 * MIB * ((ranks - 1) / ranks + 1 / ranks + 2 * (ranks - 1) / ranks)
+    # Down: the others' shares, and the own result. Up: the others' parts of the own share, and their results.
+    copied = 64 * MIB * (1 + bus_factor("all_reduce", row["ranks"]))
     share = copied / (row["device_us"] * 1e3) / (2 * row["link_GBps"])
     return Verdict(
         what,
@@ -116,7 +113,7 @@ def beside_computing(figures: CudaFigures) -> Iterator[Verdict]:
         for row in figures.of("cuda_overlap", 64 * MIB, 64 * MIB)
         if row["dtype"] == "float32" and tuple(row["product"]) == PRODUCT
     }
-    for contender, route, bound in (("al", "NCCL", 95), ("al:host_staged", "host_staged", 90)):
+    for (contender, route), bound in HIDDEN_AT_LEAST.items():
         what = f"64 MiB of all_reduce hidden behind matrix products, {route}"
         if contender not in hidden:
             yield Verdict(what, f">= {bound} %", "not measured", None)
@@ -137,7 +134,7 @@ def beside_computing(figures: CudaFigures) -> Iterator[Verdict]:
 
 def check(rows: list[Row], ranks: int) -> list[Verdict]:
     figures = CudaFigures(rows, ranks)
-    pairs = staged(figures) if ranks == 2 else [share_of_links(figures, STAGED)]
+    pairs = staged(figures) if ranks == 2 else [share_of_links(figures)]
     return [*against_nccl(figures), *pairs, *beside_computing(figures)]
 
 
@@ -149,7 +146,7 @@ def main() -> None:
     rows = [
         row
         for file in parser.parse_args().results
-        for row in map(json.loads, file.read_text().splitlines())
+        for row in report.read(file)
         if str(row.get("benchmark")).startswith("cuda_")
     ]
     for ranks in sorted({row["ranks"] for row in rows if row["ranks"] <= row["gpus"]}):

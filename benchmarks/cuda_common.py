@@ -63,7 +63,7 @@ def usable(contenders: Iterable[str]) -> list[str]:
 
 def skipped(contenders: Iterable[str]) -> bool:
     """Whether nothing is left to measure; says so then."""
-    if list(usable(contenders)):
+    if usable(contenders):
         return False
     if dist.get_rank() == 0:
         print("skipped: ranks share a GPU here, which NCCL refuses")

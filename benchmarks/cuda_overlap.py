@@ -130,10 +130,10 @@ def main() -> None:
     here = common.start()
     dtype = getattr(torch, arguments.dtype)
     tensor = torch.zeros(arguments.bytes // dtype.itemsize, dtype=dtype, device=here)
-    rows_, columns, inner = arguments.product
-    left = torch.randn(rows_, inner, device=here).to(torch.bfloat16)
-    right = torch.randn(inner, columns, device=here).to(torch.bfloat16)
-    result = left.new_empty(rows_, columns)
+    height, width, inner = arguments.product
+    left = torch.randn(height, inner, device=here).to(torch.bfloat16)
+    right = torch.randn(inner, width, device=here).to(torch.bfloat16)
+    result = left.new_empty(height, width)
     contenders = [
         Contender(name, here, tensor, lambda: torch.mm(left, right, out=result))
         for name in common.usable(arguments.contenders)

@@ -157,10 +157,8 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       entry->end.record(stream);
       for (Call& call : calls)
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
-    }
-    if (entry && !capturing) {
       const std::lock_guard lock(mutex_);
-      in_flight_.push_back(entry);
+      if (!capturing) in_flight_.push_back(entry);
     }
   }
   for (const Call& call : calls) {

@@ -45,9 +45,8 @@ class GpuRoutes {
   ~GpuRoutes();
 
   // The route for operations that are enqueued together, after a look whether the other ranks call the same,
-  // where they share memory. A route is made, together with the other ranks, when
-  // it is first chosen. Throws Error(kUnsupported) that says of each route why it does not serve, and
-  // Error(kMismatch).
+  // where they share memory. A route is made, together with the other ranks, when it is first chosen. Throws
+  // Error(kUnsupported) that says of each route why it does not serve, and Error(kMismatch).
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
 
   enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };

@@ -6,11 +6,6 @@
 #include "common/error.h"
 
 namespace altorch {
-namespace {
-
-constexpr std::int64_t kAligned = 64;  // elements: blocks begin at multiples, for vector instructions
-
-}  // namespace
 
 PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::int64_t step)
     : operation_(operation),

@@ -10,6 +10,9 @@
 
 namespace altorch {
 
+// Elements: blocks and shares begin at multiples, for vector instructions.
+inline constexpr std::int64_t kAligned = 64;
+
 // Bytes from one place in the caller's buffer to one in the slot, or back.
 struct PieceCopy {
   std::byte* device = nullptr;

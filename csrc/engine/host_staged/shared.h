@@ -78,6 +78,8 @@ class Shared : public GpuRoute {
   void small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
   void reduce_and_gather(const Operation& operation, Stream stream);
+  // The operation must outlive the cutter.
+  PieceCutter cut(const Operation& operation) const;
   Lanes fork(const Operation& operation, std::size_t pieces, Stream stream);
   // A single rank has nobody to copy beside, nor to wait for.
   bool overlap(std::size_t pieces) const { return pieces > 1 && size_ > 1; }

@@ -1,13 +1,13 @@
 // How Shared carries a collective that is not small: piece by piece.
 #include <algorithm>
 
+#include "common/block_counts.h"
 #include "engine/host_staged/operands.h"
 #include "engine/host_staged/shared.h"
 
 namespace altorch {
 namespace {
 
-constexpr std::int64_t kAligned = 64;  // elements: shares begin at multiples, for vector instructions
 constexpr std::size_t kLargestElement = 16;
 // A block is cut into this many pieces, so that what goes down and what comes up overlap, unless the copies
 // would be smaller than this: their flags would cost too much.
@@ -45,8 +45,12 @@ void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::siz
   }
 }
 
+PieceCutter Shared::cut(const Operation& operation) const {
+  return {operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes)};
+}
+
 void Shared::collective(const Operation& operation, Stream stream) {
-  const PieceCutter cutter(operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes));
+  const PieceCutter cutter = cut(operation);
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
   if (overlap(pieces) && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
   const Lanes lanes = fork(operation, pieces, stream);
@@ -103,33 +107,27 @@ void Shared::wait_for_source(const Source& source, const PieceCutter& cutter, co
 void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
   const std::int64_t even = aligned((operation.count + size_ - 1) / size_);
   blocks_.clear();
-  std::int64_t begin = 0, own = 0;
-  for (int rank = 0; rank < size_; ++rank) {
-    blocks_.push_back(std::min(even, operation.count - begin));
-    if (rank < rank_) own += blocks_.back();
-    begin += blocks_.back();
-  }
+  for (int rank = 0; rank < size_; ++rank)
+    blocks_.push_back(std::clamp<std::int64_t>(operation.count - rank * even, 0, even));
   Operation scatter = operation, gather = operation;
   scatter.kind = OpKind::kReduceScatter;
   gather.kind = OpKind::kAllGather;
   scatter.count = gather.count = blocks_[static_cast<std::size_t>(rank_)];
   scatter.input_counts = gather.output_counts = blocks_;
-  scatter.output = output_at(operation, own);
+  scatter.output = output_at(operation, block_offset(blocks_, even, rank_));
   gather.input = scatter.output;
-  const auto slot_bytes = board_.layout().slot_bytes;
-  const PieceCutter cut(scatter, rank_, size_, step_of(scatter, size_, slot_bytes));
-  const auto pieces = static_cast<std::size_t>(cut.pieces());
+  const PieceCutter scattered = cut(scatter);
+  const auto pieces = static_cast<std::size_t>(scattered.pieces());
   if (turns_pay(scatter, pieces)) {
     collective(scatter, stream);
     return collective(gather, stream);
   }
   // The copies down of the second follow the first's at once, each when its part is reduced.
   Lanes lanes = fork(scatter, pieces, stream);
-  const Source source{pieces_.load() + 1, cut.step()};
-  enqueue_pieces(scatter, cut, lanes);
+  const Source source{pieces_.load() + 1, scattered.step()};
+  enqueue_pieces(scatter, scattered, lanes);
   lanes.ups = kLanes;
-  enqueue_pieces(gather, PieceCutter(gather, rank_, size_, step_of(gather, size_, slot_bytes)), lanes,
-                 source);
+  enqueue_pieces(gather, cut(gather), lanes, source);
   sides_.join(stream, lanes.streams);
 }
 

@@ -44,29 +44,34 @@ Config config_of(const Knobs& knobs) {
   return config;
 }
 
-// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
-// call. So what waits for all ranks by its nature is given to one alone, which is left behind should it never
-// end. `made`: a communicator, or what else the call makes. `make` must not refer to anything that may end
-// before.
-Result within(std::chrono::milliseconds timeout, int device, void*& made,
-              std::function<Result(void**)> make) {
-  struct Outcome {
-    void* made = nullptr;
-    std::promise<Result> result;
-  };
-  auto outcome = std::make_shared<Outcome>();
-  auto result = outcome->result.get_future();
-  std::thread([outcome, device, make = std::move(make)] {
+// What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, so it must
+// not refer to anything that may end before.
+std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body) {
+  auto promise = std::make_shared<std::promise<Result>>();
+  auto result = promise->get_future();
+  std::thread([promise, device, body = std::move(body)] {
     library().table.set_device(device);
-    outcome->result.set_value(make(&outcome->made));
+    promise->set_value(body());
   }).detach();
-  if (result.wait_for(timeout) != std::future_status::ready) {
+  if (result.wait_for(patience) != std::future_status::ready) return std::nullopt;
+  return result.get();
+}
+
+// A communicator that does not block from its start on would hand every later call to a thread, at 100 us a
+// call. So what waits for all ranks by its nature is given to one alone. `made`: a communicator, or what else
+// the call makes.
+Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
+                   std::function<Result(void**)> make) {
+  auto outcome = std::make_shared<void*>(nullptr);
+  const auto result =
+      within(timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); });
+  if (!result) {
     throw Error(ErrorKind::kTimeout,
                 "NCCL was not done after " + std::to_string(timeout.count()) +
                     " ms: some rank of the group cannot be reached; NCCL_DEBUG=INFO shows more");
   }
-  made = outcome->made;
-  return result.get();
+  made = *outcome;
+  return *result;
 }
 
 }  // namespace
@@ -87,7 +92,7 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
     return library().table.init_rank(comm, size, id, rank, &config);
   };
   Comm made = nullptr;
-  check("ncclCommInitRankConfig", within(timeout, device, made, begin));
+  check("ncclCommInitRankConfig", make_within(timeout, device, made, begin));
   comm_ = made;
 }
 
@@ -103,7 +108,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, int device
     return library().table.split(parent, color, key, comm, &config);
   };
   Comm made = nullptr;
-  check("ncclCommSplit", within(timeout, device, made, begin));
+  check("ncclCommSplit", make_within(timeout, device, made, begin));
   if (!made) return nullptr;
   return std::unique_ptr<Communicator>(new Communicator(made, device, key, size, timeout));
 }
@@ -121,7 +126,7 @@ void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
     const auto add = [comm = comm_.load(), buffer, bytes](void** window) {
       return library().table.add_window(comm, buffer, bytes, window, kSymmetricWindow);
     };
-    check("ncclCommWindowRegister", within(timeout_, device_, handle, add));
+    check("ncclCommWindowRegister", make_within(timeout_, device_, handle, add));
   } else {
     check("ncclCommRegister", table_.add_buffer(comm_, buffer, bytes, &handle));
   }
@@ -179,24 +184,14 @@ std::optional<std::string> Communicator::async_error() {
 }
 
 void Communicator::abort() {
-  const auto deadline = std::chrono::steady_clock::now() + kUsualCall;
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  while (!lock && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (lock.try_lock()) break;
-  }
+  const std::unique_lock lock(mutex_, kUsualCall);
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;
   // NCCL waits for the device, which may be held up by what it knows nothing of.
-  auto ended = std::make_shared<std::promise<void>>();
-  const auto end = ended->get_future();
-  std::thread([comm, ended, device = device_] {
+  within(kLongAbort, device_, [comm] {
     const CudaRuntime::RelaxedCapture relaxed;  // another thread may capture a graph
-    library().table.set_device(device);
-    library().table.abort(comm);
-    ended->set_value();
-  }).detach();
-  end.wait_for(kLongAbort);
+    return library().table.abort(comm);
+  });
 }
 
 }  // namespace altorch::nccl

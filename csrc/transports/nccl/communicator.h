@@ -79,7 +79,7 @@ class Communicator {
   const Table& table_;
   const int device_, rank_, size_;
   const std::chrono::milliseconds timeout_;  // of what waits for all ranks
-  std::mutex mutex_;
+  std::timed_mutex mutex_;
   std::atomic<Comm> comm_{nullptr};
   struct Registered {
     void* handle;
