@@ -132,6 +132,7 @@ class AlBackend : public c10d::Backend {
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
+  std::mutex order_mutex_;  // from the number of an asynchronous call to its place in the queue
   std::mutex window_mutex_;
   c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
   std::vector<Call> window_calls_;     // on CUDA tensors

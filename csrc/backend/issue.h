@@ -25,6 +25,11 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
                                     bool async, Fill&& fill) {
   const ProfilerRange range(kind);
   return guarded([&] {
+    // Threads that call at once queue in the order of their numbers: peers know a call by its number, and
+    // would wait for one that stands behind another here. A synchronous call may wait for such a one, and
+    // goes without.
+    std::unique_lock order(order_mutex_, std::defer_lock);
+    if (async) order.lock();
     Call call;
     call.operation.kind = kind;
     call.operation.timeout = deadline(timeout);
