@@ -111,7 +111,9 @@ def beside_computing(figures: CudaFigures) -> Iterator[Verdict]:
     hidden = {
         row["contender"]: row["hidden_percent"]
         for row in figures.of("cuda_overlap", 64 * MIB, 64 * MIB)
-        if row["dtype"] == "float32" and tuple(row["product"]) == PRODUCT
+        if row["dtype"] == "float32"
+        and tuple(row["product"]) == PRODUCT
+        and not row.get("left_multiprocessors")
     }
     for (contender, route), bound in HIDDEN_AT_LEAST.items():
         what = f"64 MiB of all_reduce hidden behind matrix products, {route}"

@@ -7,6 +7,8 @@ and both: `work = all_reduce(async_op=True)`, the products on the current stream
 one event to another of the current stream, behind a kernel that spins until the host has issued everything: the host is
 ahead, as it is in training. Hidden is 1 - (both - products) / communication. The contenders take turns; figures are
 medians of rounds, of the slowest rank. NCCL's kernels take multiprocessors from the products; copies take none.
+
+`--leave N` tells cuBLASLt to plan the products beside the communication (not those alone) for N multiprocessors fewer.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ class Contender:
     """What is timed over one group: the products alone, the communication alone, both."""
 
     def __init__(
-        self, name: str, here: torch.device, tensor: torch.Tensor, product: Callable[[], Any]
+        self, name: str, here: torch.device, tensor: torch.Tensor, product: Callable[[], Any], leave: int
     ) -> None:
-        self.name, self.tensor, self.product = name, tensor, product
+        self.name, self.tensor, self.product, self.leave = name, tensor, product, leave or None
         self.group = common.make_group(name, here)
         self.small = torch.zeros(1, device=here)
         for _ in range(WARM_UP):
@@ -63,7 +65,9 @@ class Contender:
 
     def both(self) -> None:
         work = dist.all_reduce(self.tensor, group=self.group, async_op=True)
+        torch._C._set_sm_carveout_experimental(self.leave)
         self.products()
+        torch._C._set_sm_carveout_experimental(None)
         work.wait()
 
     def time(self, issue: Callable[[], None], spin: float = common.LONGEST_SPIN) -> tuple[float, bool]:
@@ -126,8 +130,14 @@ def main() -> None:
         "--product", type=int, nargs=3, default=PRODUCT, metavar=("ROWS", "COLUMNS", "INNER"),
         help="sizes of the matrix product, default: %(default)s",
     )  # fmt: skip
+    parser.add_argument(
+        "--leave", type=int, default=0, metavar="N",
+        help="multiprocessors that the products leave to the communication, default: %(default)s",
+    )  # fmt: skip
     arguments = parser.parse_args()
     here = common.start()
+    if arguments.leave:  # cuBLAS itself does not know the limit
+        torch.backends.cuda.preferred_blas_library("cublaslt")
     dtype = getattr(torch, arguments.dtype)
     tensor = torch.zeros(arguments.bytes // dtype.itemsize, dtype=dtype, device=here)
     height, width, inner = arguments.product
@@ -135,7 +145,7 @@ def main() -> None:
     right = torch.randn(inner, width, device=here).to(torch.bfloat16)
     result = left.new_empty(height, width)
     contenders = [
-        Contender(name, here, tensor, lambda: torch.mm(left, right, out=result))
+        Contender(name, here, tensor, lambda: torch.mm(left, right, out=result), arguments.leave)
         for name in common.usable(arguments.contenders)
     ]
     for _ in range(arguments.rounds):
@@ -143,7 +153,7 @@ def main() -> None:
             contender.one_round()
     about = common.about("cuda_overlap") | {
         "operation": "all_reduce", "dtype": arguments.dtype, "bytes": arguments.bytes,
-        "product": list(arguments.product),
+        "product": list(arguments.product), "left_multiprocessors": arguments.leave,
     }  # fmt: skip
     rows = [about | contender.result() for contender in contenders]
     if dist.get_rank() == 0:

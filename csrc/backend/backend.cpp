@@ -43,7 +43,9 @@ std::vector<std::shared_ptr<CudaGroup>> AlBackend::cuda_groups() {
   return cuda_groups_;
 }
 
-std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
+// `operation`: one that needs it; its ranks may have to come together first.
+std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
+  const int device = operation.device;
   const std::lock_guard lock(cuda_mutex_);
   for (const auto& group : cuda_groups_) {
     if (group->device().index() == device) return group;
@@ -61,9 +63,8 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
   routes.publish_nccl = [name = settings_.name, device](nccl::Comm comm, bool exists) {
     publish_nccl(name, device, comm, exists);
   };
-  auto group =
-      std::make_shared<CudaGroup>(communicator_, static_cast<c10::DeviceIndex>(device), options_->timeout,
-                                  options_->is_high_priority_stream, std::move(routes));
+  auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
+                                           options_->is_high_priority_stream, std::move(routes));
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -71,7 +72,19 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(int device) {
 
 void AlBackend::eagerConnectSingleDevice(at::Device device) {
   if (!device.is_cuda()) return;
-  guarded([&] { cuda_group(device.index())->connect(); });
+  Operation usual;  // no call of anybody's
+  usual.kind = OpKind::kAllReduce;
+  usual.dtype = DType::kFloat32;
+  usual.count = 1;
+  usual.device = device.index();
+  usual.timeout = options_->timeout;
+  guarded([&] {
+    try {
+      cuda_group(usual)->connect(usual);
+    } catch (const Error& error) {
+      throw communicator_->explain(usual, error);
+    }
+  });
 }
 
 nccl::Communicator& AlBackend::nccl_communicator() {
@@ -97,7 +110,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
   if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async);
   const Operation operation = call.operation;
   try {
-    const auto group = cuda_group(operation.device);
+    const auto group = cuda_group(operation);
     {
       const std::lock_guard lock(window_mutex_);
       if (window_) {
@@ -185,7 +198,7 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
     }
     const Operation first = calls.front().operation;
     try {
-      return cuda_group(first.device)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
+      return cuda_group(first)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
     } catch (const Error& error) {
       throw communicator_->refuse(first, error);
     }

@@ -108,7 +108,7 @@ class AlBackend : public c10d::Backend {
   WorkPtr launch(c10d::OpType type, Call call, bool async);
   WorkPtr launch_on_host(c10d::OpType type, Call call, bool async);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
-  std::shared_ptr<CudaGroup> cuda_group(int device);
+  std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,
                                          const std::vector<int>& ranks,

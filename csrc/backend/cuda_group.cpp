@@ -36,11 +36,11 @@ void release_elsewhere(std::shared_ptr<InFlight> done) {
 
 }  // namespace
 
-CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
+CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
                      std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options)
     : communicator_(std::move(communicator)),
-      device_(c10::DeviceType::CUDA, device),
-      routes_(*communicator_, device, timeout, std::move(options)),
+      device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
+      routes_(*communicator_, first, timeout, std::move(options)),
       stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
       last_(c10::DeviceType::CUDA) {}
 
@@ -89,13 +89,9 @@ void CudaGroup::throw_if_failed() const {
   if (failure_) throw *failure_;
 }
 
-void CudaGroup::connect() {
+void CudaGroup::connect(const Operation& usual) {
   const c10::DeviceGuard on_device(device_);
   const std::lock_guard launching(launch_mutex_);
-  Operation usual;
-  usual.kind = OpKind::kAllReduce;
-  usual.dtype = DType::kFloat32;
-  usual.count = 1;
   routes_.choose({&usual, 1}, /*capturing=*/false);
 }
 

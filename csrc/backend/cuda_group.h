@@ -42,13 +42,13 @@ struct Launched {
 // Thread rules: any thread.
 class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
  public:
-  // Collective over the group. Throws Error.
-  CudaGroup(std::shared_ptr<Communicator> communicator, c10::DeviceIndex device,
+  // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
+  CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
             std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options);
   ~CudaGroup();
 
-  // Makes the route that most operations take; collective over the group.
-  void connect();
+  // Makes the route that this operation takes; collective over the group.
+  void connect(const Operation& usual);
   // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
 

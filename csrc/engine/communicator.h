@@ -52,6 +52,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<Error> examine(const Operation& operation, Vigil& vigil,
                                std::chrono::steady_clock::time_point now);
   std::optional<Error> compare(const Operation& operation, Vigil& vigil);
+  // The same for a caller that waits on the host for it to begin, which a closed group ends too.
+  std::optional<Error> look_after(const Operation& operation, Vigil& vigil,
+                                  std::chrono::steady_clock::time_point now);
+  // The loss of a peer, if that is what lies behind an error of a transport or of the store. May take a
+  // second.
+  Error with_its_reason(const Error& cause);
   // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
   bool is_time_to_compare(const Vigil& vigil, std::chrono::steady_clock::time_point now) const;
 
@@ -88,10 +94,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   void check_open() const;
   void start(const Operation& operation);
-  std::optional<Error> look_after(const Operation& operation, Vigil& vigil, Clock::time_point now);
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
   Error turn_away(const Operation& operation, const Error& cause);
-  Error with_its_reason(const Error& cause);
   Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool buffers_free);
   void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
   bool drive_collective(Clock::time_point now, bool& moved);

@@ -8,6 +8,7 @@
 #include "common/meeting.h"
 #include "device/cuda_device.h"
 #include "device/nvrtc.h"
+#include "engine/attended_store.h"
 #include "engine/host_staged/relay.h"
 #include "engine/host_staged/shared.h"
 #include "engine/nccl_route.h"
@@ -61,6 +62,8 @@ constexpr std::size_t kSmallPart = 64 << 10, kSmallReads = 192 << 10;
 // The same where ranks share a GPU: flags wait until it has switched between processes, the host does not.
 constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
+constexpr char kWithCudaTensor[] = "with a CUDA tensor";
+
 std::string on_rank(std::size_t rank, const std::string& reason) {
   return "on rank " + std::to_string(rank) + " " + reason;
 }
@@ -74,11 +77,12 @@ std::array<std::string, 3> gpu_route_obstacles(int device) {
   return {card.nccl, card.staged, card.relay};
 }
 
-GpuRoutes::GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
+GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
-    : communicator_(communicator), device_(device), timeout_(timeout), options_(std::move(options)) {
-  const auto words = meet(communicator.store(), "cuda", communicator.rank(), communicator.size(), timeout,
-                          "with a CUDA tensor", Card::of(device).text());
+    : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
+  AttendedStore store(communicator, first);
+  const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
+                          Card::of(device_).text());
   std::vector<Card> cards;
   for (const std::string& word : words) cards.push_back(Card::from(word));
   const auto miss = [&](Kind kind, const std::string& reason) {
@@ -136,11 +140,12 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
   if (asked.empty()) {
-    if (!missing_[kNccl]) made(kNccl);  // always: later it may be needed while a graph is captured
+    if (!missing_[kNccl])
+      made(kNccl, operations.front());  // always: later it may be needed while a graph is captured
     const auto small = operations.size() == 1 ? preferred(communicator_.size(), own_gpus_, operations.front())
                                               : std::nullopt;
     const bool serves = small && !obstacle(*small, operations, capturing);
-    if (GpuRoute* route = serves ? made(*small) : nullptr) return *route;
+    if (GpuRoute* route = serves ? made(*small, operations.front()) : nullptr) return *route;
   }
   std::string reasons;
   for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {
@@ -150,7 +155,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
     if (!allowed) continue;
     auto reason = obstacle(kind, operations, capturing);
     if (!reason) {
-      if (GpuRoute* route = made(kind)) return *route;
+      if (GpuRoute* route = made(kind, operations.front())) return *route;
       reason = missing_[kind];
     }
     reasons += (reasons.empty() ? "" : "; ") + std::string(kGpuRouteNames[kind]) + ": " + *reason;
@@ -159,36 +164,39 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }
 
-GpuRoute* GpuRoutes::made(Kind kind) {
+GpuRoute* GpuRoutes::made(Kind kind, const Operation& operation) {
   if (routes_[kind]) return routes_[kind].get();  // only choose() writes it
-  auto route = make(kind);
+  // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
+  AttendedStore store(communicator_, operation);
+  meet(store, std::string("route/") + std::string(kGpuRouteNames[kind]), communicator_.rank(),
+       communicator_.size(), timeout_, kWithCudaTensor);
+  auto route = make(kind, store);
   const std::lock_guard lock(mutex_);
   routes_[kind] = std::move(route);
   return routes_[kind].get();
 }
 
-std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind) {
+std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store) {
   switch (kind) {
     case kNccl: {
       auto made = std::move(options_.nccl_communicator);
       if (!made) {
-        made =
-            std::make_unique<nccl::Communicator>(communicator_.store(), "nccl", device_, communicator_.rank(),
-                                                 communicator_.size(), timeout_, options_.nccl);
+        made = std::make_unique<nccl::Communicator>(store, "nccl", device_, communicator_.rank(),
+                                                    communicator_.size(), timeout_, options_.nccl);
       }
       if (options_.publish_nccl) options_.publish_nccl(made->handle(), true);
       published_ = true;
       return std::make_unique<NcclRoute>(std::move(made));
     }
     case kHostStaged:
-      return make_host_staged();
+      return make_host_staged(store);
     default:
       return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), options_.make_carrier(),
                                      RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = timeout_});
   }
 }
 
-std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
+std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
   const int rank = communicator_.rank(), size = communicator_.size();
   auto device = std::make_unique<CudaDevice>(device_);
   const BoardLayout layout = BoardLayout::fitting(size, static_cast<std::size_t>(size) * pinned_bytes());
@@ -196,15 +204,14 @@ std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged() {
   DeviceMemory scratch;
   std::string obstacle;
   try {
-    memory = device->pin(
-        share_segment(communicator_.store(), "host_staged/segment", rank, size, layout.bytes(), timeout_),
-        layout.bytes());
+    memory = device->pin(share_segment(store, "host_staged/segment", rank, size, layout.bytes(), timeout_),
+                         layout.bytes());
     scratch = device->allocate(Shared::scratch_bytes(layout));
   } catch (const Error& error) {
     obstacle = error.what();
   }
-  const auto verdicts = meet(communicator_.store(), "host_staged", rank, size, timeout_,
-                             "to share memory for its CUDA tensors", obstacle);
+  const auto verdicts =
+      meet(store, "host_staged", rank, size, timeout_, "to share memory for its CUDA tensors", obstacle);
   for (std::size_t other = 0; other < verdicts.size(); ++other) {
     if (verdicts[other].empty()) continue;
     missing_[kHostStaged] = on_rank(other, verdicts[other]);

@@ -39,8 +39,9 @@ struct GpuRouteOptions {
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
 class GpuRoutes {
  public:
-  // Collective over the group: the ranks tell each other what they have. Throws Error(kTimeout).
-  GpuRoutes(Communicator& communicator, int device, std::chrono::milliseconds timeout,
+  // Collective over the group: the ranks tell each other what they have. `first`: the operation that it is
+  // made for. Throws Error, when a rank does not come.
+  GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
             GpuRouteOptions options);
   ~GpuRoutes();
 
@@ -64,9 +65,9 @@ class GpuRoutes {
   std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: missing_ says why.
-  GpuRoute* made(Kind kind);
-  std::unique_ptr<GpuRoute> make(Kind kind);
-  std::unique_ptr<GpuRoute> make_host_staged();
+  GpuRoute* made(Kind kind, const Operation& operation);
+  std::unique_ptr<GpuRoute> make(Kind kind, KeyValueStore& store);
+  std::unique_ptr<GpuRoute> make_host_staged(KeyValueStore& store);
   std::vector<GpuRoute*> all_made();
   void retire_nccl();
 

@@ -57,6 +57,7 @@ void StallBoard::answer(std::uint64_t sequence, std::uint64_t fingerprint) {
 }
 
 std::optional<std::uint64_t> StallBoard::called(std::uint64_t sequence) const {
+  if (sequence == 0) return std::nullopt;  // of no call
   const Call& call = calls_[sequence % calls_.size()];
   const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
   const std::uint64_t fingerprint = call.fingerprint.load(std::memory_order_acquire);

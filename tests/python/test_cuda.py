@@ -603,6 +603,7 @@ def splits(world):
         assert part.eq(1).all()
     assert not backend_of(mine).options.is_high_priority_stream
     count = backend_of().comm_split_count()
+    dist.barrier()  # rank 0 has the store, which the others' splits need
     dist.destroy_process_group()
     return count
 
@@ -706,12 +707,15 @@ def test_fsdp2_equals_nccl(world):
     dist.destroy_process_group(nccl)
 
 
-def calls_for_the_first_time(world, fate):
-    """NCCL connects with the peers then, on the host."""
+def calls_for_the_first_time(world, fate, connected):
+    """Ranks come together on the host then; NCCL connects with the peers."""
     here = device(world)
     hasty = dist.new_group(timeout=timedelta(seconds=5))
-    dist.all_reduce(torch.ones(4, device=here), group=hasty)
     torch.cuda.synchronize()
+    if connected:
+        dist.all_reduce(torch.ones(4, device=here), group=hasty)
+        torch.cuda.synchronize()
+    dist.barrier()
     if world.rank == 1:
         if fate == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -731,9 +735,10 @@ def calls_for_the_first_time(world, fate):
 
 @pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
 @pytest.mark.parametrize(("fate", "reason"), [("asleep", "its timeout of 5 s"), ("killed", "lost|NCCL")])
-def test_a_peer_that_never_comes_is_an_error_in_time(fate, reason):
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_peer_that_never_comes_is_an_error_in_time(fate, reason, connected):
     with Cluster(2, launcher="plain") as cluster:
-        outcome = cluster.run(calls_for_the_first_time, deadline=60, fate=fate)[0]
+        outcome = cluster.run(calls_for_the_first_time, deadline=60, fate=fate, connected=connected)[0]
         assert outcome.ok, outcome.report()
         assert "all_to_all" in outcome.value and re.search(reason, outcome.value), outcome.value
 

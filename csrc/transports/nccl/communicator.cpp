@@ -3,7 +3,6 @@
 #include <future>
 #include <thread>
 
-#include "common/meeting.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::nccl {
@@ -84,8 +83,6 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
     check("ncclGetUniqueId", table_.get_unique_id(&id));
     store.set(key + "/id", to_hex(id));
   }
-  // NCCL waits for the others without end, so nobody begins before everybody is there.
-  meet(store, key + "/here", rank, size, timeout, "with a CUDA tensor");
   if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
   const auto begin = [id, rank, size, knobs](void** comm) {
     Config config = config_of(knobs);

@@ -29,7 +29,8 @@ struct Knobs {
 // Thread rules: any thread; calls exclude each other, for NCCL wants that, all but abort() and handle().
 class Communicator {
  public:
-  // Collective, on CUDA device `device`. Throws Error(kTimeout, kTransport, kUnsupported).
+  // Collective, on CUDA device `device`; called when all ranks are there, for which NCCL would wait without
+  // end. Throws Error(kTimeout, kTransport, kUnsupported).
   Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
                std::chrono::milliseconds timeout, const Knobs& knobs = {});
   // Frees the communicator without waiting for peers.

@@ -1,0 +1,35 @@
+// The group's store for ranks that come together in it before an operation can begin: whoever waits for a key
+// looks meanwhile whether the peers live, refused the operation or are in another one, as the operation
+// itself would.
+#pragma once
+
+#include "engine/communicator.h"
+
+namespace altorch {
+
+// Thread rules: one thread.
+class AttendedStore : public KeyValueStore {
+ public:
+  // Both must outlive it.
+  AttendedStore(Communicator& communicator, const Operation& operation);
+
+  // Throws Error, also when the operation's own deadline passes or the group is closed.
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+
+  void set(const std::string& key, const std::string& value) override {
+    communicator_.store().set(key, value);
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    return communicator_.store().try_get(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    return communicator_.store().add(key, amount);
+  }
+
+ private:
+  Communicator& communicator_;
+  Operation operation_;
+  Vigil vigil_;
+};
+
+}  // namespace altorch

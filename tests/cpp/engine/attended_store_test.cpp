@@ -1,0 +1,97 @@
+#include "engine/attended_store.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "common/meeting.h"
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<std::string> come(Communicator& communicator, const Operation& operation,
+                              const std::string& key = "here") {
+  AttendedStore store(communicator, operation);
+  return meet(store, key, communicator.rank(), communicator.size(), seconds(20), "with a tensor",
+              std::to_string(communicator.rank()));
+}
+
+Operation operation_of(Communicator& communicator, OpKind kind = OpKind::kAllReduce) {
+  Operation operation;
+  operation.kind = kind;
+  operation.timeout = seconds(20);
+  if (!operation.is_message()) operation.sequence = communicator.next_sequence();
+  return operation;
+}
+
+TEST(AttendedStore, BringsAllRanksTogether) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int, Communicator& communicator) {
+    EXPECT_EQ(come(communicator, operation_of(communicator)), (std::vector<std::string>{"0", "1", "2"}));
+    EXPECT_EQ(come(communicator, operation_of(communicator, OpKind::kSend), "again").size(), 3u);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(AttendedStore, EndsWithTheOperationsDeadline) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    auto operation = operation_of(communicator);
+    operation.timeout = milliseconds(300);
+    if (rank == 0) come(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("rank 1 has not come with a tensor"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("its timeout of 0.3 s"), std::string::npos) << errors[0];
+}
+
+TEST(AttendedStore, HearsOfARefusalAndOfAnotherCall) {
+  for (const bool refuses : {true, false}) {
+    ThreadGroup group(2);
+    const auto errors = group.run([&](int rank, Communicator& communicator) {
+      auto operation = operation_of(communicator, rank == 0 ? OpKind::kAllReduce : OpKind::kBroadcast);
+      if (rank == 0) come(communicator, operation);
+      if (refuses) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+      come(communicator, operation, "elsewhere");
+    });
+    const std::string expected =
+        refuses ? "rank 1 of the group gave it up: a bad tensor" : "called broadcast";
+    EXPECT_NE(errors[0].find(expected), std::string::npos) << errors[0];
+  }
+}
+
+TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    const auto operation = operation_of(communicator);
+    communicator.close("the group was aborted");
+    if (rank == 0) come(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("the group was aborted"), std::string::npos) << errors[0];
+}
+
+TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
+  auto store = std::make_shared<MapStore>();
+  for (const int rank : {1, 2}) store->set("alive/" + std::to_string(rank), "another-host/pid:[1] 77");
+  const auto watch = std::make_shared<JobWatch>(store, 0, 3, seconds(5));
+  store->set("dead/2", "1");
+  auto channels = make_loopback_channels(3, {});
+  Communicator communicator({"test", {0, 1, 2}, store, watch},
+                            std::make_unique<LoopbackLinks>(std::move(channels[0])));
+  auto operation = operation_of(communicator, OpKind::kSend);
+  operation.root = 1;
+  std::string text;
+  try {
+    come(communicator, operation);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
+    text = error.what();
+  }
+  EXPECT_NE(text.find("global rank 2 is lost"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace altorch
