@@ -178,18 +178,20 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, bool small) {
 }
 
 void CudaDevice::prepare_small_moves() {
-  if (small_move_) return;
+  if (pair_exchange_) return;
   enter();
   small_move_ = kernel(small_move_kernel());
+  pair_exchange_ = kernel(pair_exchange_kernel());
 }
 
 void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
-                        Stream stream) {
+                        Stream stream, int rows) {
   constexpr std::int64_t kThreads = 512;
   const auto blocks = std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks);
   void* arguments[] = {const_cast<void*>(argument)};
-  driver().check("cuLaunchKernel", driver().launch(kernel, static_cast<unsigned>(blocks), 1, 1, kThreads, 1,
-                                                   1, 0, stream, arguments, nullptr));
+  driver().check("cuLaunchKernel",
+                 driver().launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(rows), 1,
+                                 kThreads, 1, 1, 0, stream, arguments, nullptr));
 }
 
 void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
@@ -212,6 +214,16 @@ void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
   prepare_small_moves();
   enter();
   launch(small_move_, std::max(exchange.posted, exchange.wanted) / 4, kSmallBlocks, &exchange, stream);
+}
+
+void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
+  prepare_small_moves();
+  enter();
+  std::uint32_t most = 0;
+  for (int i = 0; i < exchange.number; ++i)
+    most = std::max({most, exchange.pairs[i].sent, exchange.pairs[i].taken});
+  launch(pair_exchange_, most / 4, std::max(1, kSmallBlocks / exchange.number), &exchange, stream,
+         exchange.number);
 }
 
 void CudaDevice::wait_for_stream(Stream stream, Stream other) {

@@ -33,6 +33,7 @@ class CudaDevice : public Device {
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
+  void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
@@ -45,7 +46,9 @@ class CudaDevice : public Device {
   void*& reduction(DType dtype, ReduceOp op, bool small) {
     return (small ? small_reductions_ : reductions_)[static_cast<int>(dtype)][static_cast<int>(op)];
   }
-  void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
+  // `rows` of so many threads each.
+  void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream,
+              int rows = 1);
 
   const int index_;
   void* context_ = nullptr;
@@ -55,6 +58,7 @@ class CudaDevice : public Device {
   void* reductions_[kDTypeCount][kReduceOpCount] = {};
   void* small_reductions_[kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
+  void* pair_exchange_ = nullptr;
 };
 
 }  // namespace altorch

@@ -48,6 +48,24 @@ struct SmallExchange {
   double factor = 1.0;
 };
 
+// Blocks between this rank and others that share pinned memory: see kernels/pairs.cuh.
+struct PairExchange {
+  static constexpr int kMost = 16;
+  struct Pair {
+    std::uint64_t* posts = nullptr;         // this rank's words for the peer, of this exchange
+    const std::uint64_t* theirs = nullptr;  // the peer's for this rank
+    const void* input = nullptr;
+    void* output = nullptr;
+    std::uint32_t sent = 0, taken = 0;  // bytes
+    std::uint32_t exchange = 0;         // of this pair, as in SmallExchange; 0: this rank's block for itself
+    std::uint32_t unused = 0;
+  };
+  Pair pairs[kMost];
+  const std::uint32_t* aborted = nullptr;  // not 0: give up
+  int number = 0;                          // of pairs
+  int reserved = 0;
+};
+
 // One per user. Streams and memory belong to the device's current context. Every member throws
 // Error(kTransport) that names the call that failed. Thread rules: one thread at a time.
 class Device {
@@ -74,9 +92,10 @@ class Device {
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
-  // Both wait in a kernel for the other ranks, whose GPUs must be others.
+  // All wait in a kernel for other ranks, whose GPUs must be others.
   virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
+  virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
 
   // What `stream` gets from now on comes after what `other` holds now.
   virtual void wait_for_stream(Stream stream, Stream other) = 0;

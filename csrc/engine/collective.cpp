@@ -22,7 +22,7 @@ int tag_bits(const Channel& channel) {
 CollectiveCall call_of(const Operation& operation) {
   return {operation.kind,          operation.dtype,  operation.op,    operation.root,
           operation.input,         operation.output, operation.count, operation.input_counts,
-          operation.output_counts, operation.factor};
+          operation.output_counts, operation.factor, operation.apart};
 }
 
 Collective::Collective(Links& links, const RouteTable& routes)

@@ -24,9 +24,21 @@ std::string steps_of_nccl(const Operation& asked) {
              : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
 }
 
+BoardLayout layout_of(int ranks) {
+  return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
+}
+
+bool goes_in_pairs(const Operation& asked, int ranks) {
+  const auto bytes = static_cast<std::size_t>(asked.count) * size_of(asked.dtype);
+  return asked.kind == OpKind::kAllToAll && bytes > 0 && bytes <= layout_of(ranks).pair_bytes();
+}
+
 std::string steps_of_staging(const Operation& asked, int ranks, bool share_gpus) {
-  const BoardLayout layout = BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
+  const BoardLayout layout = layout_of(ranks);
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
+  if (!share_gpus && goes_in_pairs(asked, ranks))
+    return "one kernel per rank: it posts a block for each other rank, and takes theirs when they are "
+           "there\n";
   if (!is_vector_collective(asked.kind)) {
     const std::size_t pieces =
         pieces_of(static_cast<std::size_t>(asked.count * element), layout.letter_bytes);
@@ -84,7 +96,8 @@ Explanation explain_on_gpus(const std::string& operation, const std::string& dty
                            "the GPUs exchange through pinned memory themselves",
                            "carries anything between any ranks"};
   std::vector<std::size_t> order{0, 1, 2};
-  const auto small = GpuRoutes::preferred(ranks, !share_gpus, asked);
+  auto small = GpuRoutes::preferred(ranks, !share_gpus, asked);
+  if (!share_gpus && goes_in_pairs(asked, ranks)) small = GpuRoutes::kHostStaged;
   if (small && ruled.empty() && missing[*small].empty()) {
     reasons[1] = "small, on one node: the host is done in half the time that NCCL needs";
     reasons[2] = "small, on a GPU that ranks share: flags would wait for it to switch between processes";

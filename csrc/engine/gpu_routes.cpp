@@ -144,6 +144,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
       made(kNccl, operations.front());  // always: later it may be needed while a graph is captured
     const auto small = operations.size() == 1 ? preferred(communicator_.size(), own_gpus_, operations.front())
                                               : std::nullopt;
+    if (GpuRoute* route = in_pairs(operations, capturing)) return *route;
     const bool serves = small && !obstacle(*small, operations, capturing);
     if (GpuRoute* route = serves ? made(*small, operations.front()) : nullptr) return *route;
   }
@@ -162,6 +163,21 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   }
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
+}
+
+// What all ranks know alike decides whether there is shared memory for it, for they have to make that
+// together; then each looks at its own blocks.
+GpuRoute* GpuRoutes::in_pairs(std::span<const Operation> operations, bool capturing) {
+  const Operation& operation = operations.front();
+  const bool possible = operation.kind == OpKind::kAllToAll && operations.size() == 1 && own_gpus_ &&
+                        communicator_.size() > 1 && !missing_[kNccl];
+  if (!possible || obstacle(kHostStaged, operations, capturing) || !made(kHostStaged, operation))
+    return nullptr;
+  if (!small_pairs_)
+    small_pairs_.emplace(static_cast<Shared&>(*routes_[kHostStaged]),
+                         static_cast<NcclRoute&>(*routes_[kNccl]), communicator_.rank(),
+                         communicator_.size());
+  return small_pairs_->serves(operation) ? &*small_pairs_ : nullptr;
 }
 
 GpuRoute* GpuRoutes::made(Kind kind, const Operation& operation) {

@@ -5,8 +5,9 @@
 //   host_staged  pinned memory that the ranks of one node share; the GPUs drive it themselves
 //   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
 //
-// Small collectives take another one: host_staged beside NCCL, since the host needs half of the time for it,
-// and host_relay where ranks share a GPU, since processes take turns on it, and flags wait for each turn.
+// Small collectives take another one: host_staged beside NCCL, since the host needs half of the time for it
+// (of an all_to_all the blocks of those pairs of ranks that have little for each other: small_pairs.h), and
+// host_relay where ranks share a GPU, since processes take turns on it, and flags wait for each turn.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
+#include "engine/small_pairs.h"
 #include "transports/nccl/communicator.h"
 
 namespace altorch {
@@ -64,6 +66,8 @@ class GpuRoutes {
  private:
   std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
+  // Null where the operation goes as a whole.
+  GpuRoute* in_pairs(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: missing_ says why.
   GpuRoute* made(Kind kind, const Operation& operation);
   std::unique_ptr<GpuRoute> make(Kind kind, KeyValueStore& store);
@@ -80,6 +84,7 @@ class GpuRoutes {
   bool own_gpus_ = true;                        // no two ranks share one
   std::mutex mutex_;                            // guards routes_
   std::unique_ptr<GpuRoute> routes_[kKinds];
+  std::optional<SmallPairs> small_pairs_;  // over two of them
   std::atomic<bool> published_{false};
 };
 

@@ -28,6 +28,9 @@ struct Operation {
   std::int64_t count = 0;  // elements of the vector, or of one block
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
+  // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
+  // way.
+  std::int64_t apart = 0;
   int device = kHostDevice;  // where the buffers live
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};

@@ -24,7 +24,8 @@ struct CollectiveCall {
   std::int64_t count = 0;
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
-  double factor = 1.0;  // PREMUL_SUM only
+  double factor = 1.0;     // PREMUL_SUM only
+  std::int64_t apart = 0;  // all_to_all: as in engine/operation.h
 
   bool uneven() const { return !input_counts.empty() || !output_counts.empty(); }
   bool reduces() const {

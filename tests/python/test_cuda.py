@@ -220,6 +220,31 @@ def test_uneven(world):
     assert [int(t[0]) for t in outs] == [10 * peer + world.rank for peer in range(world.size)]
 
 
+def bytes_between(one, other, call):
+    """Alike in both directions or not: nothing, a little, much."""
+    return (0, 1, 4099, 30_000, 70_001, 1 << 20)[(3 * one + other + call) % 6]
+
+
+@on_ranks(2, 4)
+def test_small_and_large_blocks_to_each_rank(world):
+    here = device(world)
+    group = dist.new_group(timeout=timedelta(seconds=60))
+    pending = []
+    for call in range(60):
+        sent = [bytes_between(world.rank, peer, call) for peer in range(world.size)]
+        taken = [bytes_between(peer, world.rank, call) for peer in range(world.size)]
+        tag = [(7 * world.rank + 3 * peer + call) % 251 for peer in range(world.size)]
+        want = [(7 * peer + 3 * world.rank + call) % 251 for peer in range(world.size)]
+        x = torch.tensor(tag, dtype=torch.uint8).repeat_interleave(torch.tensor(sent)).to(here)
+        out = torch.full((sum(taken),), 255, dtype=torch.uint8, device=here)
+        work = dist.all_to_all_single(out, x, taken, sent, group=group, async_op=call % 3 == 0)
+        if work is not None:
+            work.wait()
+        pending.append((out, torch.tensor(want, dtype=torch.uint8).repeat_interleave(torch.tensor(taken))))
+    for call, (out, want) in enumerate(pending):
+        assert torch.equal(out.cpu(), want), call
+
+
 @on_ranks(2)
 def test_non_contiguous(world):
     here = device(world)

@@ -72,7 +72,10 @@ std::string instance(const char* kernel, DType dtype, ReduceOp op) {
 std::string reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", dtype, op); }
 std::string small_reduction_kernel(DType dtype, ReduceOp op) { return instance("small_reduce", dtype, op); }
 std::string small_move_kernel() { return kSpace + "small_move"; }
+std::string pair_exchange_kernel() { return kSpace + "exchange_pairs"; }
 
-std::string kernel_source() { return std::string(kNumbersSource) + kReduceSource + kSmallSource; }
+std::string kernel_source() {
+  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource;
+}
 
 }  // namespace altorch

@@ -53,22 +53,25 @@ AL_DEVICE void store_word(unsigned long long* word, unsigned data, unsigned exch
 #endif
 }
 
-AL_DEVICE bool is_aborted(const Small& job) {
+AL_DEVICE bool is_set(const unsigned* aborted) {
 #ifdef __CUDACC__
-  return *static_cast<const volatile unsigned*>(job.aborted) != 0;
+  return *static_cast<const volatile unsigned*>(aborted) != 0;
 #else
-  return __atomic_load_n(job.aborted, __ATOMIC_ACQUIRE) != 0;
+  return __atomic_load_n(aborted, __ATOMIC_ACQUIRE) != 0;
 #endif
 }
 
 // Waits until the word belongs to this exchange.
-AL_DEVICE unsigned take_word(const Small& job, int rank, long long at) {
+AL_DEVICE unsigned take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted) {
   for (int polls = 1;; ++polls) {
-    const unsigned long long word = load_word(job.areas[rank] + at);
-    if (static_cast<unsigned>(word >> 32) == job.exchange) return static_cast<unsigned>(word);
-    if (polls % 1024 == 0 && is_aborted(job)) return 0;
+    const unsigned long long word = load_word(at);
+    if (static_cast<unsigned>(word >> 32) == exchange) return static_cast<unsigned>(word);
+    if (polls % 1024 == 0 && is_set(aborted)) return 0;
     AL_PAUSE();
   }
+}
+AL_DEVICE unsigned take_word(const Small& job, int rank, long long at) {
+  return take_word(job.areas[rank] + at, job.exchange, job.aborted);
 }
 
 // An element and the words that hold it: several elements to a word, or several words to an element.

@@ -12,6 +12,9 @@ constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and s
 constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
 // What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
 constexpr std::size_t kSmallReads = 512 << 10;
+// What a rank posts for all others in an exchange of pairs: beyond, NCCL is faster. Set as kSmallPart of
+// engine/gpu_routes.cpp.
+constexpr std::size_t kPairedBytes = 64 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -34,7 +37,8 @@ BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
   letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
   small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
-  data = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
+  this->pairs = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
+  data = this->pairs + whole_pages(pairs * 2 * kWordsPerByte * layout.pair_bytes());
   letter_data = data + ranks * layout.slots * layout.slot_bytes;
   end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
 }
@@ -53,6 +57,11 @@ BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
   return layout;
 }
 
+std::size_t BoardLayout::pair_bytes() const {
+  if (ranks < 2 || ranks > PairExchange::kMost) return 0;
+  return std::min(kPairedBytes, small_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
+}
+
 std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 
 Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
@@ -60,9 +69,9 @@ Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
 
 Board::Header& Board::header() const { return *at<Header>(0); }
 
-std::size_t Board::pair(int from, int to, std::size_t slot) const {
+std::size_t Board::pair(int from, int to, std::size_t number, std::size_t index) const {
   const int others = to > from ? to - 1 : to;  // nobody writes to itself
-  return static_cast<std::size_t>(from * (layout_.ranks - 1) + others) * layout_.letter_slots + slot;
+  return static_cast<std::size_t>(from * (layout_.ranks - 1) + others) * number + index;
 }
 
 Board::Post& Board::post(int rank, std::size_t slot) const {
@@ -75,16 +84,22 @@ std::byte* Board::data(int rank, std::size_t slot) const {
 }
 
 Board::Letter& Board::letter(int from, int to, std::size_t slot) const {
-  return at<Letter>(offsets_.letters)[pair(from, to, slot)];
+  return at<Letter>(offsets_.letters)[pair(from, to, layout_.letter_slots, slot)];
 }
 
 std::byte* Board::letter_data(int from, int to, std::size_t slot) const {
-  return at<std::byte>(offsets_.letter_data) + pair(from, to, slot) * layout_.letter_bytes;
+  return at<std::byte>(offsets_.letter_data) +
+         pair(from, to, layout_.letter_slots, slot) * layout_.letter_bytes;
 }
 
 std::uint64_t* Board::small_area(int rank, std::uint32_t exchange) const {
   const std::size_t number = 2 * static_cast<std::size_t>(rank) + exchange % 2;
   return at<std::uint64_t>(offsets_.small + number * kWordsPerByte * layout_.small_bytes);
+}
+
+std::uint64_t* Board::pair_area(int from, int to, std::uint32_t exchange) const {
+  const std::size_t number = pair(from, to, 2, exchange % 2);
+  return at<std::uint64_t>(offsets_.pairs + number * kWordsPerByte * layout_.pair_bytes());
 }
 
 const std::uint32_t* Board::abort_flag() const { return &header().aborted; }

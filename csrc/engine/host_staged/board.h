@@ -23,6 +23,9 @@ struct BoardLayout {
   std::size_t letter_bytes = 1 << 20;
   std::size_t small_bytes = 32 << 10;  // what a rank may post in a small exchange
 
+  // What a rank may post for another one in an exchange of pairs; 0: too many ranks, or none but one.
+  std::size_t pair_bytes() const;
+
   // The largest pieces for which everything fits into `bytes`.
   static BoardLayout fitting(int ranks, std::size_t bytes);
   std::size_t bytes() const;
@@ -31,7 +34,7 @@ struct BoardLayout {
 // Where everything begins, in bytes.
 struct BoardOffsets {
   explicit BoardOffsets(const BoardLayout& layout);
-  std::size_t announcements, posts, letters, small, data, letter_data, end;
+  std::size_t announcements, posts, letters, small, pairs, data, letter_data, end;
 };
 
 // Thread rules: as common/flag.h; announce() and abort() by any thread.
@@ -60,6 +63,9 @@ class Board {
   // Where `rank` posts in a small exchange (kernels/small.cuh); there are two, for even and odd exchanges.
   std::uint64_t* small_area(int rank, std::uint32_t exchange) const;
 
+  // The same for blocks of one rank for another (kernels/pairs.cuh).
+  std::uint64_t* pair_area(int from, int to, std::uint32_t exchange) const;
+
   // Ranks write down what they call (from 1 on), so that the one that comes later sees that they disagree.
   struct Disagreement {
     int rank;
@@ -82,7 +88,8 @@ class Board {
   Object* at(std::size_t offset) const {
     return reinterpret_cast<Object*>(memory_.get() + offset);
   }
-  std::size_t pair(int from, int to, std::size_t slot) const;
+  // Of the things that each ordered pair of ranks has `number` of.
+  std::size_t pair(int from, int to, std::size_t number, std::size_t index) const;
 
   const PinnedMemory memory_;
   const BoardLayout layout_;

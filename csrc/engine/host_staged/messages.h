@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/block_counts.h"
 #include "device/device.h"
 #include "engine/operation.h"
 
@@ -29,6 +30,22 @@ struct BlockMessage {
 
 // Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.
 std::optional<std::string> host_staged_obstacle(const Operation& operation);
+
+// Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and each
+// other one, itself included; in bytes.
+template <typename Each>
+void for_each_pair(const Operation& operation, int size, Each&& each) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  const auto* input = static_cast<const std::byte*>(operation.input);
+  auto* output = static_cast<std::byte*>(operation.output);
+  for (int peer = 0; peer < size; ++peer) {
+    const std::int64_t sent = element * block_count(operation.input_counts, operation.count, peer);
+    const std::int64_t taken = element * block_count(operation.output_counts, operation.count, peer);
+    each(peer, input, sent, output, taken);
+    input += sent;
+    output += taken;
+  }
+}
 
 // Adds this rank's part of an operation that is no collective of vectors; a rank's block for itself is
 // copied on `stream` at once.

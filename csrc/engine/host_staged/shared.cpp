@@ -7,6 +7,13 @@
 #include "engine/host_staged/operands.h"
 
 namespace altorch {
+namespace {
+
+// Never 0, and even after odd.
+std::uint32_t next_exchange(std::uint32_t& last) { return last = last == 0xFFFFFFFFu ? 2 : last + 1; }
+
+}  // namespace
+
 Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus)
     : device_(std::move(device)),
       board_(std::move(board)),
@@ -15,6 +22,7 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch
       size_(board_.layout().ranks),
       own_gpus_(own_gpus),
       sides_(*device_, board_.layout().slots + kLanes),
+      paired_(static_cast<std::size_t>(size_), 0),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {
   // A slot's flags are raised in order because all its pieces come up on one stream where no rank waits.
@@ -36,7 +44,10 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
     if (!is_vector_collective(operation.kind)) {
-      add_messages(operation, rank_, size_, *device_, stream, messages);
+      Operation rest = operation;
+      rest.apart = static_cast<std::int64_t>(pair_bytes());
+      exchange_pairs(operation, stream);
+      add_messages(rest, rank_, size_, *device_, stream, messages);
     } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
       small(operation, stream);
     } else {
@@ -77,7 +88,7 @@ void Shared::small(const Operation& operation, Stream stream) {
   // Moves are counted in bytes.
   const std::int64_t count = operation.reduces() ? operation.count : bytes_of(operation, operation.count);
   const std::int64_t vector = scatters ? size_ * count : count;
-  if (++exchanges_ == 0) exchanges_ = 2;  // never 0, and even after odd
+  next_exchange(exchanges_);
   SmallExchange job;
   for (int rank = 0; rank < size_; ++rank) job.areas[rank] = board_.small_area(rank, exchanges_);
   job.aborted = board_.abort_flag();
@@ -99,6 +110,28 @@ void Shared::small(const Operation& operation, Stream stream) {
   } else {
     device_->reduce_small(job, operation.dtype, operation.op, stream);
   }
+}
+
+void Shared::exchange_pairs(const Operation& operation, Stream stream) {
+  const auto most = static_cast<std::int64_t>(pair_bytes());
+  if (operation.kind != OpKind::kAllToAll || most == 0) return;
+  PairExchange job;
+  job.aborted = board_.abort_flag();
+  for_each_pair(operation, size_,
+                [&](int peer, const void* input, std::int64_t sent, void* output, std::int64_t taken) {
+                  const std::int64_t larger = std::max(sent, taken);
+                  if (larger == 0 || larger > most) return;
+                  PairExchange::Pair& pair = job.pairs[job.number++];
+                  pair.input = input;
+                  pair.output = output;
+                  pair.sent = static_cast<std::uint32_t>(sent);
+                  pair.taken = static_cast<std::uint32_t>(taken);
+                  if (peer == rank_) return;
+                  pair.exchange = next_exchange(paired_[static_cast<std::size_t>(peer)]);
+                  pair.posts = board_.pair_area(rank_, peer, pair.exchange);
+                  pair.theirs = board_.pair_area(peer, rank_, pair.exchange);
+                });
+  if (job.number > 0) device_->exchange_pairs(job, stream);
 }
 
 void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {

@@ -12,9 +12,9 @@
 // reads the others' parts across the bus instead of copying them in first. A longer all_reduce is a
 // reduce_scatter and an all_gather, whose pieces go down behind those of the first: copies that mix both all
 // the time reach two thirds of the bus. Small collectives take one kernel per rank, with a number beside
-// every four bytes in place of flags. Operations that reduce cut each piece into a share per rank: every byte
-// is reduced once, and crosses the bus of a GPU twice at most, whatever the number of ranks. Messages pass
-// through slots of their own for each pair of ranks.
+// every four bytes in place of flags; so do small blocks between two ranks. Operations that reduce cut each
+// piece into a share per rank: every byte is reduced once, and crosses the bus of a GPU twice at most,
+// whatever the number of ranks. Messages pass through slots of their own for each pair of ranks.
 #pragma once
 
 #include <memory>
@@ -43,6 +43,12 @@ class Shared : public GpuRoute {
   // Compares the call with the other ranks' of the same number, whichever route carries it. Throws
   // Error(kMismatch), and makes the group fail on every rank.
   void check_agreement(const Operation& operation);
+
+  // The blocks of an all_to_all that two ranks have for each other take one kernel where neither is larger
+  // than this, and go as messages where one is. 0: all do.
+  std::size_t pair_bytes() const { return own_gpus_ ? board_.layout().pair_bytes() : 0; }
+  // Enqueues the former alone.
+  void exchange_pairs(const Operation& operation, Stream stream);
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -115,6 +121,7 @@ class Shared : public GpuRoute {
   std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps
   std::uint64_t sequence_ = 0;               // of collectives
   std::uint32_t exchanges_ = 0;              // small ones
+  std::vector<std::uint32_t> paired_;        // exchanges, by peer
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far
   std::vector<std::uint32_t> sent_, taken_;  // letters, by peer
   std::atomic<std::uint32_t> letters_{0};    // the most of any pair

@@ -1,4 +1,5 @@
 // How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
+#include <algorithm>
 #include <cstring>
 
 #include "common/block_counts.h"
@@ -198,11 +199,12 @@ void Communicator::exchange(const CollectiveCall& operation, void* stream) {
   for (int peer = 0; peer < size_; ++peer) {
     const std::int64_t sent = block_count(operation.input_counts, operation.count, peer) * element;
     const std::int64_t received = block_count(operation.output_counts, operation.count, peer) * element;
-    if (sent > 0) {
+    const bool apart = std::max(sent, received) <= operation.apart;
+    if (sent > 0 && !apart) {
       check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer,
                                     comm_, stream));
     }
-    if (received > 0) {
+    if (received > 0 && !apart) {
       check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8,
                                        peer, comm_, stream));
     }

@@ -64,6 +64,11 @@ TEST_F(CudaKernels, ExchangeEveryTypeByEveryOperator) {
 
 TEST_F(CudaKernels, Move) { exchanges_as_the_host(moving_exchanges()); }
 
+TEST_F(CudaKernels, ExchangePairs) {
+  for (const PairCase& exchange : pair_cases())
+    EXPECT_EQ(run_alone(*bench_, exchange, gpu().aborted()).value_or(""), "") << exchange.text();
+}
+
 TEST_F(CudaKernels, KnowEveryNumberOfAnExchange) {
   std::vector<ExchangeCase> cases;
   for (const std::uint32_t number : {1u, 2u, 0x80000000u, 0xFFFFFFFFu}) {
@@ -90,6 +95,14 @@ TEST_F(CudaKernels, EndWhenAborted) {
         });
     EXPECT_NE(left.value_or(""), "it did not end by itself");
   }
+  const LaidPairs laid(pair_cases().back());
+  const auto left =
+      bench_->run(laid.memory(), laid.areas(), [&](std::byte* memory, std::byte* pinned, Stream stream) {
+        PairExchange job = laid.job(memory, pinned, gpu().aborted());
+        for (PairExchange::Pair& pair : job.pairs) pair.exchange += pair.exchange ? 2 : 0;
+        device().exchange_pairs(job, stream);
+      });
+  EXPECT_NE(left.value_or(""), "it did not end by itself");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ class CudaTogether : public GpuKernelTest {
     }
   }
   void exchange_in_a_row(int ranks);
+  void exchange_pairs_in_a_row(int ranks);
 };
 
 // Patterns, types, sizes and roots change from exchange to exchange, the areas take turns, and the numbers
@@ -114,6 +115,92 @@ void CudaTogether::exchange_in_a_row(int ranks) {
 
 TEST_F(CudaTogether, TwoRanksExchangeInARow) { exchange_in_a_row(2); }
 TEST_F(CudaTogether, FourRanksExchangeInARow) { exchange_in_a_row(4); }
+
+// Of a byte that one rank has for another.
+unsigned char byte_for(int from, int to, int call, std::uint32_t at) {
+  return static_cast<unsigned char>(37 * from + 11 * to + 5 * call + 3 * static_cast<int>(at) + 1);
+}
+std::uint32_t bytes_for(int from, int to, int call) {
+  constexpr std::uint32_t sizes[] = {1, 4096, 0, 17, 1023, 16384, 5};
+  return sizes[(3 * from + to + call) % 7];
+}
+
+void CudaTogether::exchange_pairs_in_a_row(int ranks) {
+  constexpr int kCalls = 60;
+  constexpr std::size_t kRoom = 16384, kAreaBytes = 2 * kRoom;
+  const auto count = static_cast<std::size_t>(ranks), all = kCalls * count * kRoom;
+  device().prepare_small_moves();
+  const PinnedMemory areas = device().pin(count * count * 2 * kAreaBytes);
+  const auto area = [&](int from, int to, std::uint32_t exchange) {
+    const std::size_t pair = static_cast<std::size_t>(from * ranks + to) * 2 + exchange % 2;
+    return reinterpret_cast<std::uint64_t*>(areas.get() + pair * kAreaBytes);
+  };
+  struct Rank {
+    Stream stream;
+    std::shared_ptr<std::byte> memory;  // input, then output: room for every call and peer
+    PinnedMemory staging;
+  };
+  std::vector<Rank> members;
+  const auto place = [&](int call, int peer) {
+    return (static_cast<std::size_t>(call) * count + static_cast<std::size_t>(peer)) * kRoom;
+  };
+  for (int rank = 0; rank < ranks; ++rank) {
+    Rank& own =
+        members.emplace_back(Rank{gpu().make_stream(), device().allocate(2 * all), device().pin(2 * all)});
+    for (int call = 0; call < kCalls; ++call) {
+      for (int peer = 0; peer < ranks; ++peer) {
+        for (std::uint32_t at = 0; at < bytes_for(rank, peer, call); ++at)
+          own.staging.get()[place(call, peer) + at] = std::byte{byte_for(rank, peer, call, at)};
+      }
+    }
+    device().copy_to_device(own.memory.get(), own.staging.get(), 2 * all, own.stream);
+  }
+  const std::span<Flag> starts = gpu().flags();
+  for (int rank = 0; rank < ranks; ++rank) {
+    Rank& own = members[static_cast<std::size_t>(rank)];
+    device().wait_for_flag(starts[static_cast<std::size_t>(rank)], 1, own.stream);
+    std::uint32_t exchange = 0xFFFFFFE0u;
+    for (int call = 0; call < kCalls; ++call) {
+      PairExchange job;
+      job.aborted = gpu().aborted();
+      for (int peer = 0; peer < ranks; ++peer) {
+        PairExchange::Pair& pair = job.pairs[job.number++];
+        pair.input = own.memory.get() + place(call, peer);
+        pair.output = own.memory.get() + all + place(call, peer);
+        pair.sent = bytes_for(rank, peer, call);
+        pair.taken = bytes_for(peer, rank, call);
+        if (peer == rank) continue;
+        pair.exchange = exchange;
+        pair.posts = area(rank, peer, exchange);
+        pair.theirs = area(peer, rank, exchange);
+      }
+      device().exchange_pairs(job, own.stream);
+      exchange = exchange == 0xFFFFFFFFu ? 2 : exchange + 1;
+    }
+    device().copy_to_host(own.staging.get(), own.memory.get(), 2 * all, own.stream);
+  }
+  for (int rank = ranks; rank-- > 0;) {
+    starts[static_cast<std::size_t>(rank)].raise(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  for (Rank& own : members) ASSERT_TRUE(gpu().finish(own.stream));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::byte* output = members[static_cast<std::size_t>(rank)].staging.get() + all;
+    for (int call = 0; call < kCalls; ++call) {
+      for (int peer = 0; peer < ranks; ++peer) {
+        const std::uint32_t taken = bytes_for(peer, rank, call);
+        for (std::uint32_t at = 0; at < kRoom; ++at) {
+          const auto want = at < taken ? byte_for(peer, rank, call, at) : 0;  // and nothing behind it
+          ASSERT_EQ(static_cast<int>(output[place(call, peer) + at]), static_cast<int>(want))
+              << "rank " << rank << ", peer " << peer << ", call " << call << ", byte " << at;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaTogether, TwoRanksExchangePairsInARow) { exchange_pairs_in_a_row(2); }
+TEST_F(CudaTogether, FourRanksExchangePairsInARow) { exchange_pairs_in_a_row(4); }
 
 // The others' words come one by one, in any order, while the kernel is looking for them.
 TEST_F(CudaTogether, AKernelTakesWordsAsTheyCome) {

@@ -4,8 +4,7 @@
 
 #include <span>
 
-#include "device/bench.h"
-#include "device/expected.h"
+#include "device/pair_cases.h"
 
 namespace altorch {
 
@@ -139,9 +138,9 @@ class LaidAreas {
  public:
   LaidAreas(const ExchangeCase& exchange, int rank) {
     for (int from = 0; from < exchange.number; ++from) {
-      const Bytes words = words_of(exchange.part(from), exchange.exchange);
+      const Bytes words = words_with(exchange.part(from), exchange.exchange);
       const Bytes stale =
-          words_of(elements_of(DType::kUInt8, words.size() / 2 + 64, 99), exchange.exchange - 2);
+          words_with(elements_of(DType::kUInt8, words.size() / 2 + 64, 99), exchange.exchange - 2);
       at_.push_back(memory_.place(stale));
       if (from != rank) {
         memory_.write(at_.back(), words);
@@ -168,17 +167,6 @@ class LaidAreas {
   }
 
  private:
-  // Four bytes of data, then the number of the exchange; at least one word.
-  static Bytes words_of(Bytes data, std::uint32_t exchange) {
-    data.resize(std::max<std::size_t>(4, (data.size() + 3) / 4 * 4));
-    Bytes words(2 * data.size());
-    for (std::size_t i = 0; i < data.size() / 4; ++i) {
-      std::copy_n(&data[4 * i], 4, &words[8 * i]);
-      reference::put(&words[8 * i], 1, exchange);
-    }
-    return words;
-  }
-
   Image memory_;
   std::vector<std::size_t> at_;
 };

@@ -16,6 +16,11 @@ class SmallKernels : public ::testing::Test {
         EXPECT_EQ(run_alone(bench_, exchange, rank, &aborted).value_or(""), "") << exchange.text(rank);
     }
   }
+  void exchanges_pairs() {
+    const std::uint32_t aborted = 0;
+    for (const PairCase& exchange : pair_cases())
+      EXPECT_EQ(run_alone(bench_, exchange, &aborted).value_or(""), "") << exchange.text();
+  }
 
  private:
   FakeDevice device_{{.longest_delay = std::chrono::microseconds(0)}};
@@ -33,6 +38,8 @@ TEST_F(SmallKernels, Reduce) {
   };
   for (const auto& [dtype, op] : some) same_as_the_engine(reducing_exchanges(dtype, op));
 }
+
+TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
 
 TEST_F(SmallKernels, Move) { same_as_the_engine(moving_exchanges()); }
 

@@ -5,8 +5,12 @@
 #include <type_traits>
 
 #define AL_PAUSE() std::this_thread::yield()
+// In the order in which they go to NVRTC.
+// clang-format off
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/small.cuh"
+#include "device/kernels/pairs.cuh"
+// clang-format on
 #include "support/fake_device.h"
 
 namespace altorch {
@@ -17,6 +21,9 @@ static_assert(offsetof(kernels::Small, aborted) == offsetof(SmallExchange, abort
 static_assert(offsetof(kernels::Small, wanted) == offsetof(SmallExchange, wanted));
 static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
 static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
+static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
+static_assert(offsetof(kernels::Pairs::Pair, exchange) == offsetof(PairExchange::Pair, exchange));
+static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
 
 kernels::Small as_kernels_see(const SmallExchange& exchange) {
   kernels::Small job;
@@ -87,6 +94,27 @@ void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
         for (int block = 0; block < kBlocks; ++block)
           kernels::post<kernels::Plain<unsigned char>>(job, block, kBlocks);
         for (int block = 0; block < kBlocks; ++block) kernels::move_small(job, block, kBlocks);
+      },
+      stream);
+}
+
+void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
+  kernels::Pairs job;
+  std::memcpy(&job, &exchange, sizeof job);
+  launch(
+      [job] {
+        for (int block = 0; block < kBlocks; ++block) {
+          for (int i = 0; i < job.number; ++i) {
+            const kernels::Pairs::Pair& pair = job.pairs[i];
+            pair.exchange ? kernels::post_pair(pair, block, kBlocks)
+                          : kernels::copy_own(pair, block, kBlocks);
+          }
+        }
+        for (int block = 0; block < kBlocks; ++block) {
+          for (int i = 0; i < job.number; ++i) {
+            if (job.pairs[i].exchange) kernels::take_pair(job.pairs[i], job.aborted, block, kBlocks);
+          }
+        }
       },
       stream);
 }

@@ -35,16 +35,22 @@ TEST(Board, KeepsEverybodysPlacesApart) {
       .ranks = 3, .slots = 2, .slot_bytes = 64 << 10, .letter_slots = 2, .letter_bytes = 64 << 10};
   const auto memory = memory_for(layout);
   const Board board(memory, layout, 0);
+  ASSERT_GT(layout.pair_bytes(), 0u);
   std::vector<std::pair<std::byte*, std::size_t>> places;
   for (int rank = 0; rank < 3; ++rank) {
     for (std::size_t slot = 0; slot < 2; ++slot) {
       places.emplace_back(reinterpret_cast<std::byte*>(&board.post(rank, slot)), sizeof(Board::Post));
       places.emplace_back(board.data(rank, slot), layout.slot_bytes);
+      const auto exchange = static_cast<std::uint32_t>(slot);
+      places.emplace_back(reinterpret_cast<std::byte*>(board.small_area(rank, exchange)),
+                          2 * layout.small_bytes);
       for (int to = 0; to < 3; ++to) {
         if (to == rank) continue;
         places.emplace_back(reinterpret_cast<std::byte*>(&board.letter(rank, to, slot)),
                             sizeof(Board::Letter));
         places.emplace_back(board.letter_data(rank, to, slot), layout.letter_bytes);
+        places.emplace_back(reinterpret_cast<std::byte*>(board.pair_area(rank, to, exchange)),
+                            2 * layout.pair_bytes());
       }
     }
   }

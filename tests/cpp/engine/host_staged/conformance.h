@@ -357,6 +357,46 @@ inline void many_small_ones(const MakeRoute& make) {
   }
 }
 
+// Blocks for each other rank, of sizes that change from call to call: none, some, and now and then many.
+inline std::int64_t block_for(int from, int to, int call) {
+  const int mixed = (7 * from + 3 * to + 5 * call) % 11;
+  return mixed == 0 ? 0 : mixed == 1 && call % 8 == 0 ? kPieceOfFloats + 3 : mixed * (call % 30);
+}
+
+inline void many_exchanges(const MakeRoute& make) {
+  for (const int size : {1, 2, 4}) {
+    on_ranks(make, size, [&](Rank& me) {
+      constexpr int kTimes = 100;
+      struct Call {
+        std::vector<std::int64_t> sent, taken;
+        std::vector<float> from, to, want;
+      };
+      std::vector<Call> calls(kTimes);
+      for (int i = 0; i < kTimes; ++i) {
+        Call& call = calls[static_cast<std::size_t>(i)];
+        for (int peer = 0; peer < size; ++peer) {
+          call.sent.push_back(block_for(me.rank, peer, i));
+          call.taken.push_back(block_for(peer, me.rank, i));
+          const auto seed = static_cast<unsigned>(i * size + peer);
+          const auto out = numbers(call.sent.back(), me.rank, seed);
+          call.from.insert(call.from.end(), out.begin(), out.end());
+          const auto in = numbers(call.taken.back(), peer, static_cast<unsigned>(i * size + me.rank));
+          call.want.insert(call.want.end(), in.begin(), in.end());
+        }
+        call.to.assign(call.want.size(), -1);
+        auto exchange = operation_of(OpKind::kAllToAll, call.from.data(), call.to.data(), 0);
+        exchange.input_counts = call.sent;
+        exchange.output_counts = call.taken;
+        me.enqueue(exchange);
+        if (i % 10 == 9) me.finish();
+      }
+      me.finish();
+      for (int i = 0; i < kTimes; ++i)
+        EXPECT_EQ(calls[static_cast<std::size_t>(i)].to, calls[static_cast<std::size_t>(i)].want) << i;
+    });
+  }
+}
+
 // One rank waits for another that never comes, and is then told to give up.
 inline void lets_streams_go_on(const MakeRoute& make) {
   ThreadGroup groups(2);

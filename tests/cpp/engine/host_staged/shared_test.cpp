@@ -60,6 +60,10 @@ TEST(Shared, ServesRanksThatShareAGpu) {
   types_and_operators(shared_on_one_gpu);
 }
 TEST(Shared, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(shared); }
+TEST(Shared, ExchangesBlocksOfAnySizeOneAfterAnother) {
+  many_exchanges(shared);
+  many_exchanges(shared_on_one_gpu);
+}
 TEST(Shared, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
 
 TEST(Shared, TellsTheRankThatComesLaterThatTheyDisagree) {
