@@ -11,8 +11,9 @@ namespace altorch {
 
 class CudaDevice : public Device {
  public:
+  // `shared`: other processes use the GPU too, so that what its multiprocessors do waits for their turn.
   // Throws Error(kUnsupported) with obstacle()'s words.
-  explicit CudaDevice(int index);
+  explicit CudaDevice(int index, bool shared = false);
   ~CudaDevice() override;
 
   // Why device `index` cannot serve, in a clause, or nothing.
@@ -41,6 +42,8 @@ class CudaDevice : public Device {
  private:
   // Makes the device's primary context, which is torch's too, the calling thread's.
   void enter();
+  // Copies to the device without its multiprocessors; false where that is not to be had.
+  bool copy_by_engine(void* to, const void* from, int from_type, std::size_t bytes, Stream stream);
   // The instance of a kernel, compiled when it first comes in this process.
   void* kernel(const std::string& expression);
   void*& reduction(DType dtype, ReduceOp op, bool small) {
@@ -51,6 +54,7 @@ class CudaDevice : public Device {
               int rows = 1);
 
   const int index_;
+  const bool shared_;
   void* context_ = nullptr;
   void* event_ = nullptr;
   std::vector<Stream> streams_;

@@ -20,6 +20,20 @@ inline constexpr int kCanUse64BitStreamMemOps =
 // CU_DEVICE_ATTRIBUTE_...
 inline constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
+// CUDA_MEMCPY2D: rows of `width` bytes, `pitch` bytes apart.
+struct RowCopy {
+  struct End {
+    std::size_t x = 0, y = 0;
+    int type = 0;  // CU_MEMORYTYPE_...
+    const void* host = nullptr;
+    DevicePtr device = 0;
+    void* array = nullptr;
+    std::size_t pitch = 0;
+  };
+  End from, to;
+  std::size_t width = 0, rows = 0;
+};
+inline constexpr int kOnHost = 1, kOnDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
@@ -54,6 +68,7 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                                  \
     (DevicePtr device, const void* host, std::size_t bytes, void* stream))                                   \
   X(copy_on_device, "cuMemcpyDtoDAsync_v2", (DevicePtr to, DevicePtr from, std::size_t bytes, void* stream)) \
+  X(copy_rows, "cuMemcpy2DAsync_v2", (const RowCopy* copy, void* stream))                                    \
   X(write_value, "cuStreamWriteValue32_v2",                                                                  \
     (void* stream, DevicePtr address, std::uint32_t value, unsigned flags))                                  \
   X(wait_value, "cuStreamWaitValue32_v2",                                                                    \

@@ -207,14 +207,15 @@ std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store) {
     case kHostStaged:
       return make_host_staged(store);
     default:
-      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_), options_.make_carrier(),
+      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_, !own_gpus_),
+                                     options_.make_carrier(),
                                      RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = timeout_});
   }
 }
 
 std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
   const int rank = communicator_.rank(), size = communicator_.size();
-  auto device = std::make_unique<CudaDevice>(device_);
+  auto device = std::make_unique<CudaDevice>(device_, !own_gpus_);
   const BoardLayout layout = BoardLayout::fitting(size, static_cast<std::size_t>(size) * pinned_bytes());
   PinnedMemory memory;
   DeviceMemory scratch;

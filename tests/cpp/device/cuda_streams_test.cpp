@@ -40,13 +40,16 @@ TEST_F(CudaStreams, CopiesArriveAsTheyWere) {
   const auto one = device().allocate(kBytes), other = device().allocate(kBytes);
   const PinnedMemory from = device().pin(kBytes), to = device().pin(kBytes);
   fill(from.get(), kBytes, 1);
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4097}, kBytes - 64}) {
+  CudaDevice shared(0, /*shared=*/true);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{997},
+                                  std::size_t{4097}, std::size_t{31 << 10}, kBytes - 64}) {
     for (const std::size_t shift : {std::size_t{0}, std::size_t{3}}) {
+      CudaDevice& copier = shift ? shared : device();
       fill(to.get(), kBytes, 2);
       Bytes expected = elements_of(DType::kUInt8, kBytes, 2);
       std::memcpy(expected.data() + shift, from.get() + 2 * shift, bytes);
-      device().copy_to_device(one.get() + shift, from.get() + 2 * shift, bytes, stream);
-      device().copy_on_device(other.get(), one.get() + shift, bytes, stream);
+      copier.copy_to_device(one.get() + shift, from.get() + 2 * shift, bytes, stream);
+      copier.copy_on_device(other.get(), one.get() + shift, bytes, stream);
       device().copy_to_host(to.get() + shift, other.get(), bytes, stream);
       ASSERT_TRUE(gpu().finish(stream));
       EXPECT_EQ(std::memcmp(to.get(), expected.data(), kBytes), 0) << bytes << " bytes, shifted by " << shift;
