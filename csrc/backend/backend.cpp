@@ -106,8 +106,9 @@ void AlBackend::remove_buffer(std::uintptr_t address) {
   guarded([&] { nccl_communicator().remove_buffer(reinterpret_cast<void*>(address)); });
 }
 
-AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
-  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async);
+AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
+                                     std::unique_lock<std::mutex>* turn) {
+  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async, turn);
   const Operation operation = call.operation;
   try {
     const auto group = cuda_group(operation);
@@ -126,7 +127,8 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async) {
   }
 }
 
-AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool async) {
+AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool async,
+                                             std::unique_lock<std::mutex>* turn) {
   for (Block& block : call.loads) block.load();
   const std::uint64_t sequence = call.operation.sequence;
   c10::intrusive_ptr<AlWork> window;
@@ -138,7 +140,7 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
     call.bind();
     bool buffers_free = true;
     try {
-      communicator_->run(call.operation, buffers_free);
+      communicator_->run(call.operation, buffers_free, turn);
     } catch (...) {
       if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
       throw;

@@ -105,8 +105,9 @@ class AlBackend : public c10d::Backend {
   // throws is told to the peers, who may already wait.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
-  WorkPtr launch(c10d::OpType type, Call call, bool async);
-  WorkPtr launch_on_host(c10d::OpType type, Call call, bool async);
+  // `turn`: unlocked when a call that blocks has its place among those of other threads.
+  WorkPtr launch(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn = nullptr);
+  WorkPtr launch_on_host(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
@@ -132,7 +133,7 @@ class AlBackend : public c10d::Backend {
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
-  std::mutex order_mutex_;  // from the number of an asynchronous call to its place in the queue
+  std::mutex order_mutex_;  // from the number of a call to its place in the queue
   std::mutex window_mutex_;
   c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
   std::vector<Call> window_calls_;     // on CUDA tensors

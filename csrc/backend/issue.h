@@ -25,11 +25,9 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
                                     bool async, Fill&& fill) {
   const ProfilerRange range(kind);
   return guarded([&] {
-    // Threads that call at once queue in the order of their numbers: peers know a call by its number, and
-    // would wait for one that stands behind another here. A synchronous call may wait for such a one, and
-    // goes without.
-    std::unique_lock order(order_mutex_, std::defer_lock);
-    if (async) order.lock();
+    // Threads that call at once have their turns in the order of their numbers: peers know a call by its
+    // number, and would wait for one that stands behind another here.
+    std::unique_lock turn(order_mutex_);
     Call call;
     call.operation.kind = kind;
     call.operation.timeout = deadline(timeout);
@@ -40,7 +38,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
     }
-    return launch(type, std::move(call), async);
+    return launch(type, std::move(call), async, &turn);
   });
 }
 

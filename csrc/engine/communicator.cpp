@@ -64,7 +64,7 @@ void Communicator::check_open() const {
   }
 }
 
-void Communicator::run(const Operation& operation, bool& buffers_free) {
+void Communicator::run(const Operation& operation, bool& buffers_free, std::unique_lock<std::mutex>* turn) {
   buffers_free = true;
   bool idle = false;
   try {
@@ -79,12 +79,14 @@ void Communicator::run(const Operation& operation, bool& buffers_free) {
     auto task = std::make_shared<Task>();
     task->operation = operation;
     submit(task);
+    if (turn) turn->unlock();
     wait(*task, std::chrono::milliseconds(0));
     buffers_free = task->buffers_free;
     if (task->error) throw *task->error;
     return;
   }
 
+  if (turn) turn->unlock();
   Vigil vigil = begin_vigil();
   std::optional<Error> error;
   bool clean = true;

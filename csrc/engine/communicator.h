@@ -67,7 +67,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
 
   // Runs a collective to its end. Throws Error; then `buffers_free` says whether the buffers may be released.
-  void run(const Operation& operation, bool& buffers_free);
+  // `turn`: held by who numbers the calls of several threads; unlocked when this one has its place among
+  // them.
+  void run(const Operation& operation, bool& buffers_free, std::unique_lock<std::mutex>* turn = nullptr);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
   // Posts a message. Those with a gate are posted in the order of the calls, by the progress thread.

@@ -332,6 +332,37 @@ def test_collectives_from_several_threads_on_their_own_groups(world):
 
 
 @on_ranks(2, 3)
+def test_collectives_from_several_threads_on_one_group(world):
+    """Alike, so that it does not matter which thread comes first on which rank."""
+    from threading import Thread
+
+    if not world.is_al:
+        pytest.skip(f"{world.backend} leaves the order to the program")
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    errors = []
+
+    def work(asynchronous):
+        try:
+            for _ in range(200):
+                tensor = torch.ones(20)
+                work = dist.all_reduce(tensor, group=group, async_op=asynchronous)
+                if work is not None:
+                    work.wait()
+                assert (tensor == world.size).all()
+        except BaseException as error:
+            errors.append(error)
+
+    for kinds in ((False, True), (False, False, False), (True, True)):
+        threads = [Thread(target=work, args=(kind,)) for kind in kinds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+    dist.destroy_process_group(group)
+
+
+@on_ranks(2, 3)
 def test_all_reduce_in_a_coalescing_window(world):
     tensors = [torch.full((n + 1,), float(n)) for n in range(5)]
     try:
