@@ -20,8 +20,9 @@ using cuda::driver;
 // All blocks of a kernel that waits must run at once.
 constexpr int kSmallBlocks = 32;
 
-// Copies to the device of less than this the driver leaves to the multiprocessors, unless they are of several
-// rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy engine.
+// Copies from the host of less than this the driver leaves to the multiprocessors, unless they are of several
+// rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy engine, and so do all
+// copies to the host; those on the device never do.
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
 
 // A number of equal rows, or 0.
@@ -151,17 +152,16 @@ void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes,
   driver().check("cuMemcpyDtoHAsync", driver().copy_to_host(host, address(device), bytes, stream));
 }
 
-bool CudaDevice::copy_by_engine(void* to, const void* from, int from_type, std::size_t bytes, Stream stream) {
-  const std::size_t rows = shared_ && bytes < kLeftToMultiprocessors ? rows_of(bytes) : 0;
+bool CudaDevice::copy_in_rows(void* device, const void* host, std::size_t bytes, Stream stream) {
+  const std::size_t rows = rows_of(bytes);
   if (rows == 0) return false;
   cuda::RowCopy copy;
   copy.width = copy.from.pitch = copy.to.pitch = bytes / rows;
   copy.rows = rows;
-  copy.from.type = from_type;
-  copy.from.host = from;
-  copy.from.device = address(from);
+  copy.from.type = cuda::kOnHost;
+  copy.from.host = host;
   copy.to.type = cuda::kOnDevice;
-  copy.to.device = address(to);
+  copy.to.device = address(device);
   driver().check("cuMemcpy2DAsync", driver().copy_rows(&copy, stream));
   return true;
 }
@@ -169,14 +169,13 @@ bool CudaDevice::copy_by_engine(void* to, const void* from, int from_type, std::
 void CudaDevice::copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
   enter();
-  if (copy_by_engine(device, host, cuda::kOnHost, bytes, stream)) return;
+  if (shared_ && bytes < kLeftToMultiprocessors && copy_in_rows(device, host, bytes, stream)) return;
   driver().check("cuMemcpyHtoDAsync", driver().copy_to_device(address(device), host, bytes, stream));
 }
 
 void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
   enter();
-  if (copy_by_engine(to, from, cuda::kOnDevice, bytes, stream)) return;
   driver().check("cuMemcpyDtoDAsync", driver().copy_on_device(address(to), address(from), bytes, stream));
 }
 

@@ -42,8 +42,8 @@ class CudaDevice : public Device {
  private:
   // Makes the device's primary context, which is torch's too, the calling thread's.
   void enter();
-  // Copies to the device without its multiprocessors; false where that is not to be had.
-  bool copy_by_engine(void* to, const void* from, int from_type, std::size_t bytes, Stream stream);
+  // Copies to the device as several rows; false where `bytes` cannot be cut so.
+  bool copy_in_rows(void* device, const void* host, std::size_t bytes, Stream stream);
   // The instance of a kernel, compiled when it first comes in this process.
   void* kernel(const std::string& expression);
   void*& reduction(DType dtype, ReduceOp op, bool small) {

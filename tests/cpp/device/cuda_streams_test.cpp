@@ -49,7 +49,7 @@ TEST_F(CudaStreams, CopiesArriveAsTheyWere) {
       Bytes expected = elements_of(DType::kUInt8, kBytes, 2);
       std::memcpy(expected.data() + shift, from.get() + 2 * shift, bytes);
       copier.copy_to_device(one.get() + shift, from.get() + 2 * shift, bytes, stream);
-      copier.copy_on_device(other.get(), one.get() + shift, bytes, stream);
+      device().copy_on_device(other.get(), one.get() + shift, bytes, stream);
       device().copy_to_host(to.get() + shift, other.get(), bytes, stream);
       ASSERT_TRUE(gpu().finish(stream));
       EXPECT_EQ(std::memcmp(to.get(), expected.data(), kBytes), 0) << bytes << " bytes, shifted by " << shift;
