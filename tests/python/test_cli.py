@@ -73,9 +73,10 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
     route |= {"device_us": 30.0, "eager_us": 40.0, "link_GBps": 50.0}
     overlap = {"benchmark": "cuda_overlap", "operation": "all_reduce", "dtype": "float32", "bytes": 64 << 20}
     overlap |= {"contender": "al", "hidden_percent": 97.5}
+    beside = {"product": [512, 512, 64], "left_multiprocessors": 4}
     training = {"benchmark": "cuda_training", "wrap": "fsdp2", "contender": "nccl", "step_ms": 101.5}
     rows = [row | {"bytes": size} for size in (8, 1 << 20) for row in (both, route)]
-    rows = [of_all | row for row in (*rows, overlap, training, {"benchmark": "unheard of"})]
+    rows = [of_all | row for row in (*rows, overlap, overlap | beside, training, {"benchmark": "unheard of"})]
     results = tmp_path / "rows.jsonl"
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn = {
@@ -90,6 +91,7 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
         assert f">{name}</text>" in lines, f"no line of {name}"
     assert "stroke-dasharray" in lines
     assert ">al float32</text>" in drawn["cuda_overlap-2-ranks-a-gpu"]
+    assert ">al float32, 512x512x64, 4 left</text>" in drawn["cuda_overlap-2-ranks-a-gpu"]
     assert ">101.5</text>" in drawn["cuda_training-2-ranks-a-gpu"]
     only = document("plot", str(results), "--operation", "all_reduce", "--out", str(tmp_path))
     assert len(only["plots"]) == 1

@@ -101,9 +101,15 @@ def collect_bars(files: Iterable[Path]) -> dict[tuple[str, int, str], dict[str, 
         benchmark = str(row.get("benchmark"))
         figure, _, names = _BARS.get(benchmark, ("", "", ()))
         if {figure, "ranks", *names} <= row.keys():
-            label = " ".join(str(row[name]) for name in names)
+            label = " ".join(str(row[name]) for name in names) + _beside(row)
             bars[benchmark, int(row["ranks"]), where][label] = float(row[figure])
     return bars
+
+
+def _beside(row: dict[str, Any]) -> str:
+    """What communication was hidden behind: the matrix product, and the multiprocessors that it left alone."""
+    product, left = row.get("product"), row.get("left_multiprocessors")
+    return (f", {'x'.join(map(str, product))}" if product else "") + (f", {left} left" if left else "")
 
 
 def _rows(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], str]]:
