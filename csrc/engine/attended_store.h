@@ -10,7 +10,7 @@ namespace altorch {
 // Thread rules: one thread.
 class AttendedStore : public KeyValueStore {
  public:
-  // Both must outlive it.
+  // The communicator, and the counts of an uneven operation, must outlive it.
   AttendedStore(Communicator& communicator, const Operation& operation);
 
   // Throws Error, also when the operation's own deadline passes or the group is closed.

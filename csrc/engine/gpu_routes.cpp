@@ -140,8 +140,8 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
   if (asked.empty()) {
-    if (!missing_[kNccl])
-      made(kNccl, operations.front());  // always: later it may be needed while a graph is captured
+    // NCCL always: later it may be needed while a graph is captured.
+    if (!missing_[kNccl]) made(kNccl, operations.front());
     const auto small = operations.size() == 1 ? preferred(communicator_.size(), own_gpus_, operations.front())
                                               : std::nullopt;
     if (GpuRoute* route = in_pairs(operations, capturing)) return *route;

@@ -17,7 +17,7 @@ struct Pairs {
     unsigned exchange;     // 0: this rank's block for itself
     unsigned unused;
   };
-  Pair pairs[16];
+  Pair pairs[16];           // PairExchange::kMost
   const unsigned* aborted;  // not 0: give up
   int number;               // of pairs
   int reserved;
