@@ -14,9 +14,10 @@ medians of rounds, of the slowest rank. NCCL's kernels take multiprocessors from
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Contender:
     def __init__(
         self, name: str, here: torch.device, tensor: torch.Tensor, product: Callable[[], Any], leave: int
     ) -> None:
-        self.name, self.tensor, self.product, self.leave = name, tensor, product, leave or None
+        self.name, self.tensor, self.product, self.leave = name, tensor, product, leave
         self.group = common.make_group(name, here)
         self.small = torch.zeros(1, device=here)
         for _ in range(WARM_UP):
@@ -65,9 +66,8 @@ class Contender:
 
     def both(self) -> None:
         work = dist.all_reduce(self.tensor, group=self.group, async_op=True)
-        torch._C._set_sm_carveout_experimental(self.leave)
-        self.products()
-        torch._C._set_sm_carveout_experimental(None)
+        with leaving(self.leave):
+            self.products()
         work.wait()
 
     def time(self, issue: Callable[[], None], spin: float = common.LONGEST_SPIN) -> tuple[float, bool]:
@@ -85,6 +85,19 @@ class Contender:
             "contender": self.name, "products": self.number, "hidden_percent": round(100 * hidden, 2),
             **{f"{kind}_us": round(value * 1e6, 2) for kind, value in seconds.items()}, "host_late": max(late) > 0,
         }  # fmt: skip
+
+
+@contextlib.contextmanager
+def leaving(multiprocessors: int) -> Iterator[None]:
+    """Products within are planned for so many fewer."""
+    if not multiprocessors:
+        yield
+        return
+    torch._C._set_sm_carveout_experimental(multiprocessors)
+    try:
+        yield
+    finally:
+        torch._C._set_sm_carveout_experimental(None)
 
 
 def host_seconds(issue: Callable[[], None]) -> float:

@@ -24,17 +24,13 @@ std::string steps_of_nccl(const Operation& asked) {
              : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
 }
 
-BoardLayout layout_of(int ranks) {
-  return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
-}
-
 bool goes_in_pairs(const Operation& asked, int ranks) {
   const auto bytes = static_cast<std::size_t>(asked.count) * size_of(asked.dtype);
-  return asked.kind == OpKind::kAllToAll && bytes > 0 && bytes <= layout_of(ranks).pair_bytes();
+  return asked.kind == OpKind::kAllToAll && bytes > 0 && bytes <= board_layout(ranks).pair_bytes();
 }
 
 std::string steps_of_staging(const Operation& asked, int ranks, bool share_gpus) {
-  const BoardLayout layout = layout_of(ranks);
+  const BoardLayout layout = board_layout(ranks);
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
   if (!share_gpus && goes_in_pairs(asked, ranks))
     return "one kernel per rank: it posts a block for each other rank, and takes theirs when they are "

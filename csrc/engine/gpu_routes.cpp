@@ -55,11 +55,10 @@ struct Card {
   }
 };
 
-// Up to so many bytes of one rank, and so many that a rank reads of all others, one kernel over pinned memory
-// takes no more than some microseconds longer than NCCL's, most often less, and the host needs half the time
-// for it. Set by benchmarks/cuda_routes.py.
-constexpr std::size_t kSmallPart = 64 << 10, kSmallReads = 192 << 10;
-// The same where ranks share a GPU: flags wait until it has switched between processes, the host does not.
+// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does.
+constexpr std::size_t kSmallReads = 192 << 10;
+// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between processes,
+// the host does not.
 constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
 constexpr char kWithCudaTensor[] = "with a CUDA tensor";
@@ -71,6 +70,10 @@ std::string on_rank(std::size_t rank, const std::string& reason) {
 }  // namespace
 
 std::size_t pinned_bytes() { return static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES")); }
+
+BoardLayout board_layout(int ranks) {
+  return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
+}
 
 std::array<std::string, 3> gpu_route_obstacles(int device) {
   const Card card = Card::of(device);
@@ -120,8 +123,9 @@ std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operat
 
 std::optional<GpuRoutes::Kind> GpuRoutes::preferred(int ranks, bool own_gpus, const Operation& operation) {
   if (ranks < 2 || !is_vector_collective(operation.kind)) return std::nullopt;
-  const std::size_t most =
-      own_gpus ? std::min(kSmallPart, kSmallReads / static_cast<std::size_t>(ranks - 1)) : kSmallOnSharedGpu;
+  const std::size_t most = own_gpus
+                               ? std::min(kSmallBesideNccl, kSmallReads / static_cast<std::size_t>(ranks - 1))
+                               : kSmallOnSharedGpu;
   if (!Shared::is_small(operation, ranks, most)) return std::nullopt;
   return own_gpus ? kHostStaged : kHostRelay;
 }
@@ -216,7 +220,7 @@ std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store) {
 std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
   const int rank = communicator_.rank(), size = communicator_.size();
   auto device = std::make_unique<CudaDevice>(device_, !own_gpus_);
-  const BoardLayout layout = BoardLayout::fitting(size, static_cast<std::size_t>(size) * pinned_bytes());
+  const BoardLayout layout = board_layout(size);
   PinnedMemory memory;
   DeviceMemory scratch;
   std::string obstacle;

@@ -26,6 +26,8 @@ namespace altorch {
 std::array<std::string, 3> gpu_route_obstacles(int device);
 // Pinned memory of each rank of a group that ALTORCH_PINNED_BYTES allows.
 std::size_t pinned_bytes();
+// Of the memory that so many ranks of one node share.
+BoardLayout board_layout(int ranks);
 
 // What a group brings along for its routes.
 struct GpuRouteOptions {

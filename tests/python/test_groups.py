@@ -345,9 +345,9 @@ def test_collectives_from_several_threads_on_one_group(world):
         try:
             for _ in range(200):
                 tensor = torch.ones(20)
-                work = dist.all_reduce(tensor, group=group, async_op=asynchronous)
-                if work is not None:
-                    work.wait()
+                pending = dist.all_reduce(tensor, group=group, async_op=asynchronous)
+                if pending is not None:
+                    pending.wait()
                 assert (tensor == world.size).all()
         except BaseException as error:
             errors.append(error)

@@ -12,9 +12,6 @@ constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and s
 constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
 // What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
 constexpr std::size_t kSmallReads = 512 << 10;
-// What a rank posts for all others in an exchange of pairs: beyond, NCCL is faster. Set as kSmallPart of
-// engine/gpu_routes.cpp.
-constexpr std::size_t kPairedBytes = 64 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -59,7 +56,7 @@ BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
 
 std::size_t BoardLayout::pair_bytes() const {
   if (ranks < 2 || ranks > PairExchange::kMost) return 0;
-  return std::min(kPairedBytes, small_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
+  return std::min(kSmallBesideNccl, small_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
 }
 
 std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }

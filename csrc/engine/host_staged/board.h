@@ -15,6 +15,11 @@
 
 namespace altorch {
 
+// What a rank posts at most in a small exchange where NCCL serves, too: so much takes no more than some
+// microseconds longer than NCCL's, most often less, and the host needs half the time for it. Set by
+// benchmarks/cuda_routes.py.
+inline constexpr std::size_t kSmallBesideNccl = 64 << 10;
+
 struct BoardLayout {
   int ranks = 1;
   std::size_t slots = 6;  // of each rank, for collectives

@@ -44,10 +44,8 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
     if (!is_vector_collective(operation.kind)) {
-      Operation rest = operation;
-      rest.apart = static_cast<std::int64_t>(pair_bytes());
-      exchange_pairs(operation, stream);
-      add_messages(rest, rank_, size_, *device_, stream, messages);
+      const auto rest = exchange_pairs(operation, stream);
+      if (rest) add_messages(*rest, rank_, size_, *device_, stream, messages);
     } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
       small(operation, stream);
     } else {
@@ -112,14 +110,16 @@ void Shared::small(const Operation& operation, Stream stream) {
   }
 }
 
-void Shared::exchange_pairs(const Operation& operation, Stream stream) {
+std::optional<Operation> Shared::exchange_pairs(const Operation& operation, Stream stream) {
   const auto most = static_cast<std::int64_t>(pair_bytes());
-  if (operation.kind != OpKind::kAllToAll || most == 0) return;
+  if (operation.kind != OpKind::kAllToAll || most == 0) return operation;
+  bool left = false;
   PairExchange job;
   job.aborted = board_.abort_flag();
   for_each_pair(operation, size_,
                 [&](int peer, const void* input, std::int64_t sent, void* output, std::int64_t taken) {
                   const std::int64_t larger = std::max(sent, taken);
+                  left |= larger > most;
                   if (larger == 0 || larger > most) return;
                   PairExchange::Pair& pair = job.pairs[job.number++];
                   pair.input = input;
@@ -132,6 +132,10 @@ void Shared::exchange_pairs(const Operation& operation, Stream stream) {
                   pair.theirs = board_.pair_area(peer, rank_, pair.exchange);
                 });
   if (job.number > 0) device_->exchange_pairs(job, stream);
+  if (!left) return std::nullopt;
+  Operation rest = operation;
+  rest.apart = most;
+  return rest;
 }
 
 void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {

@@ -19,6 +19,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "engine/gpu_route.h"
 #include "engine/host_staged/board.h"
@@ -47,8 +48,8 @@ class Shared : public GpuRoute {
   // The blocks of an all_to_all that two ranks have for each other take one kernel where neither is larger
   // than this, and go as messages where one is. 0: all do.
   std::size_t pair_bytes() const { return own_gpus_ ? board_.layout().pair_bytes() : 0; }
-  // Enqueues the former alone.
-  void exchange_pairs(const Operation& operation, Stream stream);
+  // Enqueues the former, and returns what is left of the operation, if anything is.
+  std::optional<Operation> exchange_pairs(const Operation& operation, Stream stream);
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;

@@ -2,8 +2,6 @@
 // alone: the host has then posted what the peers would.
 #pragma once
 
-#include <array>
-
 #include "device/bench.h"
 #include "device/expected.h"
 
