@@ -37,7 +37,13 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
       set_device(call);
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
+    } catch (const c10::Error& cause) {  // torch's own checks
+      communicator_->refuse(call.operation,
+                            Error(ErrorKind::kInvalidArgument, cause.what_without_backtrace()));
+      throw;
     }
+    call.bind();
+    communicator_->enroll(call.operation);
     return launch(type, std::move(call), async, &turn);
   });
 }

@@ -34,21 +34,22 @@ bool Collective::native_offered(const Operation& operation) const {
 }
 
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
+  if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
   operation_ = &operation;
   fingerprint_ = fingerprint;
   route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
-  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation.sequence, fingerprint_, tag_bits_);
+  tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
   staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
   if (staged_) {
-    staging_.begin(operation, channel_.rank(), channel_.size());
+    memory_->staging.begin(operation, channel_.rank(), channel_.size());
   } else if (route_.algorithm && !route_.algorithm->pipelined &&
              (operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce)) {
     const auto most = kPieceBytes / static_cast<std::int64_t>(size_of(operation.dtype));
     piece_length_ = std::min(piece_length_, most);
   }
-  if (staged_) staging_.next(piece_);
+  if (staged_) memory_->staging.next(piece_);
   start_piece();
 }
 
@@ -74,25 +75,27 @@ void Collective::start_native() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};
   uneven_schedule_ = barrier->build(problem);
-  agreement_.assign(1 + uneven_schedule_.steps.size(), fingerprint_);
+  memory_->agreement.assign(1 + uneven_schedule_.steps.size(), fingerprint_);
   for (std::size_t i = 0; i < uneven_schedule_.steps.size(); ++i) {
     Step& step = uneven_schedule_.steps[i];
     if (step.kind == StepKind::kSend) step.a = {Region::kInput, 0, 1};
     if (step.kind == StepKind::kReceive) step.a = {Region::kOutput, static_cast<std::int64_t>(i), 1};
   }
   phase_ = Phase::kAgreement;
-  execution_.start(uneven_schedule_, channel_,
-                   {agreement_.data(), agreement_.data() + 1, nullptr, DType::kUInt64, ReduceOp::kSum}, tag_);
+  execution_.start(
+      uneven_schedule_, channel_,
+      {memory_->agreement.data(), memory_->agreement.data() + 1, nullptr, DType::kUInt64, ReduceOp::kSum},
+      tag_);
 }
 
 std::optional<Error> Collective::check_agreement() const {
   for (const Step& step : uneven_schedule_.steps) {
     if (step.kind != StepKind::kReceive) continue;
-    const std::uint64_t theirs = agreement_[static_cast<std::size_t>(step.a.offset) + 1];
-    if (theirs == agreement_[0]) continue;
+    const std::uint64_t theirs = memory_->agreement[static_cast<std::size_t>(step.a.offset) + 1];
+    if (theirs == memory_->agreement[0]) continue;
     return Error(ErrorKind::kMismatch, "rank " + std::to_string(step.peer) + " of the group called " +
                                            describe_fingerprint(theirs) + ", this rank " +
-                                           describe_fingerprint(agreement_[0]));
+                                           describe_fingerprint(memory_->agreement[0]));
   }
   return std::nullopt;
 }
@@ -113,7 +116,7 @@ void Collective::run_schedule(const Operation& operation, const Algorithm& algor
     schedule = &schedules_.even(algorithm, problem);
   }
   void* scratch =
-      scratch_.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
+      memory_->scratch.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
   execution_.start(*schedule, channel_,
                    {operation.input, operation.output, scratch, operation.dtype, operation.op}, tag_);
 }
@@ -137,7 +140,7 @@ State Collective::advance(std::optional<Error>& error) {
     finish_piece();
     if (!next_piece()) {
       phase_ = Phase::kIdle;
-      scratch_.trim();
+      memory_->scratch.trim();
       return State::kDone;
     }
     start_piece();
@@ -145,7 +148,7 @@ State Collective::advance(std::optional<Error>& error) {
 }
 
 void Collective::finish_piece() {
-  if (staged_) return staging_.finish_piece();
+  if (staged_) return memory_->staging.finish_piece();
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
   if (route_.algorithm && route_.algorithm->combines) return;  // the mean has been made with the sum
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
@@ -158,7 +161,7 @@ void Collective::finish_piece() {
 }
 
 bool Collective::next_piece() {
-  if (staged_) return staging_.next(piece_);
+  if (staged_) return memory_->staging.next(piece_);
   piece_offset_ += piece_length_;
   return piece_offset_ < operation_->count && piece_length_ < operation_->count;
 }
@@ -166,6 +169,7 @@ bool Collective::next_piece() {
 bool Collective::cancel() {
   const bool clean = phase_ == Phase::kNative ? channel_.cancel({&native_request_, 1}) : execution_.cancel();
   phase_ = Phase::kIdle;
+  if (!clean) static_cast<void>(memory_.release());  // MPI may write to it for as long as the process lives
   return clean;
 }
 

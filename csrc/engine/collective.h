@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "collectives/executor.h"
@@ -27,7 +28,8 @@ class Collective {
   void start(const Operation& operation, std::uint64_t fingerprint);
   // Moves on as far as possible. On kFailed `error` says why, and cancel() must be called.
   State advance(std::optional<Error>& error);
-  // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel).
+  // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of its own
+  // that is still in use then is never released, and the object not to be used again.
   bool cancel();
   const Route& route() const { return route_; }
 
@@ -57,13 +59,17 @@ class Collective {
   std::int64_t piece_offset_ = 0;  // elements, when a vector is cut without staging
   std::int64_t piece_length_ = 0;
 
-  Staging staging_;
-  Scratch scratch_;
+  // What transports may write to and read from while a call is under way.
+  struct Memory {
+    Staging staging;
+    Scratch scratch;
+    std::vector<std::uint64_t> agreement;
+  };
+  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   ScheduleCache schedules_;
   Schedule uneven_schedule_;
   Execution execution_;
   Request native_request_;
-  std::vector<std::uint64_t> agreement_;
 };
 
 }  // namespace altorch

@@ -30,6 +30,23 @@ Error lost(const Liveness::Death& death, const std::string& noticed_by = "") {
                                          "; look for its error above, then start the job again");
 }
 
+CallNote note_of(const Operation& operation) {
+  return {operation.sequence, fingerprint(operation), operation.history};
+}
+
+// Whatever is being thrown, as an error: nothing may pass through the threads that drive operations.
+Error caught() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  } catch (...) {
+    return Error(ErrorKind::kInternal, "something that is no exception was thrown");
+  }
+}
+
 std::string seconds(std::chrono::milliseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
@@ -55,6 +72,11 @@ Communicator::~Communicator() = default;
 std::int64_t Communicator::max_message_tag() const { return (links_->channel().max_tag() >> 2) - 1; }
 
 void Communicator::check_open() const {
+  const std::lock_guard lock(mutex_);
+  check_open_locked();
+}
+
+void Communicator::check_open_locked() const {
   if (closed_) throw *closed_;
   if (!ProgressThread::usable()) {
     throw Error(
@@ -69,11 +91,11 @@ void Communicator::run(const Operation& operation, bool& buffers_free, std::uniq
   bool idle = false;
   try {
     const std::lock_guard lock(mutex_);
-    check_open();
+    check_open_locked();
     idle = !inline_running_ && queue_.empty();
     inline_running_ |= idle;
   } catch (const Error& error) {
-    throw turn_away(operation, error);
+    throw explain(operation, error);
   }
   if (!idle) {
     auto task = std::make_shared<Task>();
@@ -106,8 +128,8 @@ void Communicator::run(const Operation& operation, bool& buffers_free, std::uniq
         break;
       }
     }
-  } catch (const Error& thrown) {
-    error = thrown;
+  } catch (...) {
+    error = caught();
     clean = collective_.cancel();
   }
   const auto took = Clock::now() - vigil.began;
@@ -128,23 +150,29 @@ void Communicator::run(const Operation& operation, bool& buffers_free, std::uniq
 
 void Communicator::submit(std::shared_ptr<Task> task) {
   try {
+    task->vigil.issued = Clock::now();
     const std::lock_guard lock(mutex_);
-    check_open();
+    check_open_locked();
     queue_.push_back(task);
   } catch (const Error& error) {
-    throw turn_away(task->operation, error);
+    throw explain(task->operation, error);
   }
   ProgressThread::instance().watch(shared_from_this(), true);
 }
 
+void Communicator::enroll(Operation& operation) {
+  operation.history = history_;
+  history_ = append_call(history_, fingerprint(operation));
+}
+
 void Communicator::record(const Operation& operation) {
-  if (!operation.is_message()) board_->record(operation.sequence, fingerprint(operation));
+  if (!operation.is_message()) board_->record(note_of(operation));
 }
 
 void Communicator::start(const Operation& operation) {
-  const std::uint64_t mine = fingerprint(operation);
-  board_->record(operation.sequence, mine);
-  collective_.start(operation, mine);
+  const CallNote mine = note_of(operation);
+  board_->record(mine);
+  collective_.start(operation, mine.fingerprint);
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
@@ -152,7 +180,7 @@ void Communicator::post(std::shared_ptr<Task> task) {
   try {
     {
       const std::lock_guard lock(mutex_);
-      check_open();
+      check_open_locked();
       if (gated) gated_[task->operation.kind == OpKind::kSend ? 0 : 1].push_back(task);
     }
     if (!gated && begin_message(*task)) return;
@@ -230,7 +258,10 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
       if (!head_running_) {
         if (!closed_ && !head->gate.open()) return true;
         error = closed_;
+        const auto issued = head->vigil.issued;
         head->vigil = begin_vigil();
+        // What waits for a GPU has its time from there on.
+        if (!head->gate.flag) head->vigil.issued = issued;
       }
     }
     State state = State::kPending;
@@ -241,8 +272,8 @@ bool Communicator::drive_collective(Clock::time_point now, bool& moved) {
       }
       if (!error) state = collective_.advance(error);
       if (state == State::kPending && !error) error = look_after(head->operation, head->vigil, now);
-    } catch (const Error& thrown) {
-      error = thrown;
+    } catch (...) {
+      error = caught();
     }
     if (state == State::kPending && !error) return true;
     moved = true;
@@ -279,8 +310,8 @@ bool Communicator::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& m
     try {
       if (closed) throw *closed;
       if (begin_message(*task)) continue;
-    } catch (const Error& error) {
-      finish(*task, kMessageRoute, explain(task->operation, error), true);
+    } catch (...) {
+      finish(*task, kMessageRoute, explain(task->operation, caught()), true);
       continue;
     }
     messages_.push_back(std::move(task));
@@ -297,8 +328,13 @@ bool Communicator::drive_messages(Clock::time_point now, bool& moved) {
   for (std::size_t i = 0; i < messages_.size();) {
     const std::shared_ptr<Task> task = messages_[i];
     std::optional<Error> error;
-    State state = channel.test({&task->request, 1}, error);
-    if (state == State::kPending) error = look_after(task->operation, task->vigil, now);
+    State state = State::kPending;
+    try {
+      state = channel.test({&task->request, 1}, error);
+      if (state == State::kPending) error = look_after(task->operation, task->vigil, now);
+    } catch (...) {
+      error = caught();
+    }
     if (state == State::kPending && !error) {
       ++i;
       continue;
@@ -329,7 +365,7 @@ void Communicator::finish(Task& task, std::string_view route, std::optional<Erro
 
 Vigil Communicator::begin_vigil() const {
   Vigil vigil;
-  vigil.began = Clock::now();
+  vigil.issued = vigil.began = Clock::now();
   vigil.next_look = vigil.began + kLookEvery;
   return vigil;
 }
@@ -348,18 +384,18 @@ bool Communicator::is_time_to_compare(const Vigil& vigil, Clock::time_point now)
          vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
 }
 
+// The clock first: what else is asked may take its time.
 std::optional<Error> Communicator::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
   if (now < vigil.next_look) return std::nullopt;
   vigil.next_look = now + kLookEvery;
   ++vigil.looks;
-  if (auto error = look_for_dead(operation, vigil)) return error;
-  if (now - vigil.began > stall_) {
+  if (now - vigil.issued < operation.timeout) {
+    if (auto error = look_for_dead(operation, vigil)) return error;
+    if (now - vigil.began < stall_) return std::nullopt;
     if (settings_.watch) settings_.watch->inquiries.answer();
-    if (!operation.is_message() && is_time_to_compare(vigil, now)) {
-      if (auto error = compare(operation, vigil)) return error;
-    }
+    if (!is_time_to_compare(vigil, now)) return std::nullopt;
+    return operation.is_message() ? closed_by_peer(operation, vigil) : compare(operation, vigil);
   }
-  if (now - vigil.began < operation.timeout) return std::nullopt;
   std::string cause = "not done after its timeout of " + seconds(operation.timeout);
   if (operation.is_message()) {
     cause +=
@@ -397,65 +433,99 @@ Error Communicator::with_its_reason(const Error& cause) {
   }
 }
 
+std::optional<Error> Communicator::closed_by_peer(const Operation&, Vigil& vigil) {
+  const auto finding = board_->closed();
+  if (!finding) return std::nullopt;
+  vigil.told_by_peer = true;
+  return finding->gave_up;
+}
+
 std::optional<Error> Communicator::compare(const Operation& operation, Vigil& vigil) {
-  const std::uint64_t mine = fingerprint(operation);
-  board_->publish_wait(operation.sequence, mine);
-  const auto finding = board_->compare(operation.sequence, mine);
+  const CallNote mine = note_of(operation);
+  if (!vigil.written_down) board_->publish_wait(operation.sequence);
+  vigil.written_down = true;
+  const auto finding = board_->compare(mine);
   if (!finding) {
-    if (settings_.watch && !vigil.asked)
-      settings_.watch->inquiries.ask(board_->group(), operation.sequence, mine);
-    vigil.asked = true;
+    // Again and again, more and more rarely: a peer may yet come to it, and pass it.
+    if (settings_.watch && board_->is_first(operation.sequence) && vigil.looks >= vigil.next_question) {
+      settings_.watch->inquiries.ask(board_->group(), mine);
+      vigil.next_question = 2 * vigil.looks;
+    }
     return std::nullopt;
   }
-  const std::string peer = "rank " + std::to_string(finding->rank) + " of the group";
   if (finding->gave_up) {
-    vigil.told_by_peer = true;
-    return Error(ErrorKind::kMismatch, peer + " gave it up: " + *finding->gave_up);
+    vigil.told_by_peer = finding->closed;  // who only refused must learn that the others have given up
+    return finding->gave_up;
   }
-  return Error(ErrorKind::kMismatch, peer + " called " + describe_fingerprint(finding->fingerprint) +
-                                         ", this rank " + describe_fingerprint(mine) +
-                                         "; all ranks must make the same calls in the same order");
+  const auto both = [&](const CallNote& theirs, const CallNote& own) {
+    return "rank " + std::to_string(finding->rank) + " of the group called " +
+           describe_fingerprint(theirs.fingerprint) + ", rank " + std::to_string(rank_) + " " +
+           describe_fingerprint(own.fingerprint);
+  };
+  constexpr const char* remedy = "; all ranks must make the same calls in the same order";
+  if (finding->called.fingerprint != mine.fingerprint)
+    return Error(ErrorKind::kMismatch, both(finding->called, mine) + remedy);
+  std::string where = "somewhere before";
+  if (finding->parted_theirs) {
+    where = "at #" + std::to_string(finding->parted_theirs->sequence) + ": " +
+            both(*finding->parted_theirs, *finding->parted_mine);
+  }
+  return Error(ErrorKind::kMismatch,
+               "the ranks agree about this call, but not about earlier ones. They parted " + where + remedy);
 }
 
 Error Communicator::fail(const Operation& operation, const Error& noticed, const Vigil& vigil,
                          bool buffers_free) {
   const Error cause = with_its_reason(noticed);
-  if (!operation.is_message() && !vigil.told_by_peer && size_ > 1) {
-    board_->publish_failure(operation.sequence, cause.what());
-  }
-  const Error full = explain(operation, cause);
-  if (!buffers_free) {
-    links_->mark_broken();
-    const std::lock_guard lock(mutex_);
-    if (!closed_) {
-      closed_ = Error(ErrorKind::kClosed, "the group cannot be used since an operation failed half-way (" +
-                                              std::string(full.what()) + "); destroy it and make a new one");
-    }
-  }
-  return full;
-}
-
-// A group that failed half-way tells the peers for whom it did not, and who come with the next operation.
-Error Communicator::turn_away(const Operation& operation, const Error& cause) {
-  return closing_.load() ? explain(operation, cause) : refuse(operation, cause);
-}
-
-Error Communicator::refuse(const Operation& operation, const Error& cause) {
-  if (!operation.is_message() && size_ > 1) board_->publish_failure(operation.sequence, cause.what());
+  if (!buffers_free) links_->mark_broken();
+  close_after(operation, cause, !vigil.told_by_peer);
   return explain(operation, cause);
 }
 
-std::string Communicator::prefix(const Operation& operation) const {
-  std::string text = "altorch: group '" + settings_.name + "', rank " + std::to_string(rank_) + ": ";
-  text += name_of(operation.kind);
-  if (operation.is_message()) {
-    text += operation.kind == OpKind::kSend ? " to " : " from ";
-    text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
-    text += ", tag " + std::to_string(operation.tag);
-  } else {
-    text += " #" + std::to_string(operation.sequence);
+Error Communicator::give_up(const Operation& operation, const Error& cause) {
+  close_after(operation, cause, /*tell=*/true);
+  return explain(operation, cause);
+}
+
+// Once: what fails afterwards fails because of that.
+void Communicator::close_after(const Operation& operation, const Error& cause, bool tell) {
+  if (cause.kind() == ErrorKind::kClosed) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    failure_ = explain(operation, cause);
+    closed_ = Error(ErrorKind::kClosed, "the group is closed since " + label(operation) + " failed (" +
+                                            cause.what() + "); destroy it and make a new one");
   }
-  return text + ": ";
+  closing_.store(true);
+  if (tell && size_ > 1) board_->publish_closed(label(operation), cause);
+}
+
+std::optional<Error> Communicator::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ ? failure_ : closed_;
+}
+
+Error Communicator::refuse(const Operation& operation, const Error& cause) {
+  if (!operation.is_message()) {
+    history_ = append_call(history_, kRefused);
+    board_->record({operation.sequence, kRefused, history_});
+    if (size_ > 1 && !closing_.load()) board_->publish_refusal(operation.sequence, cause.what());
+  }
+  return explain(operation, cause);
+}
+
+std::string Communicator::label(const Operation& operation) const {
+  std::string text = name_of(operation.kind);
+  if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);
+  text += operation.kind == OpKind::kSend ? " to " : " from ";
+  text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
+  return text + ", tag " + std::to_string(operation.tag);
+}
+
+std::string Communicator::prefix(const Operation& operation) const {
+  return "altorch: group '" + settings_.name + "', rank " + std::to_string(rank_) + ": " + label(operation) +
+         ": ";
 }
 
 Error Communicator::explain(const Operation& operation, const Error& cause) const {
@@ -463,12 +533,14 @@ Error Communicator::explain(const Operation& operation, const Error& cause) cons
 }
 
 // What is in flight is ended by whoever drives it.
-void Communicator::close(const std::string& why) {
+void Communicator::close(const std::string& why, bool tell) {
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) tell = false;
     if (!closed_) closed_ = Error(ErrorKind::kClosed, why);
   }
   closing_.store(true);
+  if (tell && size_ > 1) board_->publish_closed("the group", Error(ErrorKind::kClosed, why));
 }
 
 }  // namespace altorch

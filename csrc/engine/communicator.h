@@ -1,5 +1,11 @@
 // A process group as the engine sees it: ranks, links, order, deadlines.
 //
+// One rule for what comes after an error, on every route (docs/errors.md): a call that fails once it has
+// begun closes the group, on this rank at once and on the others when they next wait, so that nothing it has
+// left behind is ever taken for something else. A call that is refused before it begins leaves the group as
+// it was, provided that all ranks refuse it: what a rank refused is a part of the history that its later
+// calls must share with the others'.
+//
 // Collectives of a group run one after another, in the order of the calls. A synchronous one on an idle group
 // runs on the calling thread; otherwise it queues behind the asynchronous ones, which the progress thread
 // moves on. Messages are posted by the calling thread at once and are independent of collectives. Whoever
@@ -43,6 +49,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::int64_t max_message_tag() const;
   // Keys of this group alone.
   KeyValueStore& store() { return *settings_.store; }
+  // Makes the call a part of the group's history. To be called for every collective that is numbered, in the
+  // order of the numbers, by one thread at a time; so is refuse().
+  void enroll(Operation& operation);
   // For collectives that something else carries (a GPU), whether or not the group is closed. record() when
   // one is called; examine() again and again while it is under way, with a vigil of its own: why it cannot
   // end, if that is known. compare() looks only at what the ranks called. examine() and compare() of one
@@ -82,28 +91,36 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // waiters.
   bool drive(bool& moved);
 
-  // A rank refuses an operation on its own: tells the peers, who may already wait in it.
+  // A rank refuses an operation on its own, before it began: tells the peers, who may already wait in it.
   Error refuse(const Operation& operation, const Error& cause);
+  // What somebody else carries has failed: closes the group, and tells the peers.
+  Error give_up(const Operation& operation, const Error& cause);
+  // Why the group is closed to every call, if it is. Error::kind() is that of the first failure, or kClosed.
+  std::optional<Error> failure() const;
+  // Throws the error that calls get once the group is closed.
+  void check_open() const;
   // Adds group, rank, operation and sequence number to an error.
   Error explain(const Operation& operation, const Error& cause) const;
 
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no
-  // peer.
-  void close(const std::string& why);
+  // peer. `tell`: the peers, who may wait for this rank.
+  void close(const std::string& why, bool tell = false);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void check_open() const;
+  void check_open_locked() const;
   void start(const Operation& operation);
   std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
-  Error turn_away(const Operation& operation, const Error& cause);
+  std::optional<Error> closed_by_peer(const Operation& operation, Vigil& vigil);
+  void close_after(const Operation& operation, const Error& cause, bool tell);
   Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool buffers_free);
   void finish(Task& task, std::string_view route, std::optional<Error> error, bool buffers_free);
   bool drive_collective(Clock::time_point now, bool& moved);
   bool drive_messages(Clock::time_point now, bool& moved);
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved);
   bool begin_message(Task& task);
+  std::string label(const Operation& operation) const;
   std::string prefix(const Operation& operation) const;
 
   const CommunicatorSettings settings_;
@@ -114,13 +131,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::shared_ptr<StallBoard> board_;
   const std::chrono::milliseconds stall_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::uint64_t history_ = 0;  // see enroll()
 
   mutable std::mutex mutex_;  // guards what follows up to the blank line
   bool inline_running_ = false;
   std::deque<std::shared_ptr<Task>> queue_;                 // collectives; the head may be running
   std::vector<std::shared_ptr<Task>> posted_;               // messages that drive() has not taken over yet
   std::array<std::deque<std::shared_ptr<Task>>, 2> gated_;  // sends and receives that were not begun yet
-  std::optional<Error> closed_;
+  std::optional<Error> closed_;                             // what calls get
+  std::optional<Error> failure_;                            // what closed it
 
   std::atomic<bool> closing_{false};
   std::mutex drive_mutex_;  // guards what follows

@@ -2,12 +2,22 @@
 
 #include <numeric>
 
+#include "common/error.h"
+
 namespace altorch {
 namespace {
 
 // Layout, from the low end: count 36, root 14, op 4, dtype 5, kind 5 bits.
 constexpr int kCountBits = 36, kRootBits = 14, kOpBits = 4, kDTypeBits = 5;
 constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
+constexpr int kSequenceBits = 8, kFewestHashBits = 8;
+
+// Every bit of the result depends on every bit of `bits` (the finalizer of SplitMix64).
+constexpr std::uint64_t scattered(std::uint64_t bits) {
+  bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9ull;
+  bits = (bits ^ bits >> 27) * 0x94D049BB133111EBull;
+  return bits ^ bits >> 31;
+}
 
 std::uint64_t agreed_count(const Operation& operation) {
   switch (operation.kind) {
@@ -50,6 +60,7 @@ Operation remembered(const Operation& operation) {
 }
 
 std::string describe_fingerprint(std::uint64_t bits) {
+  if (bits == kRefused) return "what it refused";
   const auto count = bits & mask(kCountBits);
   bits >>= kCountBits;
   const auto root = bits & mask(kRootBits);
@@ -73,11 +84,22 @@ std::string describe_fingerprint(std::uint64_t bits) {
   return text;
 }
 
-std::int64_t collective_tag(std::uint64_t sequence, std::uint64_t bits, int tag_bits) {
-  // Sequence numbers come back after 2^(half) operations, far more than can be in flight at once.
-  const int sequence_bits = tag_bits / 2;
-  const std::uint64_t hash = (bits * 0x9E3779B97F4A7C15ull) >> (64 - (tag_bits - sequence_bits));
-  return static_cast<std::int64_t>(hash << sequence_bits | (sequence & mask(sequence_bits)));
+std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint) {
+  return scattered(history ^ scattered(fingerprint + 0x9E3779B97F4A7C15ull));
+}
+
+// Few bits of the number suffice: messages with equal tags arrive in order, so that only ranks that disagree
+// need to be told apart, and those differ in the history.
+std::int64_t collective_tag(const Operation& operation, std::uint64_t fingerprint, int bits) {
+  const int hash_bits = bits - kSequenceBits;
+  if (hash_bits < kFewestHashBits) {
+    throw Error(ErrorKind::kUnsupported, "the tags of this MPI have " + std::to_string(bits) +
+                                             " bits for a collective, and telling calls apart takes " +
+                                             std::to_string(kSequenceBits + kFewestHashBits) +
+                                             "; use another MPI, or ALTORCH_MPI=none for Gloo");
+  }
+  const std::uint64_t hash = append_call(operation.history, fingerprint) >> (64 - hash_bits);
+  return static_cast<std::int64_t>(hash << kSequenceBits | (operation.sequence & mask(kSequenceBits)));
 }
 
 }  // namespace altorch

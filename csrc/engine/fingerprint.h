@@ -1,8 +1,8 @@
 // An operation in 64 bits, so that ranks can compare what they are about to do.
 //
-// Collectives of one group carry the fingerprint's hash and the sequence number in their message tags: ranks
-// that disagree never match each other's messages, so nothing is corrupted, and the stall is explained by
-// comparing fingerprints through the store (observe/stall_board.h).
+// Collectives of one group carry a hash of the fingerprint, and of all calls before, in their message tags:
+// ranks that disagree about this call or about an earlier one never match each other's messages, so nothing
+// is corrupted, and the stall is explained by comparing notes through the store (observe/stall_board.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,12 @@ Operation remembered(const Operation& operation);
 // "all_reduce(SUM) of 10 float32"
 std::string describe_fingerprint(std::uint64_t fingerprint);
 
-// A tag from `bits` bits: some of the sequence number, some of the fingerprint.
-std::int64_t collective_tag(std::uint64_t sequence, std::uint64_t fingerprint, int bits);
+// What a group has called, with one call more. A call that a rank refuses counts as kRefused.
+inline constexpr std::uint64_t kRefused = 0;
+std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint);
+
+// A tag from `bits` bits: a few of the sequence number, the others of the call and of the group's history
+// before it. Throws Error(kUnsupported) where there are too few to tell calls apart.
+std::int64_t collective_tag(const Operation& operation, std::uint64_t fingerprint, int bits);
 
 }  // namespace altorch

@@ -35,6 +35,8 @@ struct Operation {
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
   std::uint64_t sequence = 0;
+  // Of the group's collectives before this one (append_call): ranks whose earlier calls differ never meet.
+  std::uint64_t history = 0;
 
   bool reduces() const {
     return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;

@@ -15,12 +15,14 @@ namespace altorch {
 
 // How long something has been waited for, and when to look again whether it is in vain.
 struct Vigil {
+  std::chrono::steady_clock::time_point issued{};  // what the deadline counts from
   std::chrono::steady_clock::time_point began{};
   std::chrono::steady_clock::time_point next_look{};
   int looks = 0;
   bool suspicion = false;  // a peer was found dead at the last look; its last message may still be on its way
-  bool asked = false;      // whoever has passed this operation was asked what it called
+  int next_question = 0;   // the look at which whoever has passed this operation is asked what it called
   bool told_by_peer = false;  // the failure is a peer's, which has told everybody already
+  bool written_down = false;  // that this rank waits
 };
 
 // Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether

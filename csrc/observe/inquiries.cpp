@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kCounter = "inquiries";
 constexpr std::int64_t kMostAtOnce = 64;  // older ones have long been answered, or nobody can
-constexpr std::chrono::milliseconds kEvery{500};
+constexpr std::chrono::milliseconds kEvery{1000};
+constexpr int kPatience = 5;  // looks
 
 std::string key_of(std::int64_t number) { return "inquiry/" + std::to_string(number); }
 
@@ -20,10 +21,11 @@ void Inquiries::join(const std::shared_ptr<StallBoard>& board) {
   boards_[board->group()] = board;
 }
 
-void Inquiries::ask(const std::string& group, std::uint64_t sequence, std::uint64_t fingerprint) {
+void Inquiries::ask(const std::string& group, const CallNote& note) {
   try {
     const std::int64_t number = store_->add(kCounter, 1) - 1;
-    store_->set(key_of(number), std::to_string(sequence) + " " + std::to_string(fingerprint) + " " + group);
+    store_->set(key_of(number), std::to_string(note.sequence) + " " + std::to_string(note.fingerprint) + " " +
+                                    std::to_string(note.history) + " " + group);
   } catch (const std::exception&) {  // the store may be gone with its host
   }
 }
@@ -39,15 +41,17 @@ void Inquiries::answer() {
     next_ = std::max(next_, asked - kMostAtOnce);
     for (; next_ < asked; ++next_) {
       const auto question = store_->try_get(key_of(next_));
-      if (!question) return;  // counted, and not written yet
+      if (!question && ++unwritten_ < kPatience) return;  // counted, and not written yet
+      unwritten_ = 0;
+      if (!question) continue;  // who asked has died meanwhile
       std::istringstream stream(*question);
-      std::uint64_t sequence = 0, fingerprint = 0;
+      CallNote note;
       std::string group;
-      stream >> sequence >> fingerprint >> std::ws;
+      stream >> note.sequence >> note.fingerprint >> note.history >> std::ws;
       std::getline(stream, group);
       const auto found = boards_.find(group);
       if (found == boards_.end()) continue;
-      if (const auto board = found->second.lock()) board->answer(sequence, fingerprint);
+      if (const auto board = found->second.lock()) board->answer(note);
     }
   } catch (const std::exception&) {
   }

@@ -21,8 +21,8 @@ class Inquiries {
   explicit Inquiries(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
   void join(const std::shared_ptr<StallBoard>& board);
-  void ask(const std::string& group, std::uint64_t sequence, std::uint64_t fingerprint);
-  // Looks for new questions, at most every half second.
+  void ask(const std::string& group, const CallNote& note);
+  // Looks for new questions, at most once a second.
   void answer();
 
  private:
@@ -30,6 +30,7 @@ class Inquiries {
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<StallBoard>> boards_;
   std::int64_t next_ = 0;
+  int unwritten_ = 0;  // looks at which the next question was counted, but not there
   std::chrono::steady_clock::time_point last_look_{};
 };
 

@@ -5,22 +5,21 @@
 namespace altorch {
 namespace {
 
-constexpr int kMostPeers = 128;  // notes read per look; a larger group still finds failures
+constexpr int kMostPeers = 128;           // asked where they are when a deadline has passed
+constexpr std::uint64_t kMostCalls = 16;  // before the stalled one that a note tells of
 
-struct WaitNote {
-  std::uint64_t sequence = 0, fingerprint = 0;
-};
-
-WaitNote parse(const std::string& note) {
-  WaitNote parsed;
-  std::istringstream stream(note);
-  stream >> parsed.sequence >> parsed.fingerprint;
-  return parsed;
-}
-
+constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
 std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
-// Holds "<rank> failed <cause>" or "<rank> called <fingerprint>".
+std::string first_key(std::uint64_t sequence) { return "board/first/" + std::to_string(sequence); }
+// Holds "<rank> refused <cause>" or "<rank> called <note>".
 std::string verdict_key(std::uint64_t sequence) { return "board/verdict/" + std::to_string(sequence); }
+
+std::string rest_of(std::istringstream& stream) {
+  std::string text;
+  stream >> std::ws;
+  std::getline(stream, text, '\0');
+  return text;
+}
 
 }  // namespace
 
@@ -35,74 +34,125 @@ std::optional<std::string> StallBoard::note(const std::string& key) {
   }
 }
 
-void StallBoard::set(const std::string& key, const std::string& value) {
+bool StallBoard::set(const std::string& key, const std::string& value) {
   try {
     store_->set(key, value);
+    return true;
   } catch (const std::exception&) {  // as above
+    return false;
   }
 }
 
-void StallBoard::publish_wait(std::uint64_t sequence, std::uint64_t fingerprint) {
-  set(wait_key(rank_), std::to_string(sequence) + " " + std::to_string(fingerprint));
+void StallBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
+
+void StallBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
+  set(verdict_key(sequence), std::to_string(rank_) + " refused " + cause);
 }
 
-void StallBoard::publish_failure(std::uint64_t sequence, const std::string& cause) {
-  set(verdict_key(sequence), std::to_string(rank_) + " failed " + cause);
+void StallBoard::publish_closed(const std::string& operation, const Error& cause) {
+  set(kClosed, std::to_string(rank_) + " " + std::to_string(static_cast<int>(cause.kind())) + " " +
+                   operation + ": " + cause.what());
 }
 
-void StallBoard::answer(std::uint64_t sequence, std::uint64_t fingerprint) {
-  const auto mine = called(sequence);
-  if (!mine || *mine == fingerprint) return;
-  set(verdict_key(sequence), std::to_string(rank_) + " called " + std::to_string(*mine));
+void StallBoard::answer(const CallNote& note) {
+  const auto mine = called(note.sequence);
+  if (!mine || mine->agrees_with(note)) return;
+  set(verdict_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
 }
 
-std::optional<std::uint64_t> StallBoard::called(std::uint64_t sequence) const {
+std::optional<CallNote> StallBoard::called(std::uint64_t sequence) const {
   if (sequence == 0) return std::nullopt;  // of no call
   const Call& call = calls_[sequence % calls_.size()];
   const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
-  const std::uint64_t fingerprint = call.fingerprint.load(std::memory_order_acquire);
+  const CallNote found{sequence, call.fingerprint.load(std::memory_order_acquire),
+                       call.history.load(std::memory_order_acquire)};
   const bool after = call.sequence.load(std::memory_order_acquire) == sequence;
-  return before && after ? std::optional(fingerprint) : std::nullopt;
+  return before && after ? std::optional(found) : std::nullopt;
 }
 
-std::optional<StallBoard::Finding> StallBoard::compare(std::uint64_t sequence, std::uint64_t fingerprint) {
-  if (const auto verdict = note(verdict_key(sequence))) {
+// The call, and the latest before it: where ranks have parted earlier, these say at which call.
+std::string StallBoard::encode(const CallNote& note) const {
+  std::ostringstream text;
+  text << note.sequence << ' ' << note.fingerprint << ' ' << note.history;
+  for (std::uint64_t back = 1; back <= kMostCalls && back < note.sequence; ++back) {
+    if (const auto earlier = called(note.sequence - back))
+      text << ' ' << earlier->sequence << ' ' << earlier->fingerprint << ' ' << earlier->history;
+  }
+  return text.str();
+}
+
+std::optional<StallBoard::Finding> StallBoard::difference(const std::string& theirs,
+                                                          const CallNote& mine) const {
+  std::istringstream stream(theirs);
+  Finding finding;
+  CallNote& call = finding.called;
+  if (!(stream >> finding.rank >> call.sequence >> call.fingerprint >> call.history)) return std::nullopt;
+  if (finding.rank == rank_ || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
+  CallNote earlier;  // the latest first, so that the last one that differs is where they parted
+  while (stream >> earlier.sequence >> earlier.fingerprint >> earlier.history) {
+    const auto own = called(earlier.sequence);
+    if (!own || own->fingerprint == earlier.fingerprint) continue;
+    finding.parted_theirs = earlier;
+    finding.parted_mine = own;
+  }
+  return finding;
+}
+
+std::optional<StallBoard::Finding> StallBoard::closed() {
+  const auto text = note(kClosed);
+  if (!text) return std::nullopt;
+  std::istringstream stream(*text);
+  Finding finding;
+  int kind = 0;
+  if (!(stream >> finding.rank >> kind) || finding.rank == rank_) return std::nullopt;
+  finding.closed = true;
+  const auto cause = static_cast<ErrorKind>(kind);
+  finding.gave_up = Error(cause == ErrorKind::kClosed ? ErrorKind::kPeerLost : cause,
+                          "rank " + std::to_string(finding.rank) + " of the group gave up " +
+                              rest_of(stream) + "; destroy the group and make a new one");
+  return finding;
+}
+
+std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
+  if (auto finding = closed()) return finding;
+  if (const auto verdict = note(verdict_key(mine.sequence))) {
     std::istringstream stream(*verdict);
     int author = -1;
-    std::string what, text;
-    stream >> author >> what >> std::ws;
-    std::getline(stream, text, '\0');
-    if (author != rank_ && what == "failed") return Finding{author, text, 0};
+    std::string what;
+    stream >> author >> what;
+    const std::string text = rest_of(stream);
+    if (author != rank_ && what == "refused") {
+      return Finding{.rank = author,
+                     .gave_up = Error(ErrorKind::kMismatch, "rank " + std::to_string(author) +
+                                                                " of the group gave it up: " + text)};
+    }
     // A rank that agrees with the author goes on waiting, until the one that does not gives up.
-    if (author != rank_ && what == "called") {
-      const std::uint64_t theirs = std::stoull(text);
-      if (theirs != fingerprint) return Finding{author, std::nullopt, theirs};
+    if (what == "called") {
+      if (auto finding = difference(std::to_string(author) + " " + text, mine)) return finding;
     }
   }
-  const int peers = size_ < kMostPeers ? size_ : kMostPeers;
-  for (int step = 1; step < peers; ++step) {
-    const int peer = (rank_ + step) % size_;
-    const auto text = note(wait_key(peer));
-    if (!text) continue;
-    const WaitNote theirs = parse(*text);
-    if (theirs.sequence == sequence && theirs.fingerprint != fingerprint) {
-      return Finding{peer, std::nullopt, theirs.fingerprint};
-    }
-  }
+  if (const auto first = note(first_key(mine.sequence))) return difference(*first, mine);
+  // Of two that write at a time one is overwritten, and sees that at its next look.
+  if (set(first_key(mine.sequence), std::to_string(rank_) + " " + encode(mine)))
+    first_in_.store(mine.sequence, std::memory_order_relaxed);
   return std::nullopt;
 }
 
 std::string StallBoard::whereabouts(std::uint64_t sequence) {
   std::string behind, silent;
   const int peers = size_ < kMostPeers ? size_ : kMostPeers;
-  for (int step = 1; step < peers; ++step) {
-    const int peer = (rank_ + step) % size_;
-    const auto text = note(wait_key(peer));
-    if (!text) {
-      silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
-    } else if (const auto theirs = parse(*text); theirs.sequence != sequence) {
-      behind += "rank " + std::to_string(peer) + " waits in #" + std::to_string(theirs.sequence) + "; ";
+  try {
+    for (int step = 1; step < peers; ++step) {
+      const int peer = (rank_ + step) % size_;
+      const auto text = store_->try_get(wait_key(peer));
+      if (!text) {
+        silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
+      } else if (*text != std::to_string(sequence)) {
+        behind += "rank " + std::to_string(peer) + " waits in #" + *text + "; ";
+      }
     }
+  } catch (const std::exception&) {
+    return "the job's store does not answer, so that nobody knows where the other ranks are";
   }
   if (!silent.empty()) behind += "ranks not waiting in this group: " + silent;
   return behind.empty() ? "every rank waits in this operation" : behind;

@@ -1,9 +1,10 @@
-// Where ranks that wait too long compare notes, through the store. Costs nothing until an operation stalls.
+// Where ranks that wait too long compare notes, through the store. Costs nothing until an operation stalls,
+// and then a few requests a second from each rank, however many there are.
 //
-// A stalled rank writes down what it waits in; a rank that refused an operation writes down why. Who reads
-// that a peer waits in another operation, or gave this one up, knows that it waits in vain. A rank that is
-// done with its part (a sender) waits nowhere: each remembers its latest calls, and answers for them
-// (inquiries.h). Thread rules: any thread; record() one at a time.
+// The first rank that stalls in an operation writes down what it called, and the others compare themselves
+// with that. A rank that refused an operation writes down why; a rank whose operation failed writes down that
+// the group is closed. A rank that is done with its part (a sender) waits nowhere: each remembers its latest
+// calls, and answers for them (inquiries.h). Thread rules: any thread; record() one at a time.
 #pragma once
 
 #include <array>
@@ -13,9 +14,19 @@
 #include <optional>
 #include <string>
 
+#include "common/error.h"
 #include "common/key_value_store.h"
 
 namespace altorch {
+
+// A collective as its rank called it.
+struct CallNote {
+  std::uint64_t sequence = 0, fingerprint = 0;
+  std::uint64_t history = 0;  // of the calls before it
+  bool agrees_with(const CallNote& other) const {
+    return fingerprint == other.fingerprint && history == other.history;
+  }
+};
 
 class StallBoard {
  public:
@@ -25,41 +36,57 @@ class StallBoard {
   const std::string& group() const { return group_; }
 
   // Remembers a call of this rank, for later questions.
-  void record(std::uint64_t sequence, std::uint64_t fingerprint) {
-    Call& call = calls_[sequence % calls_.size()];
+  void record(const CallNote& note) {
+    Call& call = calls_[note.sequence % calls_.size()];
     call.sequence.store(0, std::memory_order_relaxed);
-    call.fingerprint.store(fingerprint, std::memory_order_release);
-    call.sequence.store(sequence, std::memory_order_release);
+    call.fingerprint.store(note.fingerprint, std::memory_order_release);
+    call.history.store(note.history, std::memory_order_release);
+    call.sequence.store(note.sequence, std::memory_order_release);
   }
 
-  void publish_wait(std::uint64_t sequence, std::uint64_t fingerprint);
-  void publish_failure(std::uint64_t sequence, const std::string& cause);
+  void publish_wait(std::uint64_t sequence);
+  // This rank refused the operation before it began.
+  void publish_refusal(std::uint64_t sequence, const std::string& cause);
+  // The operation failed under way, and this rank will carry out no other.
+  void publish_closed(const std::string& operation, const Error& cause);
   // A peer waits in this operation: tells it if this rank called another one under that number.
-  void answer(std::uint64_t sequence, std::uint64_t fingerprint);
+  void answer(const CallNote& note);
 
-  // What the peers' notes prove about operation `sequence`, if anything.
+  // What a peer has written about operation `note`, or about the whole group.
   struct Finding {
-    int rank;                            // who wrote the note, in the group
-    std::optional<std::string> gave_up;  // why the rank gave the operation up, or
-    std::uint64_t fingerprint = 0;       // the other operation that it called under the same number
+    int rank = 0;                                // who wrote it, in the group
+    bool closed = false;                         // it has told everybody that it closed the group
+    std::optional<Error> gave_up = {};           // why the rank gave it up, or
+    CallNote called = {};                        // what it called under the same number
+    std::optional<CallNote> parted_theirs = {};  // of calls before: the first known one that differs,
+    std::optional<CallNote> parted_mine = {};    // and this rank's under that number
   };
-  std::optional<Finding> compare(std::uint64_t sequence, std::uint64_t fingerprint);
-  // "rank 2 waits in #4, rank 3 has not said anything": for the message of a timeout.
+  std::optional<Finding> compare(const CallNote& note);
+  // Whether this rank is the one that the others compare themselves with, and so the one that asks.
+  bool is_first(std::uint64_t sequence) const {
+    return first_in_.load(std::memory_order_relaxed) == sequence;
+  }
+  // Only whether a peer has closed the group.
+  std::optional<Finding> closed();
+  // "rank 2 waits in #4, ranks not waiting in this group: 3": for the message of a timeout.
   std::string whereabouts(std::uint64_t sequence);
 
  private:
   struct Call {
-    std::atomic<std::uint64_t> sequence{0}, fingerprint{0};
+    std::atomic<std::uint64_t> sequence{0}, fingerprint{0}, history{0};
   };
 
-  void set(const std::string& key, const std::string& value);
+  bool set(const std::string& key, const std::string& value);
   std::optional<std::string> note(const std::string& key);
-  std::optional<std::uint64_t> called(std::uint64_t sequence) const;
+  std::optional<CallNote> called(std::uint64_t sequence) const;
+  std::string encode(const CallNote& note) const;
+  std::optional<Finding> difference(const std::string& theirs, const CallNote& mine) const;
 
   std::shared_ptr<KeyValueStore> store_;
   const std::string group_;
   const int rank_, size_;
   std::array<Call, 128> calls_;
+  std::atomic<std::uint64_t> first_in_{0};
 };
 
 }  // namespace altorch

@@ -1,6 +1,7 @@
 """Bad input: an error on the ranks concerned, within seconds, that names group, operation, rank, cause and remedy.
 
-No case may hang or corrupt anything, and the default group works on after every one of them.
+No case may hang or corrupt anything. What all ranks refuse leaves a group as it was; what only some do closes it
+(docs/errors.md), so that those cases have groups of their own. The default group works on after every one of them.
 """
 
 from __future__ import annotations
@@ -109,12 +110,22 @@ def test_shapes_within_one_call(world):
         "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(torch.empty(5), torch.ones(3)),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(torch.empty(3), torch.ones(5)),
         "all_to_all": lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), [1, 1], [2, 2]),
-        # Only the root can see it; the other rank learns that its part will never come.
-        "scatter": lambda: dist.scatter(torch.empty(3), [torch.ones(4)] * 2 if world.rank == 0 else None, 0),
     }
     for world.case, call in calls.items():
         expect_error(call, r"\d")
         check_world(world)
+
+
+@on_ranks(2, 3)
+def test_what_the_root_alone_can_see_closes_the_group_on_every_rank(world):
+    """The others learn that their part will never come, and the root, in the next call, that they have given up."""
+    al_only(world)
+    group = dist.new_group()
+    blocks = [torch.ones(4)] * world.size if world.rank == 0 else None
+    expect_error(lambda: dist.scatter(torch.empty(3), blocks, group=group, group_src=0), r"\d")
+    for _ in range(3):
+        expect_error(lambda: dist.all_reduce(torch.ones(5), group=group), "scatter", "make a new one|gave up")
+    check_world(world)
 
 
 @on_ranks(2)

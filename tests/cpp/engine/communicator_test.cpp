@@ -131,13 +131,104 @@ TEST(Communicator, TellsPeersWhenOneRankRefuses) {
     run(communicator, operation);
   });
   EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
-  // Nothing was left in flight, so the group goes on.
-  const auto again = group.run([&](int, Communicator& communicator) {
-    std::vector<float> values(10, 1.0f);
-    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
-    EXPECT_EQ(values[3], 2.0f);
+  // What rank 0 has sent is still there, so nobody may ever receive again.
+  for (int later = 0; later < 3; ++later) {
+    const auto again = group.run([&](int, Communicator& communicator) {
+      std::vector<float> values(10, 1.0f);
+      run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+    });
+    EXPECT_NE(again[0].find("destroy it and make a new one"), std::string::npos) << again[0];
+    EXPECT_NE(again[1].find("a bad tensor"), std::string::npos) << again[1];
+    if (later > 0) EXPECT_NE(again[1].find("destroy it and make a new one"), std::string::npos) << again[1];
+  }
+}
+
+TEST(Communicator, GoesOnAfterACallThatAllRanksRefused) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::int64_t> values(10, rank + round);
+      auto operation = all_reduce_of(communicator, values, DType::kInt64);
+      if (round % 5 == 0) {
+        communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+        continue;
+      }
+      communicator.enroll(operation);
+      run(communicator, operation);
+      ASSERT_EQ(values[9], 3 * round + 3);
+    }
   });
-  EXPECT_EQ(again, all_good(2));
+  EXPECT_EQ(errors, all_good(3));
+}
+
+// A root that sends and goes on notices nothing; whoever waits in the next call does.
+TEST(Communicator, NamesTheCallAtWhichRanksParted) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int call = 0; call < 3; ++call) {
+      std::vector<float> values(4, 1.0f);
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      if (call == 1) {
+        operation.kind = OpKind::kBroadcast;
+        operation.root = rank;  // each its own
+      }
+      communicator.enroll(operation);
+      run(communicator, operation);
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("mismatch"), std::string::npos) << error;
+    EXPECT_NE(error.find("parted at #2"), std::string::npos) << error;
+    EXPECT_NE(error.find("with root 1"), std::string::npos) << error;
+  }
+}
+
+// At 1aa6fc3 the group went on, and the tag came back 8192 calls later with what had been sent before.
+TEST(Communicator, IsClosedByACallThatTimesOutOnOneRankOnly) {
+  ThreadGroup group(2);
+  std::atomic<int> right{0}, refused{0};
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int call = 0; call < 9000; ++call) {
+      if (rank == 1 && call == 3) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      std::vector<float> values(4, static_cast<float>(call));
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      communicator.enroll(operation);
+      if (rank == 0 && call == 3) operation.timeout = std::chrono::milliseconds(300);
+      try {
+        run(communicator, operation);
+        EXPECT_EQ(values[0], 2.0f * static_cast<float>(call));
+        ++right;
+      } catch (const Error& error) {
+        ++refused;
+        if (call > 5) EXPECT_EQ(error.kind(), ErrorKind::kClosed) << error.what();
+      }
+    }
+  });
+  EXPECT_EQ(errors, all_good(2));
+  EXPECT_EQ(right + refused, 18000);
+  EXPECT_GE(refused, 2 * 8995);
+}
+
+TEST(Communicator, CountsTheTimeOfAQueuedCallFromTheCallOn) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    std::vector<std::vector<float>> values(10, std::vector<float>(4, 1.0f));
+    std::vector<std::shared_ptr<Task>> tasks;
+    for (auto& each : values) {
+      auto operation = all_reduce_of(communicator, each, DType::kFloat32);
+      operation.timeout = std::chrono::milliseconds(400);
+      tasks.push_back(task_of(operation));
+      communicator.submit(tasks.back());
+    }
+    const auto began = std::chrono::steady_clock::now();
+    for (const auto& task : tasks) {
+      communicator.wait(*task, std::chrono::milliseconds(0));
+      EXPECT_TRUE(task->error.has_value());
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(1500));
+  });
+  EXPECT_EQ(errors, all_good(2));
 }
 
 // As for what a GPU carries, and does not end.
@@ -146,7 +237,8 @@ void look_on(Communicator& communicator, const Operation& operation) {
   Vigil vigil = communicator.begin_vigil();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (std::chrono::steady_clock::now() < end) {
-    if (auto error = communicator.examine(operation, vigil, std::chrono::steady_clock::now())) throw *error;
+    if (auto error = communicator.examine(operation, vigil, std::chrono::steady_clock::now()))
+      throw communicator.give_up(operation, *error);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -210,7 +302,7 @@ class FailingChannel : public Channel {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  std::int64_t max_tag() const override { return 1 << 20; }
+  std::int64_t max_tag() const override { return 1 << 26; }
   void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
   void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
   State test(std::span<Request>, std::optional<Error>& error) override {
@@ -244,6 +336,62 @@ TEST(Communicator, NamesTheDeadPeerBehindATransportsError) {
     }
     neighbour.join();
   }
+}
+
+// A transport that keeps what it was given when an operation fails, and fails in other ways than by an Error.
+class KeepingChannel : public FailingChannel {
+ public:
+  explicit KeepingChannel(bool throws) : throws_(throws) {}
+  void receive(void* data, std::size_t bytes, int, std::int64_t, Request&) override {
+    kept_ = static_cast<char*>(data);
+    bytes_ = bytes;
+  }
+  State test(std::span<Request> requests, std::optional<Error>& error) override {
+    if (throws_) throw std::runtime_error("a bug");
+    return FailingChannel::test(requests, error);
+  }
+  bool cancel(std::span<Request>) override { return false; }
+  ~KeepingChannel() override { std::fill(kept_, kept_ + bytes_, 'x'); }  // address sanitizer looks on
+
+ private:
+  const bool throws_;
+  char* kept_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+TEST(Communicator, NeverReleasesMemoryThatATransportMayStillWriteTo) {
+  for (const bool throws : {false, true}) {
+    auto store = std::make_shared<MapStore>();
+    auto communicator = std::make_shared<Communicator>(
+        CommunicatorSettings{"test", {0, 1}, store, nullptr},
+        std::make_unique<LoopbackLinks>(std::make_unique<KeepingChannel>(throws)));
+    std::vector<float> values(1000, 1.0f);
+    for (int call = 0; call < 2; ++call) {
+      bool buffers_free = true;
+      try {
+        communicator->run(all_reduce_of(*communicator, values, DType::kFloat32), buffers_free);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(buffers_free, call == 1);
+        EXPECT_EQ(error.kind() == ErrorKind::kClosed, call == 1) << error.what();
+        if (throws && call == 0) EXPECT_NE(std::string(error.what()).find("a bug"), std::string::npos);
+      }
+    }
+  }
+}
+
+TEST(Communicator, TellsWhatClosedIt) {
+  ThreadGroup group(2);
+  EXPECT_FALSE(group[0].failure().has_value());
+  Operation operation;
+  operation.kind = OpKind::kBarrier;
+  operation.sequence = 1;
+  const Error told = group[0].give_up(operation, Error(ErrorKind::kTransport, "the GPU fell off"));
+  EXPECT_NE(std::string(told.what()).find("barrier #1: the GPU fell off"), std::string::npos) << told.what();
+  ASSERT_TRUE(group[0].failure().has_value());
+  EXPECT_EQ(group[0].failure()->kind(), ErrorKind::kTransport);
+  EXPECT_THROW(group[0].check_open(), Error);
+  group[1].check_open();  // it has not heard of it
 }
 
 TEST(Communicator, CountsWhatItDid) {

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "common/error.h"
+
 namespace altorch {
 namespace {
 
@@ -63,14 +65,35 @@ TEST(Fingerprint, ReadsBackAsASentence) {
   EXPECT_EQ(describe_fingerprint(fingerprint(operation(OpKind::kBarrier, DType::kUInt8, 0))), "barrier");
 }
 
+Operation numbered(std::uint64_t sequence, std::uint64_t history = 0) {
+  Operation made = operation(OpKind::kAllReduce, DType::kFloat32, 1);
+  made.sequence = sequence;
+  made.history = history;
+  return made;
+}
+
 TEST(Fingerprint, TagsStayInTheirBits) {
-  for (const int bits : {14, 20, 29}) {
+  for (const int bits : {18, 20, 29}) {
     for (std::uint64_t sequence = 0; sequence < 100000; sequence += 777) {
-      const auto tag = collective_tag(sequence, sequence * 0x123456789, bits);
+      const auto tag = collective_tag(numbered(sequence), sequence * 0x123456789, bits);
       EXPECT_GE(tag, 0);
       EXPECT_LT(tag, std::int64_t{1} << bits);
     }
-    EXPECT_NE(collective_tag(1, 5, bits), collective_tag(2, 5, bits));
+    EXPECT_NE(collective_tag(numbered(1), 5, bits), collective_tag(numbered(2), 5, bits));
+  }
+  EXPECT_THROW(collective_tag(numbered(1), 5, 15), Error);
+}
+
+// At 1aa6fc3 a tag came back after 2^13 calls, and with it what a failed call had left behind.
+TEST(Fingerprint, EqualCallsAfterDifferentOnesHaveOtherTags) {
+  for (const int bits : {18, 27}) {
+    int equal = 0;
+    constexpr int kCalls = 20000;
+    for (std::uint64_t number = 1; number <= kCalls; ++number) {
+      const std::uint64_t one = append_call(number, 7), other = append_call(append_call(number, 7), kRefused);
+      equal += collective_tag(numbered(3, one), 5, bits) == collective_tag(numbered(3, other), 5, bits);
+    }
+    EXPECT_LE(equal, 2 * kCalls / (1 << (bits - 8)) + 3);
   }
 }
 

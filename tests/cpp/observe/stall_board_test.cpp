@@ -10,29 +10,92 @@ namespace {
 TEST(StallBoard, ComparesWhatRanksWaitIn) {
   auto store = std::make_shared<MapStore>();
   StallBoard first(store, "g", 0, 3), second(store, "g", 1, 3);
-  EXPECT_FALSE(first.compare(7, 11).has_value());
-  second.publish_wait(6, 99);
-  EXPECT_FALSE(first.compare(7, 11).has_value());  // late, not wrong
+  EXPECT_FALSE(first.compare({7, 11}).has_value());
+  EXPECT_TRUE(first.is_first(7));
+  second.publish_wait(6);
+  EXPECT_FALSE(first.compare({7, 11}).has_value());  // late, not wrong
   EXPECT_EQ(first.whereabouts(7), "rank 1 waits in #6; ranks not waiting in this group: 2");
-  second.publish_wait(7, 11);
-  EXPECT_FALSE(first.compare(7, 11).has_value());
-  second.publish_wait(7, 12);
-  const auto finding = first.compare(7, 11);
+  EXPECT_FALSE(second.compare({7, 11}).has_value());
+  EXPECT_FALSE(second.is_first(7));
+  const auto finding = second.compare({7, 12});
   ASSERT_TRUE(finding.has_value());
-  EXPECT_EQ(finding->rank, 1);
-  EXPECT_EQ(finding->fingerprint, 12u);
+  EXPECT_EQ(finding->rank, 0);
+  EXPECT_EQ(finding->called.fingerprint, 11u);
   EXPECT_FALSE(finding->gave_up.has_value());
 }
 
-TEST(StallBoard, PassesOnWhyARankGaveUp) {
+TEST(StallBoard, SaysWhereRanksParted) {
   auto store = std::make_shared<MapStore>();
   StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
-  second.publish_failure(3, "no such tensor");
-  EXPECT_FALSE(second.compare(3, 1).has_value());  // it knows itself
-  const auto finding = first.compare(3, 1);
+  for (std::uint64_t call = 1; call <= 6; ++call) {
+    first.record({call, 5, call});
+    second.record({call, call == 4 ? 9u : 5u, call < 5 ? call : call + 100});
+  }
+  EXPECT_FALSE(first.compare({7, 5, 7}).has_value());
+  const auto finding = second.compare({7, 5, 107});
   ASSERT_TRUE(finding.has_value());
-  EXPECT_EQ(finding->gave_up, "no such tensor");
-  EXPECT_FALSE(first.compare(4, 1).has_value());
+  ASSERT_TRUE(finding->parted_theirs.has_value());
+  EXPECT_EQ(finding->parted_theirs->sequence, 4u);
+  EXPECT_EQ(finding->parted_theirs->fingerprint, 5u);
+  EXPECT_EQ(finding->parted_mine->fingerprint, 9u);
+}
+
+TEST(StallBoard, PassesOnWhyARankRefused) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  second.publish_refusal(3, "no such tensor");
+  EXPECT_FALSE(second.compare({3, 1}).has_value());  // it knows itself
+  const auto finding = first.compare({3, 1});
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_STREQ(finding->gave_up->what(), "rank 1 of the group gave it up: no such tensor");
+  EXPECT_FALSE(first.compare({4, 1}).has_value());
+}
+
+TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  second.publish_closed("all_reduce #3", Error(ErrorKind::kTimeout, "not done in time"));
+  EXPECT_FALSE(second.closed().has_value());
+  for (const auto& finding : {first.closed(), first.compare({9, 1})}) {
+    ASSERT_TRUE(finding.has_value());
+    EXPECT_EQ(finding->gave_up->kind(), ErrorKind::kTimeout);
+    EXPECT_STREQ(
+        finding->gave_up->what(),
+        "rank 1 of the group gave up all_reduce #3: not done in time; destroy the group and make a new "
+        "one");
+  }
+}
+
+// Notes come from other processes, perhaps of another version.
+TEST(StallBoard, PassesOverWhatItCannotRead) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard board(store, "g", 0, 2);
+  for (const char* text : {"", "1", "x y z", "1 called", "1 called x y", "1 99999999999999999999999 2 3"}) {
+    for (const char* key : {"board/closed", "board/verdict/7", "board/first/7"}) store->set(key, text);
+    EXPECT_FALSE(board.compare({7, 11}).has_value()) << text;
+  }
+}
+
+// The requests of a stalled rank, whatever the size of the group.
+TEST(StallBoard, AsksAFewKeysHoweverManyRanksThereAre) {
+  class Counting : public MapStore {
+   public:
+    std::optional<std::string> try_get(const std::string& key) override {
+      ++requests;
+      return MapStore::try_get(key);
+    }
+    void set(const std::string& key, const std::string& value) override {
+      ++requests;
+      MapStore::set(key, value);
+    }
+    int requests = 0;
+  };
+  for (const int size : {2, 64, 4096}) {
+    auto store = std::make_shared<Counting>();
+    StallBoard board(store, "g", 1, size);
+    for (int look = 0; look < 10; ++look) EXPECT_FALSE(board.compare({7, 11}).has_value());
+    EXPECT_LE(store->requests, 10 * 4) << size;
+  }
 }
 
 }  // namespace
