@@ -21,7 +21,7 @@ AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> commu
 AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
 
 void AlBackend::abort() {
-  communicator_->close("the group was aborted");
+  communicator_->close("the group was aborted", /*tell=*/true);
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }
 
@@ -59,12 +59,14 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   GpuRouteOptions routes;
   routes.make_carrier = [this] { return make_carrier(); };
   routes.nccl = options_->nccl;
+  routes.marks_results = options_->on_error == OnError::kPoison;
   if (device == inherited_on_) routes.nccl_communicator = std::move(inherited_nccl_);
   routes.publish_nccl = [name = settings_.name, device](nccl::Comm comm, bool exists) {
     publish_nccl(name, device, comm, exists);
   };
-  auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
-                                           options_->is_high_priority_stream, std::move(routes));
+  auto group =
+      std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
+                                  options_->is_high_priority_stream, options_->on_error, std::move(routes));
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -106,6 +108,12 @@ void AlBackend::remove_buffer(std::uintptr_t address) {
   guarded([&] { nccl_communicator().remove_buffer(reinterpret_cast<void*>(address)); });
 }
 
+// What no route takes was refused; anything else may have begun.
+Error AlBackend::not_launched(const Operation& operation, const Error& error) {
+  const bool refused = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kUnsupported;
+  return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
+}
+
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
                                      std::unique_lock<std::mutex>* turn) {
   if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async, turn);
@@ -123,7 +131,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
     calls.push_back(std::move(call));
     return group->launch(type, std::move(calls), async);
   } catch (const Error& error) {
-    throw communicator_->refuse(operation, error);
+    throw not_launched(operation, error);
   }
 }
 
@@ -202,7 +210,7 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
     try {
       return cuda_group(first)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
     } catch (const Error& error) {
-      throw communicator_->refuse(first, error);
+      throw not_launched(first, error);
     }
   });
 }

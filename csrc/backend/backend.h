@@ -108,6 +108,7 @@ class AlBackend : public c10d::Backend {
   // `turn`: unlocked when a call that blocks has its place among those of other threads.
   WorkPtr launch(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn = nullptr);
   WorkPtr launch_on_host(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn);
+  Error not_launched(const Operation& operation, const Error& error);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();

@@ -3,6 +3,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <unordered_map>
 
 #include "backend/cuda_watch.h"
 #include "backend/cuda_work.h"
@@ -29,6 +32,41 @@ bool is_captured(const c10::Stream& stream) {
   return CudaRuntime::instance().is_capturing(stream.native_handle());
 }
 
+bool is_done(const InFlight& call) {
+  try {
+    return call.end.query();
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+// torch names a stream that is not its own by its address.
+c10::Stream own_stream(CudaDevice* device, c10::Device where, bool high_priority) {
+  if (!device) return devices().getStreamFromGlobalPool(where, high_priority);
+  const auto address = reinterpret_cast<std::intptr_t>(device->make_stream(high_priority));
+  return c10::Stream(c10::Stream::UNSAFE, where, static_cast<c10::StreamId>(address));
+}
+
+// Which group was the last to put something on a stream of its caller's, without an event behind it yet.
+class LastOnStream {
+ public:
+  std::shared_ptr<CudaGroup> exchange(const c10::Stream& stream, std::weak_ptr<CudaGroup> group) {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<CudaGroup>& entry = groups_[stream.id()];
+    const auto before = entry.lock();
+    entry = std::move(group);
+    return before;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<c10::StreamId, std::weak_ptr<CudaGroup>> groups_;
+};
+LastOnStream& last_on_stream() {
+  static auto* instance = new LastOnStream();
+  return *instance;
+}
+
 // Tensors may belong to Python, so they go where its lock may be waited for.
 void release_elsewhere(std::shared_ptr<InFlight> done) {
   CallbackThread::instance().push([done = std::move(done)] {});
@@ -37,16 +75,21 @@ void release_elsewhere(std::shared_ptr<InFlight> done) {
 }  // namespace
 
 CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
-                     std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options)
+                     std::chrono::milliseconds timeout, bool high_priority, OnError on_error,
+                     GpuRouteOptions options)
     : communicator_(std::move(communicator)),
       device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
+      on_error_(on_error),
       routes_(*communicator_, first, timeout, std::move(options)),
-      stream_(devices().getStreamFromGlobalPool(device_, high_priority)),
+      streams_(CudaDevice::obstacle(first.device) ? nullptr : std::make_unique<CudaDevice>(first.device)),
+      stream_(own_stream(streams_.get(), device_, high_priority)),
+      future_stream_(own_stream(streams_.get(), device_, /*high_priority=*/true)),
       last_(c10::DeviceType::CUDA) {}
 
 // What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
 CudaGroup::~CudaGroup() {
   const auto began = Clock::now();
+  bool told = false;
   AdaptiveWait wait;
   while (!is_idle() && Clock::now() < began + 2 * kPatience) {
     std::optional<Error> failed;
@@ -61,6 +104,8 @@ CudaGroup::~CudaGroup() {
       }
       failed = failure_;
     }
+    if (failed && !told) mark_results();
+    told |= failed.has_value();
     if (failed) routes_.abort(failed->what());
     wait.pause();
   }
@@ -84,9 +129,20 @@ bool CudaGroup::is_idle() {
   }
 }
 
-void CudaGroup::throw_if_failed() const {
+// An event that is recorded later would come after what others put on the stream meanwhile: ranks that call
+// two groups in different orders would wait for each other.
+void CudaGroup::settle_before_another() {
+  const std::unique_lock launching(launch_mutex_, std::try_to_lock);
+  if (launching) settle();
+}
+
+std::optional<Error> CudaGroup::failure() const {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw *failure_;
+  return failure_;
+}
+
+void CudaGroup::throw_if_failed() const {
+  if (const auto error = failure()) throw *error;
 }
 
 void CudaGroup::connect(const Operation& usual) {
@@ -108,9 +164,14 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   const bool capturing = is_captured(current);
   std::shared_ptr<InFlight> entry;
   GpuRoute* route = nullptr;
+  if (!async && !capturing) {
+    const auto before = last_on_stream().exchange(stream, weak_from_this());
+    if (before && before.get() != this) before->settle_before_another();
+  }
   {
     const std::lock_guard launching(launch_mutex_);
     throw_if_failed();
+    communicator_->check_open();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
     for (Call& call : calls) {
       for (Block& block : call.loads) block.load();
@@ -128,7 +189,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     for (const Operation& operation : operations) communicator_->record(operation);
     enter(first);
     try {
-      route->enqueue({operations.data(), operations.size()}, stream.native_handle());
+      routes_.enqueue(*route, {operations.data(), operations.size()}, stream.native_handle());
     } catch (...) {
       withdraw();
       throw_if_failed();  // which says why the route was ended
@@ -259,20 +320,35 @@ std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
   return std::nullopt;
 }
 
-// They may wait in what this rank gives up, or in one of the next.
-void CudaGroup::tell_peers(const Error& error) {
-  if (error.kind() == ErrorKind::kMismatch) return;  // which they find as this rank did
-  const std::size_t end = std::min(launched_.size(), kMostCompared);
-  for (std::size_t i = 0; i < end; ++i) communicator_->refuse(launched_[i].operation, error);
-  if (entering_) communicator_->refuse(launched_.back().operation, error);
+std::optional<std::string> CudaGroup::mark_results() {
+  try {
+    return routes_.mark_results();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+void CudaGroup::fail(const Operation& operation, const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : in_flight_) entry->failed.store(!is_done(*entry));
+  }
+  communicator_->give_up(operation, error);
+  log(LogLevel::kError, error.what());
+  std::optional<std::string> unmarked;
+  if (on_error_ == OnError::kPoison) unmarked = mark_results();
+  if (on_error_ == OnError::kTeardown || unmarked) {
+    log(LogLevel::kError,
+        "the process ends, so that nobody takes what that operation has left for its result (" +
+            unmarked.value_or("ALTORCH_ON_ERROR=teardown") + ")");
+    _exit(1);  // nothing that waits for the device could come to its end
+  }
+  routes_.abort(error.what());
 }
 
 bool CudaGroup::look() {
-  std::optional<Error> found;
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_) found = failure_;
-  }
+  std::optional<Error> found = failure();
+  Operation suspect;
   if (found) {
     const std::unique_lock launching(launch_mutex_, std::try_to_lock);
     if (launching && is_idle()) return false;
@@ -305,10 +381,9 @@ bool CudaGroup::look() {
     if (!found) found = trouble(Clock::now());
     if (!found) return true;
     failure_ = found;
-    tell_peers(*found);
+    suspect = launched_.empty() ? last_operation_ : launched_.front().operation;
   }
-  log(LogLevel::kError, found->what());
-  routes_.abort(found->what());
+  fail(suspect, *found);
   return true;
 }
 
@@ -317,7 +392,9 @@ void CudaGroup::abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (!failure_)
       failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
+    for (const auto& entry : in_flight_) entry->failed.store(!is_done(*entry));
   }
+  if (on_error_ != OnError::kContinue) mark_results();  // asked for, so that nobody need die of it
   routes_.abort(why);
   CudaWatch::instance().wake();
 }

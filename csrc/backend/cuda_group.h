@@ -19,6 +19,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "backend/call.h"
+#include "backend/on_error.h"
+#include "device/cuda_device.h"
 #include "engine/communicator.h"
 #include "engine/gpu_routes.h"
 #include "engine/task.h"
@@ -31,6 +33,7 @@ struct InFlight {
   c10::Event end;
   std::mutex mutex;                 // guards tensors
   std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
+  std::atomic<bool> failed{false};  // it was under way when the group failed
 };
 
 // A call that is not known to be done.
@@ -44,7 +47,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
  public:
   // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
-            std::chrono::milliseconds timeout, bool high_priority, GpuRouteOptions options);
+            std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options);
   ~CudaGroup();
 
   // Makes the route that this operation takes; collective over the group.
@@ -61,6 +64,9 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
   void throw_if_failed() const;
+  std::optional<Error> failure() const;
+  // A stream that waits for one operation and for nothing else, for Futures.
+  c10::Stream future_stream() const { return future_stream_; }
 
   // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a
   // deadline has passed. False when there is nothing to look after. Called by the watch.
@@ -77,14 +83,22 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void settle();
   bool is_idle();
   void forget_what_is_done();  // and with mutex_
-  // Both with mutex_ held; trouble(): why what is under way cannot end, if that is known.
+  // With mutex_ held: why what is under way cannot end, if that is known.
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
-  void tell_peers(const Error& error);
+  // As of GpuRoutes; never throws.
+  std::optional<std::string> mark_results();
+  // Says what went wrong, to everybody, and ends what is under way.
+  void fail(const Operation& operation, const Error& error);
+  // Another group is about to put something on a stream that this one was the last to use.
+  void settle_before_another();
 
   const std::shared_ptr<Communicator> communicator_;
   const c10::Device device_;
+  const OnError on_error_;
   GpuRoutes routes_;
-  const c10::Stream stream_;
+  // Streams of nobody else: in torch's pools, groups would wait for each other's.
+  const std::unique_ptr<CudaDevice> streams_;
+  const c10::Stream stream_, future_stream_;
 
   std::mutex launch_mutex_;  // one launch at a time, in one order on all routes
   c10::Event last_;          // after the last launch, whichever stream it was on, once settled

@@ -6,17 +6,31 @@
 #include <thread>
 
 #include "backend/cuda_group.h"
+#include "common/log.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::backend {
 
-// Never destroyed: the thread may look while the process exits.
+namespace {
+
+std::atomic<bool> exists{false}, stopped{false};
+
+}  // namespace
+
+// Never destroyed: the thread lives as long as the process.
 CudaWatch& CudaWatch::instance() {
   static auto* watch = new CudaWatch();
   return *watch;
 }
 
+void CudaWatch::stop() {
+  stopped.store(true);
+  if (!exists.load()) return;
+  const std::unique_lock idle(instance().looking_, std::chrono::seconds(3));
+}
+
 CudaWatch::CudaWatch() {
+  exists.store(true);
   std::thread thread([this] { loop(); });
   pthread_setname_np(thread.native_handle(), "al-cuda-watch");
   thread.detach();
@@ -51,9 +65,16 @@ void CudaWatch::loop() {
       const std::lock_guard lock(mutex_);
       groups = groups_;
     }
+    const std::lock_guard looking(looking_);
     for (const auto& entry : groups) {
-      const auto group = entry.lock();
-      if (group && group->look()) awake_.store(true);
+      if (stopped.load()) return;
+      // Whatever CUDA throws while the process ends, or once the device is lost, must not end it.
+      try {
+        const auto group = entry.lock();
+        if (group && group->look()) awake_.store(true);
+      } catch (const std::exception& error) {
+        log(LogLevel::kError, std::string("looking after a group on a GPU failed: ") + error.what());
+      }
     }
   }
 }

@@ -21,12 +21,16 @@ class CudaWatch {
   void add(const std::shared_ptr<CudaGroup>& group);
   // Something was launched. Costs one atomic read while the watch is awake.
   void wake();
+  // At exit, before CUDA goes: no look is under way when it returns, nor begins afterwards. Waits for some
+  // seconds at most. Does nothing where there is no watch.
+  static void stop();
 
  private:
   CudaWatch();
   void loop();
 
   std::atomic<bool> awake_{false};
+  std::timed_mutex looking_;  // held while groups are looked after
   std::mutex mutex_;
   std::condition_variable woken_;
   std::vector<std::weak_ptr<CudaGroup>> groups_;

@@ -17,9 +17,20 @@ CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vec
       in_flight_(std::move(in_flight)),
       source_(source) {}
 
+std::optional<Error> CudaWork::failure() const {
+  return in_flight_->failed.load() ? group_->failure() : std::nullopt;
+}
+
+bool CudaWork::isSuccess() const { return in_flight_->end.query() && !failure(); }
+
+std::exception_ptr CudaWork::exception() const {
+  const auto error = failure();
+  return error ? as_torch(*error) : nullptr;
+}
+
 bool CudaWork::wait(std::chrono::milliseconds timeout) {
   return guarded([&] {
-    group_->throw_if_failed();
+    if (const auto error = failure()) throw *error;
     if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
     const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
     in_flight_->end.block(devices.getStream(group_->device()));
@@ -36,10 +47,13 @@ c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{group_->device()});
+  if (const auto error = failure()) {
+    future_->setError(as_torch(*error));
+    return future_;
+  }
   // The Future takes its event from the current stream: one that waits for this operation and for nothing
   // later.
-  const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
-  const c10::Stream carrier = devices.getStreamFromGlobalPool(group_->device(), /*isHighPriority=*/true);
+  const c10::Stream carrier = group_->future_stream();
   in_flight_->end.block(carrier);
   const c10::StreamGuard on(carrier);
   future_->markCompleted(at::IValue(outputs_));

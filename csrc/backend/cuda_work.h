@@ -7,14 +7,16 @@ namespace altorch::backend {
 
 // wait() orders the current stream after the operation and returns at once; with a timeout it blocks the
 // host. The Future is complete at once too, and carries the event. isCompleted() tells whether the device is
-// done. Thread rules: any thread.
+// done. Once the operation has failed, wait(), exception() and a Future that is asked for later tell why.
+// Thread rules: any thread.
 class CudaWork : public c10d::Work {
  public:
   CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
            std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source);
 
   bool isCompleted() override { return in_flight_->end.query(); }
-  bool isSuccess() const override { return true; }
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
   int sourceRank() const override { return source_; }
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
@@ -29,6 +31,9 @@ class CudaWork : public c10d::Work {
   const std::shared_ptr<CudaGroup> group_;
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
+  // Why the operation failed, if it did.
+  std::optional<Error> failure() const;
+
   std::mutex guard_;  // of future_
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/on_error.h"
 #include "transports/nccl/communicator.h"
 
 namespace altorch::backend {
@@ -12,6 +13,7 @@ struct AlOptions : public c10d::Backend::Options {
 
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;
+  OnError on_error = on_error_setting();
 };
 
 }  // namespace altorch::backend

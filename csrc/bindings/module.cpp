@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend/backend.h"
+#include "backend/cuda_watch.h"
 #include "backend/errors.h"
 #include "backend/gloo_backend.h"
 #include "backend/store.h"
@@ -32,6 +33,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 void check_settings() {
   RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
+  on_error_setting();
   for (const std::string& unknown : unknown_settings()) {
     TORCH_WARN_ONCE("altorch: the environment variable ", unknown,
                     " is none that altorch knows; `altorch info` lists them");
@@ -172,20 +174,24 @@ PYBIND11_MODULE(_C, module) {
       module, "Options", "What `pg_options` of a group with backend 'al' may say.")
       .def(py::init([](double timeout_seconds, bool is_high_priority_stream, std::optional<int> min_ctas,
                        std::optional<int> max_ctas, std::optional<int> cga_cluster_size,
-                       std::optional<bool> split_share) {
-             auto options = c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds));
+                       std::optional<bool> split_share, const std::optional<std::string>& on_error) {
+             auto options =
+                 guarded([&] { return c10::make_intrusive<AlOptions>(milliseconds(timeout_seconds)); });
              options->is_high_priority_stream = is_high_priority_stream;
              const int unsaid = nccl::Config::kUndefined;
              options->nccl = {min_ctas.value_or(unsaid), max_ctas.value_or(unsaid),
                               cga_cluster_size.value_or(unsaid),
                               split_share ? static_cast<int>(*split_share) : unsaid};
+             if (on_error) options->on_error = guarded([&] { return on_error_named(*on_error); });
              return options;
            }),
            py::arg("timeout_seconds") = 1800.0, py::kw_only(), py::arg("is_high_priority_stream") = true,
            py::arg("min_ctas") = py::none(), py::arg("max_ctas") = py::none(),
            py::arg("cga_cluster_size") = py::none(), py::arg("split_share") = py::none(),
+           py::arg("on_error") = py::none(),
            "is_high_priority_stream: of the group's own stream on CUDA. min_ctas, max_ctas (thread blocks), "
-           "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL.")
+           "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL. on_error: 'poison', "
+           "'teardown' or 'continue'; None: what ALTORCH_ON_ERROR says.")
       .def_readonly("is_high_priority_stream", &AlOptions::is_high_priority_stream)
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
       .def("__deepcopy__",
@@ -280,6 +286,8 @@ PYBIND11_MODULE(_C, module) {
              "Starts MPI in a process that an MPI launcher started; (rank, size).");
   module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
              "Collective over the MPI job: everybody's text, in rank order.");
+  module.def("stop_watching", &CudaWatch::stop, py::call_guard<py::gil_scoped_release>(),
+             "At exit, before CUDA goes: nobody looks after what is in flight on GPUs any more.");
   module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(),
              "Ends MPI, if that is safe.");
 }

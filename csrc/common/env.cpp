@@ -25,7 +25,12 @@ constexpr Setting kSettings[] = {
      "Pinned memory that each rank of a group may take to carry CUDA tensors through the host."},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
-    {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI on every rank."},
+    {"ALTORCH_ON_ERROR", "word", "poison",
+     "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
+     "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "
+     "on "
+     "standard error) or continue (they hold whatever was there; the next call raises)."},
+    {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI, or NCCL, on every rank."},
     {"ALTORCH_LOG_LEVEL", "word", "warning",
      "What is written to standard error: error, warning, info or debug."},
 };

@@ -135,13 +135,14 @@ DeviceMemory CudaDevice::allocate(std::size_t bytes) {
           }};
 }
 
-Stream CudaDevice::make_stream() {
+Stream CudaDevice::make_stream(bool high_priority) {
   enter();
   const cuda::Driver& cuda = driver();
   int least = 0, greatest = 0;
   cuda.check("cuCtxGetStreamPriorityRange", cuda.priority_range(&least, &greatest));
   Stream stream = nullptr;
-  cuda.check("cuStreamCreateWithPriority", cuda.stream_create(&stream, cuda::kStreamNonBlocking, greatest));
+  cuda.check("cuStreamCreateWithPriority",
+             cuda.stream_create(&stream, cuda::kStreamNonBlocking, high_priority ? greatest : least));
   streams_.push_back(stream);
   return stream;
 }
@@ -252,6 +253,20 @@ void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
     most = std::max({most, exchange.pairs[i].sent, exchange.pairs[i].taken});
   launch(pair_exchange_, most / 4, std::max(1, kSmallBlocks / exchange.number), &exchange, stream,
          exchange.number);
+}
+
+void CudaDevice::prepare_poison() {
+  if (poison_) return;
+  enter();
+  poison_ = kernel(poison_kernel());
+}
+
+// Few blocks: almost always they look at a word and end.
+void CudaDevice::poison(const PoisonJob& job, Stream stream) {
+  if (job.bytes == 0) return;
+  prepare_poison();
+  enter();
+  launch(poison_, job.bytes / 8, kSmallBlocks, &job, stream);
 }
 
 void CudaDevice::wait_for_stream(Stream stream, Stream other) {

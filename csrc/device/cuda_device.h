@@ -25,7 +25,8 @@ class CudaDevice : public Device {
   PinnedMemory pin(std::size_t bytes) override;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
   DeviceMemory allocate(std::size_t bytes) override;
-  Stream make_stream() override;
+  Stream make_stream() override { return make_stream(/*high_priority=*/true); }
+  Stream make_stream(bool high_priority);
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
@@ -35,6 +36,8 @@ class CudaDevice : public Device {
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
+  void prepare_poison() override;
+  void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
@@ -63,6 +66,7 @@ class CudaDevice : public Device {
   void* small_reductions_[kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
   void* pair_exchange_ = nullptr;
+  void* poison_ = nullptr;
 };
 
 }  // namespace altorch

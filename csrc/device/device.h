@@ -46,6 +46,8 @@ struct SmallExchange {
   std::uint32_t exchange = 0;  // never 0, and twice the same only after all numbers between
   int scaled = 0;              // 1: this rank's part is multiplied with `factor`
   double factor = 1.0;
+  std::uint64_t poison =
+      ~std::uint64_t{0};  // stands in the result where a part has not come (common/poison.h)
 };
 
 // Blocks between this rank and others that share pinned memory: see kernels/pairs.cuh.
@@ -61,9 +63,18 @@ struct PairExchange {
     std::uint32_t unused = 0;
   };
   Pair pairs[kMost];
-  const std::uint32_t* aborted = nullptr;  // not 0: give up
-  int number = 0;                          // of pairs
+  const std::uint32_t* aborted = nullptr;    // not 0: give up
+  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  int number = 0;                            // of pairs
   int reserved = 0;
+};
+
+// The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
+struct PoisonJob {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+  std::uint64_t pattern = 0;                // poison_of() its type
+  const std::uint32_t* given_up = nullptr;  // in memory of the device, or pinned; not 0: the call was
 };
 
 // One per user. Streams and memory belong to the device's current context. Every member throws
@@ -97,9 +108,14 @@ class Device {
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
 
+  // Overwrites a result if its call was given up. Prepared as the others, and before a graph is captured.
+  virtual void prepare_poison() = 0;
+  virtual void poison(const PoisonJob& job, Stream stream) = 0;
+
   // What `stream` gets from now on comes after what `other` holds now.
   virtual void wait_for_stream(Stream stream, Stream other) = 0;
-  // Raises a flag in pinned memory after what the stream holds; host and GPU see what was written before.
+  // Raises a flag in pinned memory, or in the device's own, after what the stream holds; host and GPU see
+  // what was written before.
   virtual void raise(Flag& flag, std::uint32_t value, Stream stream) = 0;
   // Holds the stream up until the flag in pinned memory is raised, by whomever.
   virtual void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) = 0;

@@ -9,11 +9,18 @@ constexpr std::chrono::milliseconds kBetweenLooks{100};
 
 }  // namespace
 
-AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation)
+AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation,
+                             std::chrono::milliseconds at_least)
     : communicator_(communicator), operation_(operation), vigil_(communicator.begin_vigil()) {
+  operation_.timeout = std::max(operation_.timeout, at_least);
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone
   operation_.timeout = std::chrono::hours(24 * 365);  // get() has a deadline, whose words fit
+}
+
+void AttendedStore::attend() {
+  if (auto found = communicator_.look_after(operation_, vigil_, std::chrono::steady_clock::now()))
+    throw *found;
 }
 
 std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
@@ -24,7 +31,7 @@ std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds
     } catch (const Error& error) {
       const auto now = std::chrono::steady_clock::now();
       if (error.kind() != ErrorKind::kTimeout) throw communicator_.with_its_reason(error);
-      if (auto found = communicator_.look_after(operation_, vigil_, now)) throw *found;
+      attend();
       if (now > deadline) {
         throw Error(ErrorKind::kTimeout,
                     "not there after " + std::to_string(timeout.count()) +

@@ -11,7 +11,11 @@ namespace altorch {
 class AttendedStore : public KeyValueStore {
  public:
   // The communicator, and the counts of an uneven operation, must outlive it.
-  AttendedStore(Communicator& communicator, const Operation& operation);
+  // `at_least`: the time that the ranks have, if the operation has less.
+  AttendedStore(Communicator& communicator, const Operation& operation,
+                std::chrono::milliseconds at_least = {});
+  // Looks once, if it is time to; throws Error when waiting is in vain.
+  void attend();
 
   // Throws Error, also when the operation's own deadline passes or the group is closed.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

@@ -20,6 +20,10 @@ class GpuRoute {
   // Throws Error. Called by one thread at a time, in the same order on every rank.
   virtual void enqueue(std::span<const Operation> operations, void* stream) = 0;
 
+  // Whether the results of what was enqueued last are marked by the route itself where they do not come
+  // (common/poison.h). By the thread that has enqueued.
+  virtual bool marks_results() const { return false; }
+
   // What went wrong since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;
   // Ends everything in flight, on this rank only, so that streams go on. Idempotent. Any thread.

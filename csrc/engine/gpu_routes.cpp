@@ -107,6 +107,46 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   }
   if (communicator.size() > DeviceReduction::kMaxParts)
     miss(kHostStaged, "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks");
+  const bool one_home = std::all_of(cards.begin(), cards.end(),
+                                    [&](const Card& card) { return card.home == cards.front().home; });
+  if (one_home && communicator.size() > 1 && communicator.size() <= Agreement::kMostRanks)
+    make_agreement(store);
+  kernels_obstacle_ = cards[static_cast<std::size_t>(communicator.rank())].staged;
+}
+
+void GpuRoutes::make_agreement(KeyValueStore& store) {
+  const int rank = communicator_.rank(), size = communicator_.size();
+  const std::size_t bytes = Agreement::bytes(size);
+  agreement_.emplace(share_segment(store, "agreement/segment", rank, size, bytes, timeout_), rank, size);
+}
+
+void GpuRoutes::make_guard() {
+  if (!options_.marks_results || !kernels_obstacle_.empty()) return;
+  try {
+    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !own_gpus_));
+    const std::lock_guard lock(mutex_);
+    guard_ = std::move(made);
+  } catch (const Error& error) {
+    kernels_obstacle_ = error.what();
+  }
+}
+
+void GpuRoutes::enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream) {
+  route.enqueue(operations, stream);
+  if (!guard_ || route.marks_results()) return;
+  for (const Operation& operation : operations)
+    guard_->guard(operation, communicator_.rank(), communicator_.size(), stream);
+}
+
+std::optional<std::string> GpuRoutes::mark_results() {
+  if (!kernels_obstacle_.empty()) return kernels_obstacle_;
+  std::shared_ptr<PoisonGuard> guard;
+  {
+    const std::lock_guard lock(mutex_);
+    guard = guard_;
+  }
+  if (!guard) return std::nullopt;  // only NCCL needs one
+  return guard->raise() ? std::nullopt : std::optional<std::string>("the GPU takes no orders any more");
 }
 
 std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operation> operations,
@@ -133,10 +173,8 @@ std::optional<GpuRoutes::Kind> GpuRoutes::preferred(int ranks, bool own_gpus, co
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
   check_own_messages(operations, communicator_.rank());
   GpuRoute& route = find(operations, capturing);
-  if (routes_[kHostStaged] && !capturing) {
-    if (auto error = routes_[kHostStaged]->failure()) throw *error;
-    for (const Operation& operation : operations)
-      static_cast<Shared&>(*routes_[kHostStaged]).check_agreement(operation);
+  if (agreement_ && !capturing) {
+    for (const Operation& operation : operations) agreement_->check(operation);
   }
   return route;
 }
@@ -190,30 +228,35 @@ GpuRoute* GpuRoutes::made(Kind kind, const Operation& operation) {
   AttendedStore store(communicator_, operation);
   meet(store, std::string("route/") + std::string(kGpuRouteNames[kind]), communicator_.rank(),
        communicator_.size(), timeout_, kWithCudaTensor);
-  auto route = make(kind, store);
+  auto route = make(kind, store, operation);
   const std::lock_guard lock(mutex_);
   routes_[kind] = std::move(route);
   return routes_[kind].get();
 }
 
-std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store) {
+std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store, const Operation& operation) {
   switch (kind) {
     case kNccl: {
       auto made = std::move(options_.nccl_communicator);
       if (!made) {
+        // NCCL has a deadline of its own.
+        AttendedStore patient(communicator_, operation, std::chrono::hours(24));
         made = std::make_unique<nccl::Communicator>(store, "nccl", device_, communicator_.rank(),
-                                                    communicator_.size(), timeout_, options_.nccl);
+                                                    communicator_.size(), timeout_, options_.nccl,
+                                                    [&patient] { patient.attend(); });
       }
       if (options_.publish_nccl) options_.publish_nccl(made->handle(), true);
       published_ = true;
+      make_guard();
       return std::make_unique<NcclRoute>(std::move(made));
     }
     case kHostStaged:
       return make_host_staged(store);
     default:
-      return std::make_unique<Relay>(std::make_unique<CudaDevice>(device_, !own_gpus_),
-                                     options_.make_carrier(),
-                                     RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = timeout_});
+      return std::make_unique<Relay>(
+          std::make_unique<CudaDevice>(device_, !own_gpus_), options_.make_carrier(),
+          RelayOptions{
+              .pinned_bytes = pinned_bytes(), .timeout = timeout_, .marks = kernels_obstacle_.empty()});
   }
 }
 
@@ -268,6 +311,9 @@ std::vector<GpuRoute*> GpuRoutes::all_made() {
 }
 
 std::optional<Error> GpuRoutes::failure() {
+  if (agreement_) {
+    if (auto why = agreement_->aborted()) return Error(ErrorKind::kTransport, *why);
+  }
   for (GpuRoute* route : all_made()) {
     if (auto error = route->failure()) return error;
   }
@@ -277,6 +323,7 @@ std::optional<Error> GpuRoutes::failure() {
 // NCCL last: it frees memory, for which the device has to come to the end of what the others hold up.
 void GpuRoutes::abort(const std::string& why) {
   retire_nccl();
+  if (agreement_) agreement_->abort(why);
   const auto routes = all_made();
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }

@@ -15,8 +15,10 @@
 #include <functional>
 #include <memory>
 
+#include "engine/agreement.h"
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
+#include "engine/poison_guard.h"
 #include "engine/small_pairs.h"
 #include "transports/nccl/communicator.h"
 
@@ -34,6 +36,7 @@ struct GpuRouteOptions {
   // Makes a second group of the same ranks, on host memory; collective.
   std::function<std::shared_ptr<Communicator>()> make_carrier;
   nccl::Knobs nccl;
+  bool marks_results = true;  // of calls over NCCL that are given up
   // Made already, as a part of another group's; null: made when it is needed.
   std::unique_ptr<nccl::Communicator> nccl_communicator;
   // Told of NCCL's communicator when there is one, and (false) before it ends.
@@ -49,10 +52,15 @@ class GpuRoutes {
             GpuRouteOptions options);
   ~GpuRoutes();
 
-  // The route for operations that are enqueued together, after a look whether the other ranks call the same,
-  // where they share memory. A route is made, together with the other ranks, when it is first chosen. Throws
-  // Error(kUnsupported) that says of each route why it does not serve, and Error(kMismatch).
+  // The route for operations that are enqueued together, after a look whether the other ranks call the same
+  // (agreement.h), where they share memory. A route is made, together with the other ranks, when it is first
+  // chosen. Throws Error(kUnsupported) that says of each route why it does not serve, and Error(kMismatch).
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
+  // Gives the operations to the route, and sees to it that their results are marked if they are given up.
+  void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
+  // From now on, what is given up gets its results marked: to be called before abort(). Why it cannot be
+  // done, as a clause, or nothing. Any thread.
+  std::optional<std::string> mark_results();
 
   enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
   // The route of a small collective, if that is not the first that serves. `own_gpus`: ranks share none.
@@ -72,10 +80,12 @@ class GpuRoutes {
   GpuRoute* in_pairs(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: missing_ says why.
   GpuRoute* made(Kind kind, const Operation& operation);
-  std::unique_ptr<GpuRoute> make(Kind kind, KeyValueStore& store);
+  std::unique_ptr<GpuRoute> make(Kind kind, KeyValueStore& store, const Operation& operation);
   std::unique_ptr<GpuRoute> make_host_staged(KeyValueStore& store);
   std::vector<GpuRoute*> all_made();
   void retire_nccl();
+  void make_agreement(KeyValueStore& store);
+  void make_guard();
 
   Communicator& communicator_;
   const int device_;
@@ -84,7 +94,10 @@ class GpuRoutes {
   const RouteTable rules_;
   std::optional<std::string> missing_[kKinds];  // why a route serves no operation here
   bool own_gpus_ = true;                        // no two ranks share one
-  std::mutex mutex_;                            // guards routes_
+  std::optional<Agreement> agreement_;          // where the ranks share memory
+  std::string kernels_obstacle_;                // why this rank has no kernels, and so can mark nothing
+  std::mutex mutex_;                            // guards routes_ and guard_
+  std::shared_ptr<PoisonGuard> guard_;
   std::unique_ptr<GpuRoute> routes_[kKinds];
   std::optional<SmallPairs> small_pairs_;  // over two of them
   std::atomic<bool> published_{false};

@@ -27,8 +27,10 @@ class SmallPairs : public GpuRoute {
   const char* name() const override { return shared_.name(); }
   void enqueue(std::span<const Operation> operations, void* stream) override {
     const auto rest = shared_.exchange_pairs(operations.front(), stream);
+    marks_results_ = !rest;
     if (rest) nccl_.enqueue({&*rest, 1}, stream);
   }
+  bool marks_results() const override { return marks_results_; }
   // Both are asked themselves.
   std::optional<Error> failure() override { return std::nullopt; }
   void abort(const std::string&) override {}
@@ -37,6 +39,7 @@ class SmallPairs : public GpuRoute {
   Shared& shared_;
   NcclRoute& nccl_;
   const int rank_, size_;
+  bool marks_results_ = false;
 };
 
 }  // namespace altorch

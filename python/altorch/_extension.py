@@ -35,4 +35,5 @@ def extension() -> ModuleType:
 def finalize() -> None:
     """Ends MPI once. A forked child inherits this function with the interpreter and must not touch its parent's MPI."""
     if _loaded is not None and os.getpid() == _owner:
+        _loaded.stop_watching()
         _loaded.finalize_mpi()

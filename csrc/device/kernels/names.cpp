@@ -73,9 +73,10 @@ std::string reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce
 std::string small_reduction_kernel(DType dtype, ReduceOp op) { return instance("small_reduce", dtype, op); }
 std::string small_move_kernel() { return kSpace + "small_move"; }
 std::string pair_exchange_kernel() { return kSpace + "exchange_pairs"; }
+std::string poison_kernel() { return kSpace + "poison_given_up"; }
 
 std::string kernel_source() {
-  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource;
+  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource;
 }
 
 }  // namespace altorch

@@ -13,6 +13,7 @@ std::string reduction_kernel(DType dtype, ReduceOp op);
 std::string small_reduction_kernel(DType dtype, ReduceOp op);
 std::string small_move_kernel();
 std::string pair_exchange_kernel();
+std::string poison_kernel();
 // Everything that defines them.
 std::string kernel_source();
 

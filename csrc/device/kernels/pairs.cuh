@@ -19,7 +19,8 @@ struct Pairs {
   };
   Pair pairs[16];           // PairExchange::kMost
   const unsigned* aborted;  // not 0: give up
-  int number;               // of pairs
+  unsigned long long poison;  // as in Small
+  int number;                 // of pairs
   int reserved;
 };
 
@@ -33,12 +34,13 @@ AL_DEVICE void post_pair(const Pairs::Pair& pair, long long block, long long blo
   }
 }
 
-AL_DEVICE void take_pair(const Pairs::Pair& pair, const unsigned* aborted, long long block, long long blocks) {
+AL_DEVICE void take_pair(const Pairs& job, const Pairs::Pair& pair, long long block, long long blocks) {
   auto* output = static_cast<unsigned char*>(pair.output);
   for (long long at = block * AL_THREADS + AL_THREAD; at == 0 || at * 4 < pair.taken;
        at += blocks * AL_THREADS) {
     Words<unsigned char> word;
-    word.words[0] = take_word(pair.theirs + at, pair.exchange, aborted);
+    if (!take_word(pair.theirs + at, pair.exchange, job.aborted, word.words[0]))
+      for (int i = 0; i < 4; ++i) word.elements[i] = pattern_byte(job.poison, at * 4 + i);
     for (int i = 0; i < 4 && at * 4 + i < pair.taken; ++i) output[at * 4 + i] = word.elements[i];
   }
 }
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(512) exchange_pairs(const Pairs job) {
   const Pairs::Pair& pair = job.pairs[blockIdx.y];
   if (pair.exchange == 0) return copy_own(pair, blockIdx.x, gridDim.x);
   post_pair(pair, blockIdx.x, gridDim.x);
-  take_pair(pair, job.aborted, blockIdx.x, gridDim.x);
+  take_pair(job, pair, blockIdx.x, gridDim.x);
 }
 #endif
 

@@ -34,7 +34,12 @@ struct Small {
   unsigned exchange;  // never 0
   int scaled;         // 1: this rank's part is multiplied with `factor`
   double factor;
+  unsigned long long poison;  // what stands in the result where a part has not come, eight bytes again and again
 };
+
+AL_DEVICE unsigned char pattern_byte(unsigned long long pattern, long long at) {
+  return static_cast<unsigned char>(pattern >> 8 * (at % 8));
+}
 
 AL_DEVICE unsigned long long load_word(const unsigned long long* word) {
 #ifdef __CUDACC__
@@ -61,17 +66,19 @@ AL_DEVICE bool is_set(const unsigned* aborted) {
 #endif
 }
 
-// Waits until the word belongs to this exchange.
-AL_DEVICE unsigned take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted) {
+// Waits until the word belongs to this exchange; false when the exchange is given up instead.
+AL_DEVICE bool take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted,
+                         unsigned& data) {
   for (int polls = 1;; ++polls) {
     const unsigned long long word = load_word(at);
-    if (static_cast<unsigned>(word >> 32) == exchange) return static_cast<unsigned>(word);
-    if (polls % 1024 == 0 && is_set(aborted)) return 0;
+    data = static_cast<unsigned>(word);
+    if (static_cast<unsigned>(word >> 32) == exchange) return true;
+    if (polls % 1024 == 0 && is_set(aborted)) return false;
     AL_PAUSE();
   }
 }
-AL_DEVICE unsigned take_word(const Small& job, int rank, long long at) {
-  return take_word(job.areas[rank] + at, job.exchange, job.aborted);
+AL_DEVICE bool take_word(const Small& job, int rank, long long at, unsigned& data) {
+  return take_word(job.areas[rank] + at, job.exchange, job.aborted, data);
 }
 
 // An element and the words that hold it: several elements to a word, or several words to an element.
@@ -109,19 +116,32 @@ AL_DEVICE void post(const Small& job, long long block, long long blocks) {
   if (units == 0 && block == 0 && AL_THREAD == 0) store_word(job.areas[job.rank], 0, job.exchange);
 }
 
+// `whole` turns false where the element has not come.
 template <class Number>
-AL_DEVICE typename Number::Stored take_element(const Small& job, int rank, long long at) {
+AL_DEVICE typename Number::Stored take_element(const Small& job, int rank, long long at, bool& whole) {
   using Unit = Words<typename Number::Stored>;
   Unit unit;
   for (int i = 0; i < Unit::kWords; ++i)
-    unit.words[i] = take_word(job, rank, at / Unit::kElements * Unit::kWords + i);
+    whole &= take_word(job, rank, at / Unit::kElements * Unit::kWords + i, unit.words[i]);
   return unit.elements[at % Unit::kElements];
+}
+
+// An element of the type that looks like no result.
+template <class Number>
+AL_DEVICE typename Number::Stored poisoned(const Small& job) {
+  union {
+    unsigned char bytes[sizeof(typename Number::Stored)];
+    typename Number::Stored element;
+  } made;
+  for (int i = 0; i < static_cast<int>(sizeof made.bytes); ++i) made.bytes[i] = pattern_byte(job.poison, i);
+  return made.element;
 }
 
 // One word of everybody: see above.
 AL_DEVICE void meet(const Small& job, long long block) {
   if (block != 0) return;
-  for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) take_word(job, rank, 0);
+  unsigned ignored;
+  for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) take_word(job, rank, 0, ignored);
 }
 
 // What this block reads of its input for others, it has read before it writes the output, which may be the
@@ -137,13 +157,15 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
       const long long at = unit * Unit::kElements + i;
       if (at >= job.wanted) break;
       typename Number::Computed sum{};
+      bool whole = true;
       for (int rank = 0; rank < job.number; ++rank) {
         const auto part = Number::widen(rank == job.rank ? own_element<Number>(job, job.skipped + at)
-                                                         : take_element<Number>(job, rank, job.skipped + at));
+                                                         : take_element<Number>(job, rank, job.skipped + at, whole));
         sum = rank == 0 ? part : Operator::template apply<Number>(sum, part);
       }
       if constexpr (kMean) sum = Number::mean(sum, job.number);
-      static_cast<typename Number::Stored*>(job.output)[at] = Number::narrow(sum);
+      static_cast<typename Number::Stored*>(job.output)[at] =
+          whole ? Number::narrow(sum) : poisoned<Number>(job);
     }
   }
   meet(job, block);
@@ -162,8 +184,8 @@ AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
       if (rank == job.rank) {
         for (int i = 0; i < 4 && unit * 4 + i < job.wanted; ++i)
           word.elements[i] = own_element<Byte>(job, unit * 4 + i);
-      } else {
-        word.words[0] = take_word(job, rank, unit);
+      } else if (!take_word(job, rank, unit, word.words[0])) {
+        for (int i = 0; i < 4; ++i) word.elements[i] = pattern_byte(job.poison, unit * 4 + i);
       }
       for (int i = 0; i < 4 && unit * 4 + i < job.wanted; ++i)
         output[(rank - job.first) * job.wanted + unit * 4 + i] = word.elements[i];

@@ -8,7 +8,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
-constexpr std::uint64_t kAnnounced = 64;  // calls that ranks may be apart and still be compared
 constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
 // What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
 constexpr std::size_t kSmallReads = 512 << 10;
@@ -16,13 +15,9 @@ constexpr std::uint32_t kFarAhead = 1u << 29;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-struct Announcement {
-  std::uint64_t sequence, fingerprint;
-};
-
 }  // namespace
 
-// What follows it: announcements, posts, letters, then the data of both, each at a page.
+// What follows it: posts, letters, then the data of both, each at a page.
 struct Board::Header {
   std::uint32_t aborted;  // 1: somebody writes the reason; 2: it can be read
   char reason[1020];
@@ -30,8 +25,7 @@ struct Board::Header {
 
 BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
-  announcements = kPage;
-  posts = announcements + whole_pages(ranks * kAnnounced * sizeof(Announcement));
+  posts = kPage;
   letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
   small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
   this->pairs = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
@@ -100,27 +94,6 @@ std::uint64_t* Board::pair_area(int from, int to, std::uint32_t exchange) const 
 }
 
 const std::uint32_t* Board::abort_flag() const { return &header().aborted; }
-
-std::optional<Board::Disagreement> Board::announce(std::uint64_t sequence, std::uint64_t fingerprint) {
-  auto* all = at<Announcement>(offsets_.announcements);
-  const auto entry = [&](int rank) -> Announcement& {
-    return all[static_cast<std::uint64_t>(rank) * kAnnounced + sequence % kAnnounced];
-  };
-  Announcement& mine = entry(rank_);
-  // A reader that sees the same sequence number before and after has read its fingerprint.
-  std::atomic_ref(mine.sequence).store(0, std::memory_order_seq_cst);
-  std::atomic_ref(mine.fingerprint).store(fingerprint, std::memory_order_seq_cst);
-  std::atomic_ref(mine.sequence).store(sequence, std::memory_order_seq_cst);
-  for (int rank = 0; rank < layout_.ranks; ++rank) {
-    Announcement& other = entry(rank);
-    if (std::atomic_ref(other.sequence).load(std::memory_order_seq_cst) != sequence) continue;
-    const std::uint64_t theirs = std::atomic_ref(other.fingerprint).load(std::memory_order_seq_cst);
-    // A rank that is far ahead may be writing its next entry here.
-    if (std::atomic_ref(other.sequence).load(std::memory_order_seq_cst) != sequence) continue;
-    if (theirs != fingerprint) return Disagreement{rank, theirs};
-  }
-  return std::nullopt;
-}
 
 void Board::abort(const std::string& why, std::uint32_t round) {
   std::uint32_t nobody = 0;

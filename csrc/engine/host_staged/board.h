@@ -39,10 +39,10 @@ struct BoardLayout {
 // Where everything begins, in bytes.
 struct BoardOffsets {
   explicit BoardOffsets(const BoardLayout& layout);
-  std::size_t announcements, posts, letters, small, pairs, data, letter_data, end;
+  std::size_t posts, letters, small, pairs, data, letter_data, end;
 };
 
-// Thread rules: as common/flag.h; announce() and abort() by any thread.
+// Thread rules: as common/flag.h; abort() by any thread.
 class Board {
  public:
   // `memory`: layout.bytes(), zero at first, shared by all ranks.
@@ -70,13 +70,6 @@ class Board {
 
   // The same for blocks of one rank for another (kernels/pairs.cuh).
   std::uint64_t* pair_area(int from, int to, std::uint32_t exchange) const;
-
-  // Ranks write down what they call (from 1 on), so that the one that comes later sees that they disagree.
-  struct Disagreement {
-    int rank;
-    std::uint64_t fingerprint;
-  };
-  std::optional<Disagreement> announce(std::uint64_t sequence, std::uint64_t fingerprint);
 
   // Gives up for all ranks: raises every flag that this rank may wait for above `round`, so that no stream is
   // left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags back.

@@ -5,6 +5,8 @@
 #include "common/adaptive_wait.h"
 #include "common/log.h"
 #include "common/meeting.h"
+#include "engine/fingerprint.h"
+#include "engine/poison_guard.h"
 
 namespace altorch {
 namespace {
@@ -43,7 +45,7 @@ Relay::Pool Relay::make_pool(Device& device, const RelayOptions& options) {
   for (;; slot /= 2) {
     try {
       const std::size_t bytes = Ring::bytes(slot, options.slots);
-      PinnedMemory down = device.pin(bytes);
+      PinnedMemory down = device.pin(bytes + sizeof(Flag));
       return {slot, std::move(down), device.pin(bytes)};
     } catch (const Error& error) {
       if (slot / 2 < kLeastSlot) throw;
@@ -58,9 +60,13 @@ Relay::Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carri
       carrier_(std::move(carrier)),
       pool_(make_pool(*device_, options)),
       piece_bytes_(least(*carrier_, pool_.slot_bytes, options.timeout)),
+      marks_(options.marks),
       down_(pool_.down, pool_.slot_bytes, options.slots),
       up_(pool_.up, pool_.slot_bytes, options.slots),
-      sides_(*device_, 2) {}
+      sides_(*device_, 2) {
+  outcome_->given_up = {pool_.down, pool_.down.get() + Ring::bytes(pool_.slot_bytes, options.slots)};
+  if (marks_) device_->prepare_poison();
+}
 
 // No stream waits for what is sent: peers may still be about to take it.
 Relay::~Relay() {
@@ -91,6 +97,10 @@ void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
   }
   copy_own_messages(messages, carrier_->rank(), *device_, stream);
   if (!messages.empty()) exchange(messages, stream);
+  if (!marks_) return;
+  const auto& given_up = reinterpret_cast<const Flag*>(outcome_->given_up.get())->count;
+  for (const Operation& operation : operations)
+    poison_if(&given_up, operation, carrier_->rank(), carrier_->size(), *device_, stream);
 }
 
 std::shared_ptr<Task> Relay::task_of(const Operation& operation, const Gate& gate, Flag& flag,
@@ -107,6 +117,7 @@ std::shared_ptr<Task> Relay::task_of(const Operation& operation, const Gate& gat
     if (done.error) {
       const std::lock_guard lock(outcome->mutex);
       if (!outcome->failure) outcome->failure = done.error;
+      reinterpret_cast<Flag*>(outcome->given_up.get())->raise(1);
     }
     flag.raise(round);
     outcome->pending.fetch_sub(1);
@@ -126,6 +137,7 @@ std::int64_t Relay::step_of(const Operation& operation, int size, std::size_t pi
 void Relay::collective(const Operation& operation, Stream stream) {
   const int size = carrier_->size();
   const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
+  const std::uint64_t whole = append_call(operation.history, fingerprint(operation));
   const auto sides = sides_.fork(stream, cutter.pieces() > 1 ? 2 : 0);
   const Stream down = sides[0], up = sides[1];
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
@@ -137,6 +149,8 @@ void Relay::collective(const Operation& operation, Stream stream) {
       (gathers ? piece_.operation.output_counts : piece_.operation.input_counts) = piece_.counts;
     }
     piece_.operation.sequence = carrier_->next_sequence();
+    // Pieces of other operations may look alike.
+    piece_.operation.history = whole;
     // Submitted first: should the group be closed, nothing was enqueued that would wait for it.
     carrier_->submit(task_of(piece_.operation, fills ? Gate{slot.filled, slot.round} : slot.former(),
                              empties ? *slot.carried : *slot.free, slot.round, up_.memory()));
@@ -160,11 +174,11 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, carrier_->rank(), carrier_->size());
   const auto is_long = [&](const BlockMessage& message) { return message.bytes > piece_bytes_; };
   // On one stream what is sent must not wait for what is received.
+  const auto sends = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
   const bool overlaps = std::any_of(messages.begin(), messages.end(), is_long) ||
                         !all_sent_at_once(messages, piece_bytes_, down_.slots());
   if (!overlaps) {
-    std::stable_partition(messages.begin(), messages.end(),
-                          [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
+    std::stable_partition(messages.begin(), messages.end(), sends);
   }
   const auto sides = sides_.fork(stream, overlaps ? 2 : 0);
   for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {

@@ -28,6 +28,7 @@ struct RelayOptions {
   std::size_t pinned_bytes = 64 << 20;   // in all
   std::size_t slots = 4;                 // of each of its two rings
   std::chrono::milliseconds timeout{0};  // for the ranks to meet
+  bool marks = true;                     // results that are given up, for which kernels must be had
 };
 
 class Relay : public GpuRoute {
@@ -46,6 +47,7 @@ class Relay : public GpuRoute {
 
   const char* name() const override { return "host_relay"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
+  bool marks_results() const override { return marks_; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
 
@@ -55,6 +57,7 @@ class Relay : public GpuRoute {
     std::atomic<int> pending{0};  // tasks
     std::mutex mutex;             // guards failure
     std::optional<Error> failure;
+    PinnedMemory given_up;  // a word, set before the streams of what has failed go on
   };
 
   struct Pool {
@@ -76,6 +79,7 @@ class Relay : public GpuRoute {
   const std::shared_ptr<Communicator> carrier_;
   const Pool pool_;
   const std::size_t piece_bytes_;
+  const bool marks_;
   Ring down_, up_;  // sent messages; collectives and received messages
   SideStreams sides_;
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();

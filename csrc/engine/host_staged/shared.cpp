@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/fingerprint.h"
+#include "common/poison.h"
 #include "engine/host_staged/operands.h"
+#include "engine/poison_guard.h"
 
 namespace altorch {
 namespace {
@@ -30,6 +31,7 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch
   if (slots % kLanes != 0 || slots + kLanes > SideStreams::kMost)
     throw Error(ErrorKind::kInvalidArgument, "a board has " + std::to_string(slots) + " slots");
   if (own_gpus_) device_->prepare_small_moves();
+  device_->prepare_poison();
 }
 
 std::optional<Error> Shared::failure() {
@@ -42,31 +44,23 @@ void Shared::abort(const std::string& why) { board_.abort(why, std::max(pieces_.
 void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
+  std::vector<const Operation*> unmarked;  // what goes in one kernel marks its results itself
   for (const Operation& operation : operations) {
     if (!is_vector_collective(operation.kind)) {
       const auto rest = exchange_pairs(operation, stream);
+      if (rest) unmarked.push_back(&operation);
       if (rest) add_messages(*rest, rank_, size_, *device_, stream, messages);
     } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
       small(operation, stream);
     } else {
+      unmarked.push_back(&operation);
       collective(operation, stream);
     }
   }
   copy_own_messages(messages, rank_, *device_, stream);
   if (!messages.empty()) exchange(messages, stream);
-}
-
-void Shared::check_agreement(const Operation& operation) {
-  if (operation.is_message()) return;
-  const std::uint64_t mine = fingerprint(operation);
-  const auto found = board_.announce(++sequence_, mine);
-  if (!found) return;
-  const std::string text = "rank " + std::to_string(found->rank) + " of the group called " +
-                           describe_fingerprint(found->fingerprint) + ", rank " + std::to_string(rank_) +
-                           " " + describe_fingerprint(mine) +
-                           "; all ranks must make the same calls in the same order";
-  abort(text);
-  throw Error(ErrorKind::kMismatch, text);
+  for (const Operation* operation : unmarked)
+    poison_if(board_.abort_flag(), *operation, rank_, size_, *device_, stream);
 }
 
 void Shared::wait_for(const Flag& flag, std::uint32_t value, Stream stream) {
@@ -103,6 +97,7 @@ void Shared::small(const Operation& operation, Stream stream) {
   job.exchange = exchanges_;
   job.scaled = operation.op == ReduceOp::kPremulSum && operation.reduces();
   job.factor = operation.factor;
+  job.poison = poison_of(operation.dtype);
   if (gathers || broadcasts) {
     device_->move_small(job, stream);
   } else {
@@ -116,6 +111,7 @@ std::optional<Operation> Shared::exchange_pairs(const Operation& operation, Stre
   bool left = false;
   PairExchange job;
   job.aborted = board_.abort_flag();
+  job.poison = poison_of(operation.dtype);
   for_each_pair(operation, size_,
                 [&](int peer, const void* input, std::int64_t sent, void* output, std::int64_t taken) {
                   const std::int64_t larger = std::max(sent, taken);

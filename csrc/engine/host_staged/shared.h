@@ -41,10 +41,6 @@ class Shared : public GpuRoute {
   Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
-  // Compares the call with the other ranks' of the same number, whichever route carries it. Throws
-  // Error(kMismatch), and makes the group fail on every rank.
-  void check_agreement(const Operation& operation);
-
   // The blocks of an all_to_all that two ranks have for each other take one kernel where neither is larger
   // than this, and go as messages where one is. 0: all do.
   std::size_t pair_bytes() const { return own_gpus_ ? board_.layout().pair_bytes() : 0; }
@@ -53,6 +49,7 @@ class Shared : public GpuRoute {
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
+  bool marks_results() const override { return true; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
 
@@ -120,7 +117,6 @@ class Shared : public GpuRoute {
   const bool own_gpus_;
   SideStreams sides_;
   std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps
-  std::uint64_t sequence_ = 0;               // of collectives
   std::uint32_t exchanges_ = 0;              // small ones
   std::vector<std::uint32_t> paired_;        // exchanges, by peer
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far

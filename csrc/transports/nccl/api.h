@@ -57,6 +57,8 @@ inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
   X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                     \
   X(init_rank, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))   \
   X(split, "ncclCommSplit", (Comm comm, int color, int key, Comm* part, Config* config))                   \
+  X(finalize, "ncclCommFinalize", (Comm comm))                                                             \
+  X(destroy, "ncclCommDestroy", (Comm comm))                                                               \
   X(abort, "ncclCommAbort", (Comm comm))                                                                   \
   X(async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                                     \
   X(group_start, "ncclGroupStart", ())                                                                     \

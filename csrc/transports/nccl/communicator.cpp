@@ -3,6 +3,7 @@
 #include <future>
 #include <thread>
 
+#include "common/env.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::nccl {
@@ -12,7 +13,7 @@ constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the grou
 // Most calls last microseconds; one that lasts so long may wait for a peer, and end with the communicator
 // only.
 constexpr std::chrono::milliseconds kUsualCall{200};
-constexpr std::chrono::seconds kLongAbort{5};
+constexpr std::chrono::seconds kLongAbort{5}, kFarewell{1};
 
 // Keys are text in some stores.
 std::string to_hex(const UniqueId& id) {
@@ -43,16 +44,21 @@ Config config_of(const Knobs& knobs) {
   return config;
 }
 
-// What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, so it must
-// not refer to anything that may end before.
-std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body) {
+// What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, and when
+// `attend` throws, so it must not refer to anything that may end before.
+std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body,
+                             const Communicator::Attend& attend = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
   std::thread([promise, device, body = std::move(body)] {
     library().table.set_device(device);
     promise->set_value(body());
   }).detach();
-  if (result.wait_for(patience) != std::future_status::ready) return std::nullopt;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (result.wait_for(kUsualCall) != std::future_status::ready) {
+    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
+    if (attend) attend();
+  }
   return result.get();
 }
 
@@ -60,10 +66,10 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
 // call. So what waits for all ranks by its nature is given to one alone. `made`: a communicator, or what else
 // the call makes.
 Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
-                   std::function<Result(void**)> make) {
+                   std::function<Result(void**)> make, const Communicator::Attend& attend = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
-  const auto result =
-      within(timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); });
+  const auto result = within(
+      timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); }, attend);
   if (!result) {
     throw Error(ErrorKind::kTimeout,
                 "NCCL was not done after " + std::to_string(timeout.count()) +
@@ -73,10 +79,16 @@ Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
   return *result;
 }
 
+// Rings and channels take seconds, whatever a group's operations may take.
+std::chrono::milliseconds time_to_make(std::chrono::milliseconds timeout) {
+  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
+  return std::max(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+}
+
 }  // namespace
 
 Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-                           std::chrono::milliseconds timeout, const Knobs& knobs)
+                           std::chrono::milliseconds timeout, const Knobs& knobs, const Attend& attend)
     : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout) {
   UniqueId id{};
   if (rank == 0) {
@@ -89,7 +101,7 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
     return library().table.init_rank(comm, size, id, rank, &config);
   };
   Comm made = nullptr;
-  check("ncclCommInitRankConfig", make_within(timeout, device, made, begin));
+  check("ncclCommInitRankConfig", make_within(time_to_make(timeout), device, made, begin, attend));
   comm_ = made;
 }
 
@@ -105,7 +117,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, int device
     return library().table.split(parent, color, key, comm, &config);
   };
   Comm made = nullptr;
-  check("ncclCommSplit", make_within(timeout, device, made, begin));
+  check("ncclCommSplit", make_within(time_to_make(timeout), device, made, begin));
   if (!made) return nullptr;
   return std::unique_ptr<Communicator>(new Communicator(made, device, key, size, timeout));
 }
@@ -143,7 +155,18 @@ void Communicator::remove_buffer(void* buffer) {
 
 Comm Communicator::handle() { return comm_; }
 
-Communicator::~Communicator() { abort(); }
+// In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this thread, for both
+// may wait for peers that are gone.
+Communicator::~Communicator() {
+  const Comm comm = comm_.exchange(nullptr);
+  if (!comm) return;
+  within(kFarewell, device_, [comm] {
+    const CudaRuntime::RelaxedCapture relaxed;
+    const Table& table = library().table;
+    const Result result = table.finalize(comm);
+    return result == kSuccess || result == kInProgress ? table.destroy(comm) : table.abort(comm);
+  });
+}
 
 void Communicator::check(const char* what, Result result) {
   if (result == kSuccess) return;

@@ -29,11 +29,16 @@ struct Knobs {
 // Thread rules: any thread; calls exclude each other, for NCCL wants that, all but abort() and handle().
 class Communicator {
  public:
+  // Called again and again while a rank waits for the others; throws Error when that is in vain.
+  using Attend = std::function<void()>;
+
   // Collective, on CUDA device `device`; called when all ranks are there, for which NCCL would wait without
-  // end. Throws Error(kTimeout, kTransport, kUnsupported).
+  // end. `timeout`: of later calls that wait for all ranks; making it has ALTORCH_BOOTSTRAP_SECONDS, if that
+  // is longer. Throws Error(kTimeout, kTransport, kUnsupported), and what `attend` throws.
   Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-               std::chrono::milliseconds timeout, const Knobs& knobs = {});
-  // Frees the communicator without waiting for peers.
+               std::chrono::milliseconds timeout, const Knobs& knobs = {}, const Attend& attend = {});
+  // Ends a communicator that nothing is in flight on: what peers still need of it is let finish, for some
+  // seconds.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -10,6 +10,7 @@
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/small.cuh"
 #include "device/kernels/pairs.cuh"
+#include "device/kernels/poison.cuh"
 // clang-format on
 #include "support/fake_device.h"
 
@@ -21,6 +22,10 @@ static_assert(offsetof(kernels::Small, aborted) == offsetof(SmallExchange, abort
 static_assert(offsetof(kernels::Small, wanted) == offsetof(SmallExchange, wanted));
 static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
 static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
+static_assert(offsetof(kernels::Small, poison) == offsetof(SmallExchange, poison));
+static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison));
+static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
+static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
 static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
 static_assert(offsetof(kernels::Pairs::Pair, exchange) == offsetof(PairExchange::Pair, exchange));
 static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
@@ -112,9 +117,20 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
         }
         for (int block = 0; block < kBlocks; ++block) {
           for (int i = 0; i < job.number; ++i) {
-            if (job.pairs[i].exchange) kernels::take_pair(job.pairs[i], job.aborted, block, kBlocks);
+            if (job.pairs[i].exchange) kernels::take_pair(job, job.pairs[i], block, kBlocks);
           }
         }
+      },
+      stream);
+}
+
+void FakeDevice::poison(const PoisonJob& given, Stream stream) {
+  kernels::Poison job;
+  std::memcpy(&job, &given, sizeof job);
+  launch(
+      [job] {
+        if (!kernels::is_set(job.given_up)) return;
+        for (int block = 0; block < kBlocks; ++block) kernels::overwrite(job, block, kBlocks);
       },
       stream);
 }

@@ -61,21 +61,6 @@ TEST(Board, KeepsEverybodysPlacesApart) {
   }
 }
 
-TEST(Board, SeesDisagreementsOfCallsThatAreNotTooFarApart) {
-  const BoardLayout layout{.ranks = 2, .slots = 2, .slot_bytes = 64 << 10};
-  const auto memory = memory_for(layout);
-  Board first(memory, layout, 0), second(memory, layout, 1);
-  EXPECT_FALSE(first.announce(1, 10));
-  EXPECT_FALSE(first.announce(2, 20));
-  EXPECT_FALSE(second.announce(1, 10));
-  const auto found = second.announce(2, 21);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->rank, 0);
-  EXPECT_EQ(found->fingerprint, 20u);
-  for (std::uint64_t call = 3; call < 200; ++call) EXPECT_FALSE(first.announce(call, call));
-  EXPECT_FALSE(second.announce(3, 4));  // long gone
-}
-
 TEST(Board, GivesUpForEverybodyWithTheFirstReason) {
   const BoardLayout layout{.ranks = 2, .slots = 2, .slot_bytes = 64 << 10};
   const auto memory = memory_for(layout);

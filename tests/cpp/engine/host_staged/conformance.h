@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -427,6 +429,55 @@ inline void lets_streams_go_on(const MakeRoute& make) {
     EXPECT_THROW(me.enqueue(operation_of(OpKind::kAllReduce, y.data(), y.data(), 5)), Error);
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// Whoever reads a result after the stream has come to its end reads the right one, or a mark: at 1aa6fc3 it
+// read what the memory had held before.
+inline void marks_what_is_given_up(const MakeRoute& make) {
+  for (const std::int64_t count : {std::int64_t{5}, 20 * kPieceOfFloats + 3}) {
+    ThreadGroup groups(2);
+    std::atomic<bool> over{false};
+    const auto errors = groups.run([&](int number, Communicator& group) {
+      Rank me = make_rank(make, group, {.seed = static_cast<unsigned>(number + 1)});
+      const auto elements = static_cast<std::size_t>(count);
+      std::vector<float> good(elements, 1.0f), sum(elements, 1.0f), taken(elements, 1.0f);
+      std::vector<float> gathered(2 * elements, 1.0f), part(elements, 1.0f);
+      std::vector<std::int32_t> integers(elements, 1);
+      me.enqueue(operation_of(OpKind::kAllReduce, good.data(), good.data(), count));
+      me.finish();
+      for (const float value : good) ASSERT_EQ(value, 2.0f);
+      if (number == 1) {  // it lives, and never calls the others
+        while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      me.enqueue(operation_of(OpKind::kAllReduce, sum.data(), sum.data(), count));
+      me.enqueue(operation_of(OpKind::kAllGather, part.data(), gathered.data(), count));
+      me.enqueue(operation_of(OpKind::kReceive, nullptr, taken.data(), count, 1));
+      Operation of_integers = operation_of(OpKind::kAllReduce, integers.data(), integers.data(), count);
+      of_integers.dtype = DType::kInt32;
+      me.enqueue(of_integers);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::atomic<bool> done{false};
+      std::thread watch([&] {
+        while (!done) {
+          me.route->abort("given up by the test");
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      });
+      me.finish();
+      done = true;
+      watch.join();
+      for (std::size_t i = 0; i < elements; ++i) {
+        ASSERT_TRUE(std::isnan(sum[i])) << i;
+        ASSERT_TRUE(std::isnan(taken[i])) << i;
+        ASSERT_EQ(integers[i], std::numeric_limits<std::int32_t>::min()) << i;
+        ASSERT_TRUE(std::isnan(gathered[elements + i])) << i;
+      }
+      over = true;
+    });
+    over = true;
+    EXPECT_EQ(errors, std::vector<std::string>(2));
+  }
 }
 
 }  // namespace altorch::staged

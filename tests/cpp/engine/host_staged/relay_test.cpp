@@ -27,7 +27,7 @@ TEST(Relay, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(relay
 
 TEST(Relay, TakesNoMorePinnedMemoryThanItMay) {
   // One rank gets a quarter only: all cut their messages alike.
-  constexpr std::size_t kAll = 8 << 20, kQuarter = 2 * 4 * ((256 << 10) + 3 * sizeof(Flag));
+  constexpr std::size_t kAll = 8 << 20, kQuarter = 2 * 4 * ((256 << 10) + 3 * sizeof(Flag)) + sizeof(Flag);
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
     const auto make = [&](std::unique_ptr<Device> device, Communicator& carrier) {
@@ -47,6 +47,25 @@ TEST(Relay, TakesNoMorePinnedMemoryThanItMay) {
     EXPECT_EQ(x, sum(count, 2));
     EXPECT_EQ(slice(all, count, count), numbers(count, 1));
     EXPECT_LE(me.device->pinned_bytes(), number == 0 ? kAll + 4096 : kQuarter);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+TEST(Relay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
+
+// Pieces of 64 KiB of a longer vector: those of both ranks are alike.
+TEST(Relay, TellsPiecesOfDifferentOperationsApart) {
+  ThreadGroup groups(2);
+  const auto errors = groups.run([&](int number, Communicator& group) {
+    Rank me = make_rank(relay, group, {.seed = 7});
+    const std::int64_t count = (number == 0 ? 4 : 8) * kPieceOfFloats;
+    std::vector<float> x(static_cast<std::size_t>(count), 1.0f);
+    Operation operation = operation_of(OpKind::kAllReduce, x.data(), x.data(), count);
+    operation.timeout = std::chrono::seconds(3);
+    me.enqueue(operation);
+    me.finish();
+    ASSERT_TRUE(me.route->failure());
+    for (const float value : x) ASSERT_TRUE(std::isnan(value));
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }

@@ -65,30 +65,8 @@ TEST(Shared, ExchangesBlocksOfAnySizeOneAfterAnother) {
   many_exchanges(shared_on_one_gpu);
 }
 TEST(Shared, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
-
-TEST(Shared, TellsTheRankThatComesLaterThatTheyDisagree) {
-  ThreadGroup groups(2);
-  std::atomic<int> refused{0};
-  const auto errors = groups.run([&](int number, Communicator& group) {
-    Rank me = make_rank(shared, group, {});
-    std::vector<float> x(100, 1.0f);
-    const Operation mine = operation_of(OpKind::kAllReduce, x.data(), x.data(), number == 0 ? 100 : 50);
-    try {
-      static_cast<Shared&>(*me.route).check_agreement(mine);
-      me.enqueue(mine);
-    } catch (const Error& error) {
-      ++refused;
-      EXPECT_EQ(error.kind(), ErrorKind::kMismatch);
-      EXPECT_NE(std::string(error.what()).find("all_reduce"), std::string::npos);
-    }
-    me.finish();
-    const auto failure = me.route->failure();
-    ASSERT_TRUE(failure);
-    EXPECT_NE(std::string(failure->what()).find("same calls"), std::string::npos);
-  });
-  EXPECT_GE(refused.load(), 1);
-  EXPECT_EQ(errors, std::vector<std::string>(2));
-}
+TEST(Shared, MarksResultsThatAreGivenUp) { marks_what_is_given_up(shared); }
+TEST(Shared, MarksResultsThatAreGivenUpOnASharedGpu) { marks_what_is_given_up(shared_on_one_gpu); }
 
 }  // namespace
 }  // namespace altorch

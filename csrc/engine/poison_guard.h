@@ -1,0 +1,48 @@
+// Keeps results of calls that were given up from looking healthy: behind each call stands a kernel that
+// overwrites its result (common/poison.h) if it has been given up by then. All in the stream's order, so that
+// whatever comes later in the stream, or after it was waited for, sees the mark.
+//
+// Whatever lets a stream go on has to say so first. The routes through the host have a word for that beside
+// their flags; for NCCL, which knows no such word, PoisonGuard has one on the device, since to look there
+// takes half as long. Measured on an H200: 1.6 us on the device behind a kernel (0.7 us in a graph), 3.4 us
+// of the host.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "device/device.h"
+#include "engine/operation.h"
+
+namespace altorch {
+
+// Where this rank's result lies; empty where it has none.
+std::span<std::byte> result_of(const Operation& operation, int rank, int size);
+
+// Behind what `stream` holds. `given_up`: as in PoisonJob.
+void poison_if(const std::uint32_t* given_up, const Operation& operation, int rank, int size, Device& device,
+               Stream stream);
+
+// Thread rules: guard() by one thread at a time, raise() by any.
+class PoisonGuard {
+ public:
+  // Throws Error(kUnsupported) where no kernel can be had.
+  explicit PoisonGuard(std::unique_ptr<Device> device);
+
+  // Behind what `stream` holds.
+  void guard(const Operation& operation, int rank, int size, Stream stream);
+  // From now on every guard that is reached overwrites. Before what holds the streams up is ended. False
+  // when the device does not take it within a second.
+  bool raise();
+
+ private:
+  bool set(std::uint32_t value);
+
+  const std::unique_ptr<Device> device_;
+  const DeviceMemory given_up_;
+  const PinnedMemory seen_;
+  const Stream side_;
+  std::uint32_t steps_ = 0;
+};
+
+}  // namespace altorch
