@@ -19,6 +19,8 @@
 
 namespace altorch::backend {
 
+struct SparseCall;
+
 class AlBackend : public c10d::Backend {
  public:
   AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
@@ -64,7 +66,6 @@ class AlBackend : public c10d::Backend {
 
   // backend_reduce.cpp
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -73,6 +74,10 @@ class AlBackend : public c10d::Backend {
                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
+
+  // backend_sparse.cpp. SUM of tensors in coordinates (COO). With CUDA tensors the call returns, asynchronous
+  // or not, when all ranks have called.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
 
   // backend_move.cpp
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
@@ -120,6 +125,7 @@ class AlBackend : public c10d::Backend {
   // This group once more, for what CUDA tensors need of the host.
   std::shared_ptr<Communicator> make_carrier();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
+  WorkPtr allreduce_sparse_cuda(SparseCall& call, bool async);
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;

@@ -4,6 +4,9 @@
 namespace altorch::backend {
 
 AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  // torch asks so for sparse tensors on the CPU.
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+    return allreduce_sparse(tensors, options);
   return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
                [&](Call& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
@@ -17,10 +20,6 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
                  call.loads = {block};
                  call.stores = {block};
                });
-}
-
-AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return allreduce(tensors, options);  // which refuses sparse tensors in a sentence
 }
 
 AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,

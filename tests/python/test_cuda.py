@@ -245,6 +245,64 @@ def test_small_and_large_blocks_to_each_rank(world):
         assert torch.equal(out.cpu(), want), call
 
 
+@on_ranks(2, 4)
+def test_sparse_sums(world):
+    """Duplicates, dense dimensions, ranks without elements; synchronous and not; the future of DDP's reducer."""
+    here = device(world)
+    for dtype in ("float32", "float16", "bfloat16", "int64"):
+        kind = getattr(torch, dtype)
+        for sizes, sparse in (((50,), 1), ((20, 3), 1), ((6, 5, 2), 2)):
+            world.case = f"{dtype} {sizes}"
+            inputs = []
+            for rank in range(world.size):
+                generator = torch.Generator().manual_seed(rank)
+                count = (12, 0, 5, 40)[rank % 4]
+                indices = torch.stack(
+                    [torch.randint(0, n, (count,), generator=generator) for n in sizes[:sparse]]
+                )
+                values = torch.randint(0, 4, (count, *sizes[sparse:]), generator=generator).to(kind)
+                inputs.append(torch.sparse_coo_tensor(indices, values, sizes))
+            want = sum(each.to_dense().double() for each in inputs).to(kind)
+            for asynchronous in (False, True):
+                tensor = inputs[world.rank].to(here)
+                work = dist.all_reduce(tensor, async_op=asynchronous)
+                if asynchronous:
+                    assert torch.equal(work.get_future().wait()[0].to_dense().cpu(), want)
+                    work.wait()
+                assert tensor.is_sparse and tensor.is_coalesced()
+                assert torch.equal(tensor.to_dense().cpu(), want)
+                world.identical(tensor.values())
+    wrong = torch.sparse_coo_tensor([[0]], torch.ones(1), (5 + world.rank,)).to(here)
+    with pytest.raises(RuntimeError, match=r"(?s)rank 0 of the group has.*rank 1 has"):
+        dist.all_reduce(wrong)
+    with pytest.raises(ValueError, match="SUM"):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    check = torch.ones(3, device=here)
+    dist.all_reduce(check)
+    assert check.eq(world.size).all()
+
+
+@on_ranks(2)
+def test_ddp_with_sparse_embeddings(world):
+    here = device(world)
+    torch.manual_seed(5)
+    bag = torch.nn.EmbeddingBag(30, 4, mode="sum", sparse=True, device=here)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(bag, torch.nn.Linear(4, 1, device=here)), device_ids=[here.index]
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(world.rank)
+    before = bag.weight.detach().clone()
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randint(0, 30, (4, 5), generator=generator).to(here)).square().mean().backward()
+        assert bag.weight.grad.is_sparse
+        optimizer.step()
+    assert not torch.equal(before, bag.weight)
+    for parameter in model.parameters():
+        world.identical(parameter)
+
+
 @on_ranks(2)
 def test_non_contiguous(world):
     here = device(world)

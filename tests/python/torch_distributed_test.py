@@ -35,7 +35,6 @@ REFERENCES = {"gloo": "gloo", "mpi": "gloo", "nccl": "nccl"}
 # Tests that the reference passes and that the backend under test cannot: each with its reason.
 EXCEPTIONS: dict[str, str] = {
     "test_ddp_logging_data_cpu": "torch itself logs every plugin's backend_name as 'custom'; the test wants the name",
-    "test_sparse_all_reduce_sum": "altorch moves dense tensors only, and says so; call to_dense() first",
 }
 
 _BY_NAME = "before torch 2.14 dist.monitored_barrier refuses every backend but Gloo, by name"
