@@ -80,8 +80,10 @@ void divide(DType dtype, void* data, long long divisor, std::size_t count) {
 }
 
 void average(DType dtype, void* sum, int number, std::size_t count) {
-  if (is_integral(dtype)) return divide(dtype, sum, number, count);
-  scale(dtype, sum, 1.0 / number, count);
+  // The reciprocal of a power of two is exact, so that the product is the quotient, in less time.
+  const bool exact = number > 0 && (number & (number - 1)) == 0;
+  if (exact && !is_integral(dtype)) return scale(dtype, sum, 1.0 / number, count);
+  divide(dtype, sum, number, count);
 }
 
 void widen(DType dtype, const void* half, float* wide, std::size_t count) {

@@ -31,7 +31,8 @@ void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void*
 void scale(DType dtype, void* data, double factor, std::size_t count);
 // data[i] = data[i] / divisor, as torch divides: integers truncate towards zero.
 void divide(DType dtype, void* data, long long divisor, std::size_t count);
-// Makes the mean of `number` values from their sum: integers are divided, others multiplied by 1 / number.
+// Makes the mean of `number` values from their sum: divide(), whose quotient is the nearest number that the
+// type has, which a product with 1 / number is not.
 void average(DType dtype, void* sum, int number, std::size_t count);
 
 // Half <-> float32; `dtype` is kFloat16 or kBFloat16.

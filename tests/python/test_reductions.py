@@ -225,6 +225,35 @@ def test_nan_and_infinity(world, dtype):
             torch.testing.assert_close(tensor, want, rtol=0, atol=0, equal_nan=True)
 
 
+@on_ranks(2, 3)
+@pytest.mark.parametrize("count", [1, 1000, 100_003], ids=["one", "small", "large"])
+@pytest.mark.parametrize("dtype", [*ref.FLOATS, *ref.COMPLEX], ids=ref.name_of)
+def test_the_mean_is_the_quotient(world, dtype, count):
+    """To the bit, where the sum is exact: sum / size, rounded once."""
+    if not world.is_al:
+        pytest.skip("Gloo rounds half types in between")
+    inputs = [
+        torch.randint(-99, 100, (count,), generator=world.generator(rank)).to(dtype)
+        for rank in range(world.size)
+    ]
+    wide = {torch.float64: torch.float64, torch.complex64: torch.complex64, torch.complex128: torch.complex128}
+    total = sum(tensor.to(wide.get(dtype, torch.float32)) for tensor in inputs)
+    parts = torch.view_as_real(total) if total.is_complex() else total
+    want = parts / world.size
+    want = torch.view_as_complex(want) if total.is_complex() else want.to(dtype)
+    tensor = inputs[world.rank].clone()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    assert torch.equal(tensor, want)
+    output = torch.empty(count, dtype=dtype)
+    rows = [tensor.repeat(world.size) for tensor in inputs]
+    dist.reduce_scatter_tensor(output, rows[world.rank], dist.ReduceOp.AVG)
+    assert torch.equal(output, want)
+    tensor = inputs[world.rank].clone()
+    dist.reduce(tensor, 0, dist.ReduceOp.AVG)
+    if world.rank == 0:
+        assert torch.equal(tensor, want)
+
+
 @on_ranks(2, 4)
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64], ids=ref.name_of

@@ -20,7 +20,7 @@ struct Plain {
   AL_DEVICE static T widen(T value) { return value; }
   AL_DEVICE static T narrow(T value) { return value; }
   AL_DEVICE static T scale(T value, double factor) { return value * static_cast<T>(factor); }
-  AL_DEVICE static T mean(T sum, int number) { return sum * static_cast<T>(1.0 / number); }
+  AL_DEVICE static T mean(T sum, int number) { return sum / static_cast<T>(number); }
 };
 
 // Computed as unsigned numbers at least as wide as int, so that they wrap; compared as what they are.
@@ -51,7 +51,7 @@ struct WideHalf {
   using Stored = unsigned short;
   using Computed = float;
   AL_DEVICE static float scale(float value, double factor) { return value * static_cast<float>(factor); }
-  AL_DEVICE static float mean(float sum, int number) { return sum * static_cast<float>(1.0 / number); }
+  AL_DEVICE static float mean(float sum, int number) { return sum / static_cast<float>(number); }
 };
 
 struct BFloat16 : WideHalf {
@@ -98,7 +98,9 @@ struct Complex {
   AL_DEVICE static Computed scale(Computed value, double factor) {
     return {value.real * static_cast<T>(factor), value.imaginary * static_cast<T>(factor)};
   }
-  AL_DEVICE static Computed mean(Computed sum, int number) { return scale(sum, 1.0 / number); }
+  AL_DEVICE static Computed mean(Computed sum, int number) {
+    return {sum.real / static_cast<T>(number), sum.imaginary / static_cast<T>(number)};
+  }
   AL_DEVICE static Computed add(Computed a, Computed b) {
     return {a.real + b.real, a.imaginary + b.imaginary};
   }

@@ -272,6 +272,64 @@ TEST(Divide, RoundsOnceForFloatingTypes) {
   EXPECT_EQ(value[1], -2.0 / 3.0 / 2);
 }
 
+// In float64 and rounded once more, which gives the nearest float32 for sure.
+TEST(Average, IsTheQuotientToTheBit) {
+  std::mt19937_64 random(11);
+  constexpr std::size_t kCount = 2000;
+  for (const int number : {1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 100}) {
+    std::vector<float> sums(kCount);
+    for (std::size_t i = 0; i < kCount; ++i)
+      sums[i] = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * (i % 2 == 0 ? 1.0f : 0.37f);
+    std::vector<float> means = sums, complexes = sums;
+    average(DType::kFloat32, means.data(), number, kCount);
+    average(DType::kComplex64, complexes.data(), number, kCount / 2);
+    std::vector<double> wide(sums.begin(), sums.end());
+    average(DType::kFloat64, wide.data(), number, kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const auto expected = static_cast<float>(double{sums[i]} / number);
+      ASSERT_EQ(means[i], expected) << sums[i] << " / " << number;
+      ASSERT_EQ(complexes[i], expected) << sums[i] << " / " << number;
+      ASSERT_EQ(wide[i], double{sums[i]} / number) << sums[i] << " / " << number;
+    }
+  }
+}
+
+TEST(Combine, MakesTheQuotientOfTheSum) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const std::size_t number : {2, 3, 5, 6, 7}) {
+      for (int value = -300; value <= 300; ++value) {
+        std::vector<std::vector<unsigned char>> parts;
+        std::vector<const void*> pointers;
+        float sum = 0;
+        for (std::size_t i = 0; i < number; ++i) {
+          const auto part = static_cast<float>(value + 7 * static_cast<int>(i % 3));
+          std::vector<unsigned char> stored(sizeof(float));
+          if (is_half(dtype)) {
+            narrow(dtype, &part, stored.data(), 1);
+          } else {
+            std::memcpy(stored.data(), &part, sizeof part);
+          }
+          float exact = part;
+          if (is_half(dtype)) widen(dtype, stored.data(), &exact, 1);
+          sum += exact;
+          parts.push_back(std::move(stored));
+        }
+        for (const auto& part : parts) pointers.push_back(part.data());
+        std::vector<unsigned char> mean(sizeof(float)), expected(sizeof(float));
+        combine(dtype, ReduceOp::kAvg, pointers, mean.data(), 1);
+        const auto quotient = static_cast<float>(double{sum} / static_cast<double>(number));
+        if (is_half(dtype)) {
+          narrow(dtype, &quotient, expected.data(), 1);
+        } else {
+          std::memcpy(expected.data(), &quotient, sizeof quotient);
+        }
+        ASSERT_EQ(first_difference(dtype, mean.data(), expected.data(), 1), 1u)
+            << name_of(dtype) << ": " << sum << " / " << number;
+      }
+    }
+  }
+}
+
 TEST(Divide, RefusesAnEmptyAverageAndBool) {
   float value = 1;
   EXPECT_THROW(divide(DType::kFloat32, &value, 0, 1), Error);
