@@ -1,45 +1,69 @@
-// A buffer that grows and is kept: fresh pages cost more than the copies that they are for.
+// A buffer that grows and is kept warm: fresh pages cost more than the copies that they are for.
+//
+// Small ones stay with their group. Large ones go back to the process after each operation, and to whichever
+// group asks next, so that what is kept does not grow with the number of groups.
 #pragma once
 
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "common/error.h"
 
 namespace altorch {
 
+struct FreeScratch {
+  void operator()(void* memory) const { std::free(memory); }
+};
+struct ScratchMemory {
+  std::unique_ptr<void, FreeScratch> memory;
+  std::size_t capacity = 0;
+};
+
+// Thread rules: any thread.
+class ScratchPool {
+ public:
+  static ScratchPool& instance() {
+    static auto* pool = new ScratchPool();
+    return *pool;
+  }
+  // At least `bytes` bytes, aligned to a page. Throws Error(kTransport) when there is no memory.
+  ScratchMemory take(std::size_t bytes);
+  // Nobody may touch it any more.
+  void give(ScratchMemory memory);
+  // What is kept now, at most kBudget.
+  std::size_t kept() const;
+  static constexpr std::size_t kBudget = std::size_t{32} << 20;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<ScratchMemory> free_;  // the one given last at the end
+  std::size_t kept_ = 0;
+};
+
 // Thread rules: one user at a time.
 class Scratch {
  public:
-  // At least `bytes` bytes, aligned to a cache line; what was in it is lost when it grows.
+  // At least `bytes` bytes, aligned to a page; what was in it is lost when it grows. Throws
+  // Error(kTransport) when there is no memory.
   void* reserve(std::size_t bytes) {
-    if (bytes > capacity_) {
-      const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
-      memory_.reset();
-      memory_.reset(std::aligned_alloc(4096, rounded));
-      capacity_ = memory_ ? rounded : 0;
-      if (!memory_) {
-        throw Error(ErrorKind::kTransport, "out of host memory: " + std::to_string(rounded) +
-                                               " bytes of scratch space could not be had");
-      }
+    if (bytes > held_.capacity) {
+      held_ = {};
+      held_ = ScratchPool::instance().take(bytes);
     }
-    return memory_.get();
+    return held_.memory.get();
   }
-  // Gives back what is larger than is worth keeping between operations.
+  // Between operations, and only then: what something may still write to must not go to another group.
   void trim() {
-    if (capacity_ <= kKeep) return;
-    memory_.reset();
-    capacity_ = 0;
+    if (held_.capacity > kKeep) ScratchPool::instance().give(std::exchange(held_, {}));
   }
-  static constexpr std::size_t kKeep = std::size_t{16} << 20;
+  static constexpr std::size_t kKeep = std::size_t{64} << 10;
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  std::size_t capacity_ = 0;
+  ScratchMemory held_;
 };
 
 }  // namespace altorch

@@ -24,7 +24,7 @@ class Staging {
   // Brings the result of the current piece to the caller's output.
   void finish_piece();
 
-  static constexpr std::int64_t kPieceBytes = 16 << 20;
+  static constexpr std::int64_t kPieceBytes = 8 << 20;
 
  private:
   std::int64_t block_count(int block) const;

@@ -9,11 +9,16 @@ namespace altorch {
 namespace {
 
 // What all ranks send of a segment is together as long as the wished segment, so that scratch stays small;
-// but among many ranks messages must not become too short either.
-constexpr std::int64_t kShortest = 16;  // of the wished one
+// but among many ranks messages must not become too short either, as long as all of them together are not
+// much longer.
+constexpr std::int64_t kShortest = 16;  // a part of the wished one
+constexpr std::int64_t kMost = 4;       // of the wished one, in each of two lanes
 
 std::int64_t segment_for(int size, std::int64_t wish) {
-  return wish > 0 ? std::max<std::int64_t>({wish / (size - 1), wish / kShortest, 1}) : 0;
+  const std::int64_t peers = size - 1;
+  return wish > 0
+             ? std::max<std::int64_t>({wish / peers, std::min(wish / kShortest, kMost * wish / peers), 1})
+             : 0;
 }
 
 struct Combination {

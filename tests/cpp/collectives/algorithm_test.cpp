@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -40,6 +41,27 @@ TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
       any = any || (static_cast<int>(algorithm.kind) == kind && !algorithm.even_only);
     }
     EXPECT_TRUE(any) << name_of(static_cast<OpKind>(kind));
+  }
+}
+
+// Bytes, in segments of 1 MiB as the engine wishes them. What is not segmented gets no more than 8 MiB at
+// once.
+TEST(Algorithms, NeedScratchThatDoesNotGrowWithTheGroup) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  for (const Algorithm& algorithm : algorithms()) {
+    const bool scatters = algorithm.kind == OpKind::kReduceScatter;
+    if (!scatters && (algorithm.kind != OpKind::kAllReduce || !algorithm.pipelined)) continue;
+    for (const int size : {2, 3, 4, 8, 9, 17, 18, 65, 66, 128, 129, 1000, 4096}) {
+      for (const std::int64_t block :
+           {std::int64_t{1000}, 4 * kMiB / size, std::max(64 * kMiB / size, 64 * kMiB / 1000)}) {
+        for (const int rank : {0, size - 1}) {
+          const Problem problem{
+              .rank = rank, .size = size, .count = scatters ? block : block * size, .segment_count = kMiB};
+          EXPECT_LE(algorithm.build(problem).scratch_count, 8 * kMiB)
+              << algorithm.name << ", " << size << " ranks, blocks of " << block;
+        }
+      }
+    }
   }
 }
 
