@@ -20,15 +20,32 @@ class GlooLinks : public Links {
   const std::unique_ptr<GlooChannel> channel_;
 };
 
+// The same on all ranks of a group, and no other group's.
+std::uint64_t group_id(const GroupSettings& settings) {
+  std::uint64_t hash = 14695981039346656037u;
+  const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
+  for (const char letter : settings.key_prefix) add(static_cast<unsigned char>(letter));
+  for (const int rank : settings.job_ranks) add(static_cast<std::uint64_t>(rank) + 256);
+  return hash;
+}
+
 std::shared_ptr<Communicator> join_over_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                              const GroupSettings& settings, bool whole_job,
-                                             const GlooFactory& factory) {
+                                             const GlooFactory& factory, std::shared_ptr<GlooMesh>& founded) {
   auto keys = std::make_shared<C10dStore>(store, settings.key_prefix);
   if (settings.size == 1) return join_group(settings, keys);  // which needs no transport
   auto watch = whole_job ? watch_job(keys, settings.rank, settings.size, settings.timeout) : current_watch();
-  const double seconds = std::chrono::duration<double>(settings.timeout).count();
-  const auto gloo = factory(store, settings.rank, settings.size, seconds);
-  auto channel = std::make_unique<GlooChannel>(gloo, settings.rank, settings.job_ranks);
+  auto mesh = whole_job ? nullptr : GlooMesh::current();
+  if (!mesh) {
+    const double seconds = std::chrono::duration<double>(settings.timeout).count();
+    const auto gloo = factory(store, settings.rank, settings.size, seconds);
+    mesh = std::make_shared<GlooMesh>(gloo, settings.rank, settings.job_ranks);
+    if (whole_job) {
+      GlooMesh::set_current(mesh);
+      founded = mesh;
+    }
+  }
+  auto channel = std::make_unique<GlooChannel>(mesh, group_id(settings), settings.rank, settings.job_ranks);
   CommunicatorSettings made{settings.name, settings.job_ranks, std::move(keys), std::move(watch)};
   return std::make_shared<Communicator>(std::move(made), std::make_unique<GlooLinks>(std::move(channel)));
 }
@@ -36,9 +53,22 @@ std::shared_ptr<Communicator> join_over_gloo(const c10::intrusive_ptr<c10d::Stor
 }  // namespace
 
 GlooBackend::GlooBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
-                         c10::intrusive_ptr<AlOptions> options, GlooFactory factory)
+                         c10::intrusive_ptr<AlOptions> options, GlooFactory factory,
+                         const std::shared_ptr<GlooMesh>& founded)
     : AlBackend(std::move(settings), std::move(communicator), std::move(options)),
-      factory_(std::move(factory)) {}
+      factory_(std::move(factory)),
+      founded_(founded) {}
+
+// All ranks destroy the job's first group between the same two calls, so that they agree which later groups
+// share its connections, whoever still holds them.
+GlooBackend::~GlooBackend() {
+  if (const auto mesh = founded_.lock()) mesh->retire();
+}
+
+void GlooBackend::shutdown() {
+  if (const auto mesh = founded_.lock()) mesh->retire();
+  AlBackend::shutdown();
+}
 
 c10::intrusive_ptr<c10d::Backend> GlooBackend::make_child(const GroupSettings& settings,
                                                           c10::intrusive_ptr<AlOptions> options,
@@ -51,7 +81,8 @@ std::shared_ptr<Communicator> GlooBackend::join(const GroupSettings& settings,
                                                 const c10::intrusive_ptr<c10d::Store>& store) {
   // Gloo's own keys: the channels of disjoint groups may be made at once, with one store for all.
   auto own_keys = c10::make_intrusive<c10d::PrefixStore>("altorch/" + settings.key_prefix, store);
-  return join_over_gloo(own_keys, settings, /*whole_job=*/false, factory_);
+  std::shared_ptr<GlooMesh> none;
+  return join_over_gloo(own_keys, settings, /*whole_job=*/false, factory_, none);
 }
 
 c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
@@ -59,9 +90,10 @@ c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c
                                                       c10::intrusive_ptr<AlOptions> options, bool whole_job,
                                                       GlooFactory factory) {
   options->timeout = settings.timeout;
-  auto communicator = join_over_gloo(store, settings, whole_job, factory);
+  std::shared_ptr<GlooMesh> founded;
+  auto communicator = join_over_gloo(store, settings, whole_job, factory, founded);
   return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options),
-                                          std::move(factory));
+                                          std::move(factory), founded);
 }
 
 }  // namespace altorch::backend

@@ -2,13 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
+#include <thread>
 
 namespace altorch::backend {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{5};
 // How long a cancelled message whose body is on its way may take to arrive before it is broken off.
 constexpr std::chrono::seconds kGrace{2};
 // One look takes no longer, though nothing arrives: the thread may have other groups to look after.
@@ -30,58 +28,41 @@ bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds pat
   return true;
 }
 
-bool matches(const GlooTransfer& transfer, const GlooArrival& arrival) {
-  return (transfer.peer == kAnySource || transfer.peer == arrival.peer) && transfer.tag == arrival.tag;
-}
-
-Error wrong_size(const GlooTransfer& transfer, const GlooArrival& arrival) {
-  return Error(ErrorKind::kMismatch, "A message from rank " + std::to_string(arrival.peer) + " has " +
-                                         std::to_string(arrival.bytes) + " bytes where this rank expects " +
-                                         std::to_string(transfer.bytes) +
-                                         ": the ranks disagree about the size or type of a tensor.");
-}
-
 }  // namespace
 
-GlooChannel::GlooChannel(const c10::intrusive_ptr<c10d::Backend>& gloo, int rank,
-                         const std::vector<int>& global_ranks)
-    : rank_(rank), process_(getpid()), peers_(global_ranks.size()) {
-  GlooListener& listener = *this;
-  for (int other = 0; other < size(); ++other) {
-    if (other == rank) continue;
-    const auto index = static_cast<std::size_t>(other);
-    peers_[index] = std::make_unique<GlooPeer>(gloo, other, global_ranks[index], listener);
-  }
-  for (const auto& each : peers_) {
-    if (each) each->start();
-  }
-}
+GlooChannel::GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, int rank,
+                         const std::vector<int>& job_ranks)
+    : mesh_(std::move(mesh)),
+      group_(group),
+      rank_(rank),
+      process_(getpid()),
+      seats_(mesh_->seats_of(job_ranks)),
+      inbox_(mesh_->enter(group_, seats_)) {}
 
 GlooChannel::~GlooChannel() {
-  if (getpid() != process_) {  // forked: the threads stayed behind, with their locks in any state
-    for (auto& each : peers_) static_cast<void>(each.release());
+  if (getpid() == process_) {
+    mesh_->leave(group_, seats_);
     return;
   }
-  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
-  for (const auto& each : peers_) {
-    if (each) each->flush(deadline);
-  }
-  for (const auto& each : peers_) {
-    if (each) each->stop();
-  }
+  // Forked: the threads stayed behind, with their locks in any state.
+  static_cast<void>(new std::shared_ptr<GlooMesh>(std::move(mesh_)));
+  static_cast<void>(new std::shared_ptr<GlooInbox>(std::move(inbox_)));
 }
 
 void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact};
-  if (peer(to).send_now(data, bytes, tag)) return;
+  const int seat = seat_of(to);
+  auto cause = inbox_->failure(seat);
+  if (!cause && mesh_->peer(seat).send_now(data, bytes, group_, tag)) return;
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = const_cast<void*>(data);
   transfer->bytes = bytes;
-  transfer->peer = to;
+  transfer->peer = seat;
+  transfer->group = group_;
   transfer->tag = tag;
   attach(request, transfer);
-  if (auto cause = peer(to).failure()) return transfer->finish(std::move(cause));
-  peer(to).announce(transfer);
+  if (cause || (cause = inbox_->failure(seat))) return transfer->finish(std::move(cause));
+  mesh_->peer(seat).announce(transfer);
 }
 
 void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t tag, Request& request) {
@@ -89,82 +70,13 @@ void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t 
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = data;
   transfer->bytes = bytes;
-  transfer->peer = from;
+  transfer->peer = from == kAnySource ? kAnySource : seat_of(from);
+  transfer->group = group_;
   transfer->tag = tag;
   transfer->is_receive = true;
   transfer->exact = request.exact;
   attach(request, transfer);
-  std::optional<Unexpected> found;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto match = std::find_if(unexpected_.begin(), unexpected_.end(),
-                                    [&](const Unexpected& each) { return matches(*transfer, each.arrival); });
-    if (match == unexpected_.end()) {
-      if (auto cause = failure(from)) return transfer->finish(std::move(cause));
-      awaited_.push_back(std::move(transfer));
-      return;
-    }
-    found = std::move(*match);
-    unexpected_.erase(match);
-    transfer->peer = found->arrival.peer;
-  }
-  deliver(transfer, found->arrival);
-}
-
-void GlooChannel::arrived(const GlooArrival& arrival) {
-  GlooTransferPtr transfer;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto match = std::find_if(awaited_.begin(), awaited_.end(),
-                                    [&](const GlooTransferPtr& each) { return matches(*each, arrival); });
-    if (match == awaited_.end()) {
-      Unexpected kept{arrival, nullptr};
-      if (arrival.id == 0 && arrival.bytes > 0) {
-        kept.payload.reset(new std::byte[arrival.bytes]);
-        std::memcpy(kept.payload.get(), arrival.payload, arrival.bytes);
-        kept.arrival.payload = kept.payload.get();
-      }
-      unexpected_.push_back(std::move(kept));
-      return;
-    }
-    transfer = std::move(*match);
-    awaited_.erase(match);
-    transfer->peer = arrival.peer;
-  }
-  deliver(transfer, arrival);
-}
-
-void GlooChannel::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
-  if (arrival.id == 0) peer(arrival.peer).consumed(arrival.bytes);
-  const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
-  if (!fits) {
-    if (arrival.id != 0) peer(arrival.peer).refuse(arrival);
-    return transfer->finish(wrong_size(*transfer, arrival));
-  }
-  if (arrival.id != 0) return peer(arrival.peer).accept(transfer, arrival);
-  if (arrival.bytes > 0) std::memcpy(transfer->data, arrival.payload, arrival.bytes);
-  transfer->finish();
-}
-
-std::optional<Error> GlooChannel::failure(int from) const {
-  if (from != kAnySource) return peers_[static_cast<std::size_t>(from)]->failure();
-  std::optional<Error> cause;
-  for (const auto& each : peers_) {
-    if (!each) continue;
-    cause = each->failure();
-    if (!cause) return std::nullopt;  // somebody may still send
-  }
-  return cause;
-}
-
-void GlooChannel::lost(int) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(awaited_, [&](const GlooTransferPtr& transfer) {
-    auto cause = failure(transfer->peer);
-    if (!cause) return false;
-    transfer->finish(std::move(cause));
-    return true;
-  });
+  inbox_->receive(transfer);
 }
 
 // Whoever moves several requests on tests them in turn; of those, only one may put the thread to sleep, and
@@ -194,7 +106,7 @@ State GlooChannel::test(std::span<Request> requests, std::optional<Error>& error
       continue;
     }
     error = std::move(transfer.error);
-    if (request.is_receive) request.peer = transfer.peer;
+    if (request.is_receive && !error) request.peer = inbox_->rank_of(transfer.peer);
     release(request);
     if (error) return State::kFailed;
   }
@@ -204,9 +116,7 @@ State GlooChannel::test(std::span<Request> requests, std::optional<Error>& error
 }
 
 bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {
-  if (!transfer->is_receive) return peer(transfer->peer).withdraw(transfer);
-  const std::lock_guard lock(mutex_);
-  return std::erase(awaited_, transfer) > 0;
+  return transfer->is_receive ? inbox_->withdraw(transfer) : mesh_->peer(transfer->peer).withdraw(transfer);
 }
 
 bool GlooChannel::cancel(std::span<Request> requests) {
@@ -216,7 +126,7 @@ bool GlooChannel::cancel(std::span<Request> requests) {
     const GlooTransferPtr transfer = *transfer_of(request);
     bool is_free = withdraw(transfer) || wait_until_done(*transfer, kGrace);
     if (!is_free) {
-      peer(transfer->peer).break_off(transfer);
+      mesh_->peer(transfer->peer).break_off(transfer);
       is_free = wait_until_done(*transfer, kGrace);
     }
     if (is_free) release(request);

@@ -63,14 +63,14 @@ std::optional<Error> GlooPeer::failure() const {
   return failure_;
 }
 
-bool GlooPeer::send_now(const void* data, std::size_t bytes, std::int64_t tag) {
+bool GlooPeer::send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag) {
   if (bytes > kGlooFrameBytes) return false;
   if (bytes > kGlooUncountedBytes) {
     const std::lock_guard lock(mutex_);
     if (credit_ < bytes) return false;
     credit_ -= bytes;
   }
-  return send_frame({Kind::kMessage, 0, tag, bytes, 0}, data, bytes);
+  return send_frame({.kind = Kind::kMessage, .group = group, .tag = tag, .bytes = bytes}, data, bytes);
 }
 
 void GlooPeer::consumed(std::size_t bytes) {
@@ -82,7 +82,7 @@ void GlooPeer::consumed(std::size_t bytes) {
     if (owed_ < kGlooCreditBytes / 4) return;
     std::swap(returned, owed_);
   }
-  send_frame({Kind::kCredit, 0, 0, returned, 0}, nullptr, 0);
+  send_frame({.kind = Kind::kCredit, .bytes = returned}, nullptr, 0);
 }
 
 void GlooPeer::announce(const GlooTransferPtr& transfer) {
@@ -95,17 +95,24 @@ void GlooPeer::announce(const GlooTransferPtr& transfer) {
     if (!failure) announced_[id] = transfer;
   }
   if (failure) return transfer->finish(failure);
-  send_frame({Kind::kRequest, 0, transfer->tag, transfer->bytes, id}, nullptr, 0);
+  send_frame({.kind = Kind::kRequest,
+              .group = transfer->group,
+              .tag = transfer->tag,
+              .bytes = transfer->bytes,
+              .id = id},
+             nullptr, 0);
 }
 
 void GlooPeer::accept(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
   if (post_body(transfer, arrival.id, arrival.bytes))
-    send_frame({Kind::kClear, 0, 0, 0, arrival.id}, nullptr, 0);
+    send_frame({.kind = Kind::kClear, .id = arrival.id}, nullptr, 0);
 }
 
-void GlooPeer::refuse(const GlooArrival& arrival) {
-  send_frame({Kind::kRefused, 0, 0, 0, arrival.id}, nullptr, 0);
+void GlooPeer::refuse(const GlooArrival& arrival, GlooRefusal why) {
+  send_frame({.kind = Kind::kRefused, .why = why, .id = arrival.id}, nullptr, 0);
 }
+
+void GlooPeer::leave(std::uint64_t group) { send_frame({.kind = Kind::kLeave, .group = group}, nullptr, 0); }
 
 bool GlooPeer::withdraw(const GlooTransferPtr& transfer) {
   const std::lock_guard lock(mutex_);
@@ -115,10 +122,9 @@ bool GlooPeer::withdraw(const GlooTransferPtr& transfer) {
 void GlooPeer::break_off(const GlooTransferPtr& transfer) {
   const Error reason(ErrorKind::kTransport, "a message was given up half-way");
   give_up([&](const Posted& posted) { return posted.transfer == transfer; }, reason);
-  lose(Error(ErrorKind::kTransport,
-             "the connection to rank " + std::to_string(peer_) +
-                 " of the group cannot be used since an earlier message was given up half-way; "
-                 "destroy the group and make a new one"));
+  lose(Error(ErrorKind::kTransport, "the connection to global rank " + std::to_string(global_rank_) +
+                                        " cannot be used since an earlier message was given up half-way; "
+                                        "destroy the process group (all of it) and make a new one"));
 }
 
 bool GlooPeer::send_frame(const Header& header, const void* payload, std::size_t bytes) {
@@ -251,17 +257,17 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   const std::uint64_t id = header.id;
   if (header.kind == Kind::kMessage || header.kind == Kind::kRequest) {
     return listener_.arrived(
-        {peer_, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
+        {peer_, header.group, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
   }
+  if (header.kind == Kind::kLeave) return listener_.left(peer_, header.group);
   if (header.kind == Kind::kCredit) {
     const std::lock_guard lock(mutex_);
     credit_ += header.bytes;
     return;
   }
   if (header.kind == Kind::kWithdrawn) {
-    const Error reason(
-        ErrorKind::kTransport,
-        "rank " + std::to_string(peer_) + " of the group withdrew the message that it was about to send");
+    const Error reason(ErrorKind::kTransport, "global rank " + std::to_string(global_rank_) +
+                                                  " withdrew the message that it was about to send");
     return give_up([&](const Posted& posted) { return posted.id == id && posted.transfer->is_receive; },
                    reason);
   }
@@ -275,14 +281,18 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
     }
   }
   if (!transfer) {
-    if (header.kind == Kind::kClear) send_frame({Kind::kWithdrawn, 0, 0, 0, id}, nullptr, 0);
+    if (header.kind == Kind::kClear) send_frame({.kind = Kind::kWithdrawn, .id = id}, nullptr, 0);
   } else if (header.kind == Kind::kClear) {
     post_body(transfer, id, transfer->bytes);
-  } else {
+  } else if (header.why == GlooRefusal::kGroupGone) {
     transfer->finish(
-        Error(ErrorKind::kMismatch, "A message of " + std::to_string(transfer->bytes) +
-                                        " bytes has not the size that rank " + std::to_string(peer_) +
-                                        " expects: the ranks disagree about the size or type of a tensor."));
+        Error(ErrorKind::kPeerLost, "global rank " + std::to_string(global_rank_) +
+                                        " is lost to the group: it has destroyed its part of it"));
+  } else {
+    transfer->finish(Error(ErrorKind::kMismatch,
+                           "A message of " + std::to_string(transfer->bytes) +
+                               " bytes has not the size that global rank " + std::to_string(global_rank_) +
+                               " expects: the ranks disagree about the size or type of a tensor."));
   }
 }
 

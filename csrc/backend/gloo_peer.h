@@ -1,4 +1,5 @@
-// The connection to one other rank, over torch's Gloo: frames, and the bodies of large messages.
+// The connection to one other process, over torch's Gloo: frames of all groups that both are in, and the
+// bodies of large messages.
 //
 // Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message
 // is done, only waited for. So a thread reads frames (a header, and the bytes of a small message behind it),
@@ -39,6 +40,7 @@ struct GlooTransfer {
   void* data = nullptr;
   std::size_t bytes = 0;
   int peer = 0;  // kAnySource until a message is found
+  std::uint64_t group = 0;
   std::int64_t tag = 0;
   bool is_receive = false;
   bool exact = true;
@@ -56,15 +58,21 @@ using GlooTransferPtr = std::shared_ptr<GlooTransfer>;
 // A message as its receiver first learns of it.
 struct GlooArrival {
   int peer = 0;
+  std::uint64_t group = 0;
   std::int64_t tag = 0;
   std::size_t bytes = 0;
   std::uint64_t id = 0;                // of an announced message; 0: the bytes are here
   const std::byte* payload = nullptr;  // valid during the call
 };
 
+// Why an announced message is not taken.
+enum class GlooRefusal : std::uint32_t { kWrongSize, kGroupGone };
+
 class GlooListener {
  public:
   virtual void arrived(const GlooArrival& arrival) = 0;
+  // Nothing will arrive from this peer in this group any more.
+  virtual void left(int peer, std::uint64_t group) = 0;
   // Nothing will arrive from this peer any more.
   virtual void lost(int peer) = 0;
 
@@ -84,13 +92,15 @@ class GlooPeer {
   void stop();
 
   // A small message: the bytes are copied. False when it must be announced, or the connection is broken.
-  bool send_now(const void* data, std::size_t bytes, std::int64_t tag);
+  bool send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag);
   void announce(const GlooTransferPtr& transfer);
   // Answers to a message that the peer announced.
   void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
-  void refuse(const GlooArrival& arrival);
+  void refuse(const GlooArrival& arrival, GlooRefusal why);
   // A message that came in its frame was taken.
   void consumed(std::size_t bytes);
+  // This process has destroyed its part of a group.
+  void leave(std::uint64_t group);
 
   // Takes an announced message back; false when its body is on its way.
   bool withdraw(const GlooTransferPtr& transfer);
@@ -100,12 +110,13 @@ class GlooPeer {
   std::optional<Error> failure() const;
 
  private:
-  enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn, kCredit };
+  enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn, kCredit, kLeave };
   struct Header {
     Kind kind;
-    std::uint32_t unused;
-    std::int64_t tag;
-    std::uint64_t bytes, id;
+    GlooRefusal why = GlooRefusal::kWrongSize;  // kRefused
+    std::uint64_t group = 0;
+    std::int64_t tag = 0;
+    std::uint64_t bytes = 0, id = 0;
   };
   // Something that Gloo works on.
   struct Posted {

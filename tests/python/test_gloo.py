@@ -194,3 +194,109 @@ def test_what_nobody_awaits_yet_fills_no_memory(world, kind):
     for work in works:
         work.wait()
     assert torch.count_nonzero(tensor) == 0
+
+
+def threads_and_sockets():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+@on_ranks(3, env=GLOO)
+def test_further_groups_cost_no_threads_and_no_sockets(world):
+    need_al(world)
+    everybody = list(range(world.size))
+    for _ in range(2):  # every thread that large messages need is there then
+        dist.all_reduce(torch.ones(FRAME))
+        dist.all_to_all_single(torch.empty(3 * FRAME), torch.ones(3 * FRAME))
+    dist.barrier()
+    threads, sockets = threads_and_sockets()
+    groups = [dist.new_group(ranks) for ranks in (everybody, [0, 1], [1, 2], everybody, [0, 2]) * 2]
+    for group in groups:
+        if world.rank in dist.get_process_group_ranks(group):
+            x = torch.ones(FRAME)
+            dist.all_reduce(x, group=group)
+            assert x[-1] == dist.get_world_size(group)
+    more_threads, more_sockets = threads_and_sockets()
+    assert more_threads <= threads + world.size - 1, "a thread for each connection at most"
+    assert more_sockets <= sockets + 2
+    for group in groups:
+        if world.rank in dist.get_process_group_ranks(group):
+            dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@on_ranks(2, env=GLOO)
+def test_messages_come_before_the_group_and_stay_in_it(world):
+    """The same peers and tags in several groups; on one rank the groups are made late and read backwards."""
+    need_al(world)
+    dist.barrier()
+    if world.rank == 1:
+        time.sleep(0.5)
+    groups = [dist.new_group() for _ in range(4)]
+    sizes = [8, FRAME, 3 * FRAME]
+    if world.rank == 0:
+        works = [
+            dist.isend(payload(size, 10 * n + k), 1, group=group)
+            for n, group in enumerate(groups)
+            for k, size in enumerate(sizes)
+        ]
+        for work in works:
+            work.wait()
+    else:
+        for n, group in reversed(list(enumerate(groups))):
+            for k, size in enumerate(sizes):
+                got = torch.zeros(size, dtype=torch.uint8)
+                dist.recv(got, 0, group=group)
+                assert torch.equal(got, payload(size, 10 * n + k)), (n, k)
+    for group in groups:
+        dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@on_ranks(2, env=GLOO)
+def test_what_a_destroyed_group_has_not_read_is_dropped(world):
+    """More of it than the credit that all groups share: the next group's messages still go."""
+    need_al(world)
+    for _ in range(4):
+        group = dist.new_group()
+        if world.rank == 0:
+            for n in range(12):
+                dist.send(payload(FRAME, n), 1, group=group)
+        dist.barrier()
+        dist.destroy_process_group(group)
+        del group
+    group = dist.new_group()
+    if world.rank == 0:
+        for n in range(12):
+            dist.send(payload(FRAME, n), 1, group=group)
+    dist.barrier()
+    if world.rank == 1:
+        got = torch.zeros(FRAME, dtype=torch.uint8)
+        for n in range(12):
+            dist.recv(got, 0, group=group)
+            assert torch.equal(got, payload(FRAME, n)), n
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@on_ranks(2, env=GLOO)
+@pytest.mark.parametrize("size", [8, 3 * FRAME])
+@pytest.mark.parametrize("waits_in", ["recv", "send"])
+def test_who_waits_for_a_rank_that_has_left_the_group_is_told(world, size, waits_in):
+    need_al(world)
+    if waits_in == "send" and size <= FRAME:
+        pytest.skip("gone before anybody looks at it")
+    group = dist.new_group(timeout=timedelta(seconds=60))
+    began = time.monotonic()
+    if world.rank == 0:
+        time.sleep(0.5)
+        dist.destroy_process_group(group)
+        del group
+    else:
+        tensor = torch.zeros(size, dtype=torch.uint8)
+        with pytest.raises(dist.DistBackendError, match="global rank 0 is lost"):
+            dist.recv(tensor, 0, group=group) if waits_in == "recv" else dist.send(tensor, 0, group=group)
+        assert time.monotonic() - began < 30
+        dist.destroy_process_group(group)
+    x = torch.ones(FRAME)
+    dist.all_reduce(x)  # of the other group
+    assert x[-1] == 2

@@ -1,0 +1,158 @@
+#include "backend/gloo_inbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/gloo_mesh.h"
+
+namespace altorch::backend {
+namespace {
+
+bool matches(const GlooTransfer& transfer, const GlooArrival& arrival) {
+  return (transfer.peer == kAnySource || transfer.peer == arrival.peer) && transfer.tag == arrival.tag;
+}
+
+}  // namespace
+
+void GlooInbox::open(std::vector<int> seats, int own_seat) {
+  const std::lock_guard lock(mutex_);
+  seats_ = std::move(seats);
+  own_seat_ = own_seat;
+}
+
+void GlooInbox::close() {
+  std::list<Unexpected> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    dropped.swap(unexpected_);
+  }
+  for (const Unexpected& each : dropped) drop(each.arrival);
+}
+
+bool GlooInbox::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ && left_.size() + 1 >= seats_.size();
+}
+
+int GlooInbox::rank_of(int seat) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::find(seats_.begin(), seats_.end(), seat) - seats_.begin());
+}
+
+void GlooInbox::receive(const GlooTransferPtr& transfer) {
+  std::optional<Unexpected> found;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto match = std::find_if(unexpected_.begin(), unexpected_.end(),
+                                    [&](const Unexpected& each) { return matches(*transfer, each.arrival); });
+    if (match == unexpected_.end()) {
+      if (auto cause = failure_now(transfer->peer)) return transfer->finish(std::move(cause));
+      awaited_.push_back(transfer);
+      return;
+    }
+    found = std::move(*match);
+    unexpected_.erase(match);
+    transfer->peer = found->arrival.peer;
+  }
+  deliver(transfer, found->arrival);
+}
+
+bool GlooInbox::withdraw(const GlooTransferPtr& transfer) {
+  const std::lock_guard lock(mutex_);
+  return std::erase(awaited_, transfer) > 0;
+}
+
+void GlooInbox::arrived(const GlooArrival& arrival) {
+  GlooTransferPtr transfer;
+  {
+    std::unique_lock lock(mutex_);
+    if (closed_) {
+      lock.unlock();
+      return drop(arrival);
+    }
+    const auto match = std::find_if(awaited_.begin(), awaited_.end(),
+                                    [&](const GlooTransferPtr& each) { return matches(*each, arrival); });
+    if (match == awaited_.end()) {
+      Unexpected kept{arrival, nullptr};
+      if (arrival.id == 0 && arrival.bytes > 0) {
+        kept.payload.reset(new std::byte[arrival.bytes]);
+        std::memcpy(kept.payload.get(), arrival.payload, arrival.bytes);
+        kept.arrival.payload = kept.payload.get();
+      }
+      unexpected_.push_back(std::move(kept));
+      return;
+    }
+    transfer = std::move(*match);
+    awaited_.erase(match);
+    transfer->peer = arrival.peer;
+  }
+  deliver(transfer, arrival);
+}
+
+void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
+  GlooPeer& peer = mesh_.peer(arrival.peer);
+  if (arrival.id == 0) peer.consumed(arrival.bytes);
+  const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
+  if (!fits) {
+    if (arrival.id != 0) peer.refuse(arrival, GlooRefusal::kWrongSize);
+    return transfer->finish(
+        Error(ErrorKind::kMismatch, "A message from rank " + std::to_string(rank_of(arrival.peer)) + " has " +
+                                        std::to_string(arrival.bytes) + " bytes where this rank expects " +
+                                        std::to_string(transfer->bytes) +
+                                        ": the ranks disagree about the size or type of a tensor."));
+  }
+  if (arrival.id != 0) return peer.accept(transfer, arrival);
+  if (arrival.bytes > 0) std::memcpy(transfer->data, arrival.payload, arrival.bytes);
+  transfer->finish();
+}
+
+// Other groups need the credit that it took.
+void GlooInbox::drop(const GlooArrival& arrival) {
+  GlooPeer& peer = mesh_.peer(arrival.peer);
+  if (arrival.id == 0) return peer.consumed(arrival.bytes);
+  peer.refuse(arrival, GlooRefusal::kGroupGone);
+}
+
+std::optional<Error> GlooInbox::failure_now(int seat) const {
+  if (seat != kAnySource) {
+    if (auto cause = mesh_.peer(seat).failure()) return cause;
+    if (!left_.contains(seat)) return std::nullopt;
+    return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(mesh_.job_rank(seat)) +
+                                           " is lost to the group: it has destroyed its part of it");
+  }
+  std::optional<Error> cause;
+  for (const int each : seats_) {
+    if (each == own_seat_) continue;
+    cause = failure_now(each);
+    if (!cause) return std::nullopt;  // somebody may still send
+  }
+  return cause;
+}
+
+std::optional<Error> GlooInbox::failure(int seat) const {
+  const std::lock_guard lock(mutex_);
+  return failure_now(seat);
+}
+
+void GlooInbox::fail_in_vain() {
+  std::erase_if(awaited_, [&](const GlooTransferPtr& transfer) {
+    auto cause = failure_now(transfer->peer);
+    if (!cause) return false;
+    transfer->finish(std::move(cause));
+    return true;
+  });
+}
+
+void GlooInbox::left(int seat) {
+  const std::lock_guard lock(mutex_);
+  left_.insert(seat);
+  fail_in_vain();
+}
+
+void GlooInbox::lost() {
+  const std::lock_guard lock(mutex_);
+  fail_in_vain();
+}
+
+}  // namespace altorch::backend
