@@ -54,6 +54,27 @@ std::optional<std::string> C10dStore::try_get(const std::string& key) {
   }
 }
 
+std::optional<std::vector<std::string>> C10dStore::multi_get(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (!store_->check(keys)) return std::nullopt;
+    std::vector<std::string> values;
+    for (const auto& value : store_->multiGet(keys)) values.emplace_back(value.begin(), value.end());
+    return values;
+  } catch (const std::exception& cause) {
+    throw store_failure(keys.empty() ? "" : keys.front(), cause);
+  }
+}
+
+void C10dStore::remove(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  try {
+    store_->deleteKey(key);
+  } catch (const std::exception& cause) {
+    throw store_failure(key, cause);
+  }
+}
+
 std::string C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   auto nap = std::chrono::microseconds(200);

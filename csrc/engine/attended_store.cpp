@@ -10,21 +10,29 @@ constexpr std::chrono::milliseconds kBetweenLooks{100};
 }  // namespace
 
 AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation)
-    : communicator_(communicator), operation_(operation), vigil_(communicator.begin_vigil()) {
+    : StoreView(communicator.store()),
+      communicator_(communicator),
+      operation_(operation),
+      vigil_(communicator.begin_vigil()) {
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone
   operation_.timeout = std::chrono::hours(24 * 365);  // get() has a deadline, whose words fit
+}
+
+void AttendedStore::attend() {
+  if (auto found = communicator_.look_after(operation_, vigil_, std::chrono::steady_clock::now()))
+    throw *found;
 }
 
 std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     try {
-      return communicator_.store().get(key, std::min(timeout, kBetweenLooks));
+      return StoreView::get(key, std::min(timeout, kBetweenLooks));
     } catch (const Error& error) {
       const auto now = std::chrono::steady_clock::now();
       if (error.kind() != ErrorKind::kTimeout) throw communicator_.with_its_reason(error);
-      if (auto found = communicator_.look_after(operation_, vigil_, now)) throw *found;
+      attend();
       if (now > deadline) {
         throw Error(ErrorKind::kTimeout,
                     "not there after " + std::to_string(timeout.count()) +

@@ -4,29 +4,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <sstream>
-
-#include "common/host_namespace.h"
-
 namespace altorch {
 namespace {
 
-std::string key_of(int rank) { return "alive/" + std::to_string(rank); }
-std::string death_key(int rank) { return "dead/" + std::to_string(rank); }
+constexpr const char* kDeaths = "deaths";
+std::string death_key(std::int64_t number) { return "death/" + std::to_string(number); }
 
 }  // namespace
 
-Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size,
-                   std::chrono::milliseconds timeout)
-    : store_(std::move(store)), peers_(static_cast<std::size_t>(size)) {
-  const std::string home = host_namespace("pid");
-  store_->set(key_of(rank), home + " " + std::to_string(getpid()));
-  for (int other = 0; other < size; ++other) {
-    std::istringstream entry(store_->get(key_of(other), timeout));
-    Peer& peer = peers_[static_cast<std::size_t>(other)];
-    std::string where;
-    entry >> where >> peer.pid;
-    if (other == rank || where != home) continue;
+Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, const std::map<int, ProcessCard>& members)
+    : store_(std::move(store)) {
+  const std::string home = ProcessCard::own().home;
+  for (const auto& [other, card] : members) {
+    Peer& peer = peers_[other];
+    peer.pid = card.pid;
+    has_far_peers_ |= card.home != home;
+    if (other == rank || card.home != home) continue;
 #ifdef SYS_pidfd_open
     peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0));
 #endif
@@ -34,39 +27,51 @@ Liveness::Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size,
 }
 
 Liveness::~Liveness() {
-  for (Peer& peer : peers_) {
+  for (auto& [rank, peer] : peers_) {
     if (peer.pidfd >= 0) close(peer.pidfd);
+  }
+}
+
+// Neighbours of the dead one tell it once each; whoever hears it twice is none the worse.
+void Liveness::tell(int rank) {
+  if (!has_far_peers_) return;
+  try {
+    store_->set(death_key(store_->add(kDeaths, 1)), std::to_string(rank));
+  } catch (const std::exception&) {  // the store died with its host: local ranks know all the same
+  }
+}
+
+void Liveness::hear() {
+  try {
+    const auto count = store_->try_get(kDeaths);
+    const std::int64_t deaths = count ? std::stoll(*count) : 0;
+    while (heard_ < deaths) {
+      const auto rank = store_->try_get(death_key(heard_ + 1));
+      if (!rank) return;  // counted, and not written yet
+      ++heard_;
+      const auto peer = peers_.find(std::stoi(*rank));
+      if (peer == peers_.end() || !peer->second.evidence.empty()) continue;
+      peer->second.evidence = "a rank on its node saw process " + std::to_string(peer->second.pid) + " end";
+    }
+  } catch (const std::exception&) {
   }
 }
 
 std::optional<Liveness::Death> Liveness::check(std::span<const int> ranks, bool ask_store) {
   const std::lock_guard lock(mutex_);
+  if (ask_store && has_far_peers_) hear();
   for (const int rank : ranks) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    if (peer.pidfd >= 0 && !peer.dead) {
+    const auto found = peers_.find(rank);
+    if (found == peers_.end()) continue;
+    Peer& peer = found->second;
+    if (peer.pidfd >= 0 && peer.evidence.empty()) {
       pollfd entry{peer.pidfd, POLLIN, 0};
-      peer.dead = poll(&entry, 1, 0) == 1;
-    }
-    if (peer.dead) {
-      if (!peer.announced) {
-        peer.announced = true;
-        try {
-          store_->set(death_key(rank), "1");
-        } catch (const std::exception&) {  // the store died with its host: local ranks know all the same
-        }
-      }
-      return Death{rank, "process " + std::to_string(peer.pid) + " has ended"};
-    }
-    if (ask_store && peer.pidfd < 0) {
-      try {
-        if (store_->try_get(death_key(rank))) {
-          peer.dead = peer.announced = true;
-          return Death{rank, "a rank on its node saw process " + std::to_string(peer.pid) + " end"};
-        }
-      } catch (const std::exception&) {
-        ask_store = false;
+      if (poll(&entry, 1, 0) == 1) {
+        peer.evidence = "process " + std::to_string(peer.pid) + " has ended";
+        tell(rank);
       }
     }
+    if (!peer.evidence.empty()) return Death{rank, peer.evidence};
   }
   return std::nullopt;
 }
