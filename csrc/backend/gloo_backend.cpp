@@ -21,7 +21,7 @@ std::shared_ptr<Communicator> join_over_gloo(Rendezvous& group, const GlooFactor
   const GroupSettings& settings = group.settings();
   if (settings.size == 1) return join_group(group);  // which needs no transport
   const double seconds = std::chrono::duration<double>(settings.timeout).count();
-  const auto gloo = factory(group.store()->c10d(), settings.rank, settings.size, seconds);
+  const auto gloo = factory(group.c10d(), settings.rank, settings.size, seconds);
   auto channel = std::make_unique<GlooChannel>(gloo, settings.rank, settings.job_ranks);
   CommunicatorSettings made{settings.name, settings.job_ranks, group.store(), group.watch()};
   return std::make_shared<Communicator>(std::move(made), std::make_unique<GlooLinks>(std::move(channel)));

@@ -1,8 +1,10 @@
 #include "backend/rendezvous.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
+#include "bootstrap/probes.h"
 #include "common/agreement.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
@@ -11,6 +13,7 @@ namespace altorch::backend {
 namespace {
 
 constexpr std::chrono::seconds kFarewell{5};
+constexpr std::chrono::seconds kPatience{60};  // of threads that have nothing else to do
 
 // The watch of this process's groups of today; they own it.
 struct Current {
@@ -89,6 +92,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
     words_.push_back(slice(row, rest, row.size() - std::min(rest, row.size())));
   }
   settings_.key_prefix = met.prefix;
+  c10d_ = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
   store_ = std::make_shared<C10dStore>(store, met.prefix);
   choose_watch(identities, is_job);
   watched_ = std::make_unique<WatchedStore>(*store_, watch_, settings_.job_ranks);
@@ -105,8 +109,18 @@ void Rendezvous::choose_watch(const std::vector<Fields>& identities, bool is_job
   std::map<int, ProcessCard> members;
   for (std::size_t i = 0; i < identities.size(); ++i)
     members[settings_.job_ranks[i]] = ProcessCard::from(identities[i][0], identities[i][1]);
-  const int own = settings_.job_ranks[static_cast<std::size_t>(settings_.rank)];
-  watch_ = std::make_shared<JobWatch>(settings_.key_prefix, store_, own, members);
+  LivenessSettings watched;
+  watched.store = store_;
+  watched.patient = std::make_shared<C10dStore>(c10d_, settings_.key_prefix, kPatience);
+  watched.rank = settings_.job_ranks[static_cast<std::size_t>(settings_.rank)];
+  const char* master = std::getenv("MASTER_ADDR");
+  watched.master = master ? master : "";
+  const bool several_homes = std::any_of(members.begin(), members.end(), [&](const auto& member) {
+    return member.second.home != members.begin()->second.home;
+  });
+  if (several_homes) watched.address = route_to(watched.master).address;
+  watched.members = std::move(members);
+  watch_ = std::make_shared<JobWatch>(settings_.key_prefix, std::move(watched));
   const std::lock_guard lock(current().mutex);
   current().watch = watch_;
 }

@@ -41,6 +41,8 @@ class Rendezvous {
   void set_mpi_ranks(std::vector<int> ranks) { settings_.mpi_ranks = std::move(ranks); }
   const std::vector<Fields>& words() const { return words_; }  // by rank
   const std::shared_ptr<C10dStore>& store() const { return store_; }
+  // The group's keys, over the caller's own connection, for who blocks in requests.
+  const c10::intrusive_ptr<c10d::Store>& c10d() const { return c10d_; }
   const std::shared_ptr<JobWatch>& watch() const { return watch_; }
   // The store, for who waits there until the group is made.
   WatchedStore& watched() { return *watched_; }
@@ -56,6 +58,7 @@ class Rendezvous {
 
   GroupSettings settings_;
   std::vector<Fields> words_;
+  c10::intrusive_ptr<c10d::Store> c10d_;
   std::shared_ptr<C10dStore> store_;
   std::shared_ptr<JobWatch> watch_;
   std::unique_ptr<WatchedStore> watched_;

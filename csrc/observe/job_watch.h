@@ -2,7 +2,6 @@
 // store, which must go with the last of them.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -13,9 +12,8 @@ namespace altorch {
 
 struct JobWatch {
   // `name`: the same on all ranks that watch each other, and nobody else's.
-  JobWatch(std::string watch_name, const std::shared_ptr<KeyValueStore>& store, int rank,
-           const std::map<int, ProcessCard>& members)
-      : name(std::move(watch_name)), liveness(store, rank, members), inquiries(store) {}
+  JobWatch(std::string watch_name, LivenessSettings settings)
+      : name(std::move(watch_name)), liveness(settings), inquiries(settings.store) {}
 
   const std::string name;
   Liveness liveness;

@@ -1,13 +1,14 @@
 // Which processes of the job are alive, asked outside MPI: a killed peer makes every MPI wait for ever.
 //
-// Processes of one node are watched through pidfds, which never name another process. Who sees a death on its
-// node tells it in the store, as one of a numbered list, so that ranks on other nodes ask for one key however
-// many ranks there are. Thread rules: any thread.
+// A thread (al-liveness) sleeps until a process ends: those of its node it watches through pidfds, which
+// never name another process, those of other homes through connections (home_links.h). What it sees it marks
+// for check(), and tells in the store, as one of a numbered list, so that ranks elsewhere ask for one key
+// however many ranks there are. A process that is stopped is not dead, nor one that let its groups go. Thread
+// rules: any thread. In a forked child nobody is known to be dead.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,14 +18,25 @@
 
 namespace altorch {
 
+class LivenessMonitor;
+
+struct LivenessSettings {
+  std::shared_ptr<KeyValueStore> store;    // keys of the job; asked by check()
+  std::shared_ptr<KeyValueStore> patient;  // the same keys, for the thread, which has time; null: `store`
+  int rank = 0;                            // of this process in the job
+  std::map<int, ProcessCard> members;      // the processes to watch, by their rank in the job
+  std::string address;                     // of this host, on the route to the master; may be empty
+  std::string master;                      // host of the store; may be empty
+};
+
 class Liveness {
  public:
-  // `members`: the processes to watch, by their rank in the job; `rank`: this one. `store`: keys of the job.
-  Liveness(std::shared_ptr<KeyValueStore> store, int rank, const std::map<int, ProcessCard>& members);
+  explicit Liveness(LivenessSettings settings);
   ~Liveness();
   Liveness(const Liveness&) = delete;
 
   // The first of these ranks (of the job) that is known to be dead, with a phrase that says how it is known.
+  // `ask_store`: one request, where there are processes that are not watched from here.
   struct Death {
     int rank;
     std::string evidence;
@@ -32,19 +44,8 @@ class Liveness {
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
 
  private:
-  struct Peer {
-    long pid = 0;
-    int pidfd = -1;        // -1: on another node, or not to be had
-    std::string evidence;  // of its death; empty while it lives
-  };
-  void tell(int rank);
-  void hear();
-
-  std::shared_ptr<KeyValueStore> store_;
-  std::mutex mutex_;
-  std::map<int, Peer> peers_;
-  bool has_far_peers_ = false;
-  std::int64_t heard_ = 0;  // of the list in the store
+  const std::shared_ptr<LivenessMonitor> monitor_;  // its thread holds it too
+  const long process_;
 };
 
 }  // namespace altorch

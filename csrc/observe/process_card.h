@@ -11,6 +11,9 @@ struct ProcessCard {
   std::string home;  // processes with the same home see each other's process ids
   long pid = 0;
 
+  // The same for two processes: on one host, since it was started.
+  std::string boot() const { return home.substr(0, home.find('/')); }
+
   // Of this process.
   static ProcessCard own();
   static constexpr std::size_t kFields = 2;

@@ -223,8 +223,9 @@ class FailingChannel : public Channel {
 TEST(Communicator, NamesTheDeadPeerBehindATransportsError) {
   for (const bool is_dead : {true, false}) {
     auto store = std::make_shared<MapStore>();
-    const std::map<int, ProcessCard> members = {{0, ProcessCard::own()}, {1, {"another-host/pid:[1]", 77}}};
-    auto watch = std::make_shared<JobWatch>("job", store, 0, members);
+    LivenessSettings settings{store, nullptr};
+    settings.members = {{0, ProcessCard::own()}, {1, {"another-host/pid:[1]", 77}}};
+    auto watch = std::make_shared<JobWatch>("job", settings);
     auto communicator =
         std::make_shared<Communicator>(CommunicatorSettings{"test", {0, 1}, store, watch},
                                        std::make_unique<LoopbackLinks>(std::make_unique<FailingChannel>()));

@@ -13,6 +13,16 @@
 namespace altorch {
 namespace {
 
+LivenessSettings settings_of(std::shared_ptr<KeyValueStore> store, int rank,
+                             std::map<int, ProcessCard> members) {
+  LivenessSettings settings;
+  settings.store = std::move(store);
+  settings.rank = rank;
+  settings.members = std::move(members);
+  settings.address = settings.master = "127.0.0.1";
+  return settings;
+}
+
 TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   const pid_t child = fork();
   if (child == 0) {
@@ -22,7 +32,7 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   auto store = std::make_shared<MapStore>();
   // Numbers of the job, of which this watch knows three.
   const ProcessCard own = ProcessCard::own();
-  Liveness liveness(store, 5, {{5, own}, {1, {own.home, child}}, {2, {"another-host/pid:[1]", 77}}});
+  Liveness liveness(settings_of(store, 5, {{5, own}, {1, {own.home, child}}, {2, {"another-host/p", 77}}}));
   const std::vector<int> everybody = {0, 1, 2, 5};
   EXPECT_FALSE(liveness.check(everybody, true).has_value());
   kill(child, SIGKILL);
