@@ -62,15 +62,19 @@ void start_job_mpi(const JobSettings& settings, Rendezvous& group) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   if (current.mpi && current.mpi->usable()) return;  // started for an earlier group
+  const auto patience = bootstrap_patience(group.settings().timeout);
+  // MPI's own questions are asked once.
+  C10dStore keys(group.c10d(), group.settings().key_prefix, patience);
+  WatchedStore store(keys, group.watch(), group.settings().job_ranks);
   BootstrapOptions options;
   options.library = settings.mpi_library;
   options.shim_directory = settings.shim_directory;
   options.rank = group.settings().rank;
   options.size = group.settings().size;
-  options.store = &group.watched();
+  options.store = &store;
   options.job_id = settings.job_id;
   options.master_address = settings.master_address;
-  options.timeout = bootstrap_patience(group.settings().timeout);
+  options.timeout = patience;
   try {
     current.mpi = start_mpi(options);
   } catch (const Error& error) {
@@ -91,14 +95,17 @@ std::shared_ptr<Communicator> join_group(Rendezvous& group) {
     if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
     mpi = current.mpi;
   }
-  auto links = mpi->create_group(settings.mpi_ranks, group_tag(settings.name));
+  const GroupCreation creation{settings.name, settings.timeout, [&] { group.watched().attend(); }};
+  auto links = mpi->create_group(settings.mpi_ranks, group_tag(settings.name), creation);
   return std::make_shared<Communicator>(std::move(made), std::make_unique<MpiLinks>(std::move(links)));
 }
 
-void finalize_job() {
+void finalize_job(bool after_failure) {
   Job& current = job();
-  const std::lock_guard lock(current.mutex);
-  if (current.mpi) current.mpi->finalize(std::chrono::milliseconds(2000));
+  const std::unique_lock lock(current.mutex, std::try_to_lock);
+  if (!lock || !current.mpi) return;  // another thread is starting MPI: it cannot be waited for
+  if (after_failure) current.mpi->mark_broken();
+  current.mpi->finalize(std::chrono::milliseconds(2000));
 }
 
 std::string describe_job() {

@@ -28,8 +28,9 @@ std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout);
 // Collective over the group, right after its ranks have met: makes its communicator. Throws Error.
 std::shared_ptr<Communicator> join_group(Rendezvous& group);
 
-// At exit: lets MPI go, if that is safe.
-void finalize_job();
+// At exit: lets MPI go, if that is safe. `after_failure`: the program ends with an error, so that the others
+// need not come to MPI_Finalize.
+void finalize_job(bool after_failure);
 
 // One line for `altorch info`: the MPI in use, or why there is none.
 std::string describe_job();

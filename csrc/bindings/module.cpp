@@ -301,6 +301,6 @@ PYBIND11_MODULE(_C, module) {
              "Starts MPI in a process that an MPI launcher started; (rank, size).");
   module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
              "Collective over the MPI job: everybody's text, in rank order.");
-  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(),
-             "Ends MPI, if that is safe.");
+  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
+             "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import threading
 import time
 from datetime import timedelta
 
@@ -10,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
-from launching import free_port
+from launching import clean_environment, free_port, launch
 
 SECONDS_TO_NOTICE = 5
 
@@ -146,3 +149,144 @@ def test_making_a_group_has_a_deadline_and_looks_for_the_dead(dies):
             assert "rank 1 has not come to make group" in text, text
             assert ("is lost" in text) == dies, text
             assert seconds < (SECONDS_TO_NOTICE if dies else 8) * PATIENCE, seconds
+
+
+def stop_the_host_of_the_store(world, asynchronous):
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    check_sum(group, world.size)
+    dist.barrier()
+    if world.rank == 0:
+        time.sleep(1000)
+    time.sleep(1)  # until it is stopped
+    started = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        work = dist.all_reduce(torch.ones(4), group=group, async_op=asynchronous)
+        if work is not None:
+            work.wait()
+    return str(caught.value), time.monotonic() - started
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_stopped_store_stops_no_clock(asynchronous):
+    """A frozen node looks like this; rank 0 hosts the store."""
+    with Cluster(3, launcher="plain") as cluster:
+        outcomes = cluster.run(
+            stop_the_host_of_the_store,
+            ranks=[1, 2],
+            deadline=30,
+            asynchronous=asynchronous,
+            before_wait=lambda: stop_rank_0(cluster, asynchronous),
+        )
+        for outcome in outcomes:
+            assert outcome.ok, outcome.report()
+            text, seconds = outcome.value
+            assert "timeout of 3 s" in text, text
+            assert seconds < 3 + 1 + PATIENCE, seconds
+
+
+def stop_rank_0(cluster, asynchronous):
+    cluster.connections[0].send(
+        {
+            "module": __name__,
+            "name": "stop_the_host_of_the_store",
+            "group": True,
+            "kwargs": {"asynchronous": asynchronous},
+        }
+    )
+    time.sleep(3)
+    cluster.kill(0, signal.SIGSTOP)
+
+
+def split_while_one_is_killed(world):
+    dist.barrier()
+    if world.rank == 2:
+        return None
+    group = dist.group.WORLD
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=20), group)
+    if world.rank == 1:
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    else:
+        time.sleep(2.5)
+    started = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        dist.new_group([0, 1], use_local_synchronization=True, timeout=timedelta(seconds=20))
+    return str(caught.value), time.monotonic() - started
+
+
+def test_a_rank_killed_while_a_group_is_made():
+    with Cluster(3, launcher="plain") as cluster:
+        outcomes = cluster.run(split_while_one_is_killed, deadline=50)
+        assert [outcome.status for outcome in outcomes] == ["ok", "died", "ok"], [
+            outcome.report() for outcome in outcomes
+        ]
+        text, seconds = outcomes[0].value
+        assert "rank 1 is lost" in text, text
+        assert seconds < SECONDS_TO_NOTICE * PATIENCE, seconds
+        assert cluster.end([0, 2], deadline=20) == []
+
+
+def die_alone(world):
+    dist.barrier()
+    if world.rank == 1:
+        time.sleep(1)
+        os._exit(9)
+    started = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        dist.all_reduce(torch.ones(4))
+    return str(caught.value), time.monotonic() - started
+
+
+PID_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def can_unshare():
+    return subprocess.run([*PID_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("mpi", ["", "none"])
+def test_a_rank_that_is_alone_on_its_node_dies(mpi):
+    if not can_unshare():
+        pytest.skip("no namespaces here")
+    env = {"ALTORCH_MPI": mpi} if mpi else {}
+    with Cluster(3, launcher="torchrun", env=env, node_prefixes=[PID_NAMESPACE] * 3) as cluster:
+        outcomes = cluster.run(die_alone, deadline=40)
+        for rank in (0, 2):
+            assert outcomes[rank].ok, outcomes[rank].report()
+            text, seconds = outcomes[rank].value
+            assert seconds < (1 + SECONDS_TO_NOTICE) * PATIENCE, (seconds, text)
+            assert "rank 1" in text, text
+
+
+SCRIPT = """
+import altorch, torch, torch.distributed as dist
+from datetime import timedelta
+dist.init_process_group("al", timeout=timedelta(seconds=60))
+dist.all_reduce(torch.ones(2))
+if dist.get_rank() == 1:
+    raise ValueError("a bug of the user's")
+try:
+    dist.all_reduce(torch.ones(2))
+except Exception as error:
+    print("told:", error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["plain", "torchrun", "mpirun"])
+def test_an_uncaught_exception_ends_the_job(launcher, tmp_path):
+    """No rank waits in MPI_Finalize for one that waits in a collective."""
+    program = tmp_path / "program.py"
+    program.write_text(SCRIPT)
+    started = time.monotonic()
+    plan = launch(
+        2, [str(program)], launcher=launcher, env=clean_environment(), log_directory=tmp_path, mpirun=None
+    )
+    try:
+        for process in plan.processes:
+            process.wait(timeout=45 * PATIENCE)
+    finally:
+        for process in plan.processes:
+            process.kill()
+    texts = "\n".join(path.read_text(errors="replace") for path in tmp_path.glob("*.log"))
+    assert "a bug of the user's" in texts, texts
+    assert any(process.returncode != 0 for process in plan.processes), texts
+    assert time.monotonic() - started < 40 * PATIENCE, texts
