@@ -151,13 +151,15 @@ def test_making_a_group_has_a_deadline_and_looks_for_the_dead(dies):
             assert seconds < (SECONDS_TO_NOTICE if dies else 8) * PATIENCE, seconds
 
 
-def stop_the_host_of_the_store(world, asynchronous):
-    group = dist.new_group(timeout=timedelta(seconds=3))
-    check_sum(group, world.size)
+def make_the_group(world):
+    check_sum(None, world.size)
     dist.barrier()
-    if world.rank == 0:
-        time.sleep(1000)
-    time.sleep(1)  # until it is stopped
+
+
+def wait_for_the_stopped(world, asynchronous):
+    time.sleep(2)  # until it is stopped
+    group = dist.group.WORLD
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3), group)
     started = time.monotonic()
     with pytest.raises(RuntimeError) as caught:
         work = dist.all_reduce(torch.ones(4), group=group, async_op=asynchronous)
@@ -170,31 +172,19 @@ def stop_the_host_of_the_store(world, asynchronous):
 def test_a_stopped_store_stops_no_clock(asynchronous):
     """A frozen node looks like this; rank 0 hosts the store."""
     with Cluster(3, launcher="plain") as cluster:
+        cluster.check(make_the_group)
         outcomes = cluster.run(
-            stop_the_host_of_the_store,
+            wait_for_the_stopped,
             ranks=[1, 2],
             deadline=30,
             asynchronous=asynchronous,
-            before_wait=lambda: stop_rank_0(cluster, asynchronous),
+            before_wait=lambda: cluster.kill(0, signal.SIGSTOP),
         )
         for outcome in outcomes:
             assert outcome.ok, outcome.report()
             text, seconds = outcome.value
             assert "timeout of 3 s" in text, text
             assert seconds < 3 + 1 + PATIENCE, seconds
-
-
-def stop_rank_0(cluster, asynchronous):
-    cluster.connections[0].send(
-        {
-            "module": __name__,
-            "name": "stop_the_host_of_the_store",
-            "group": True,
-            "kwargs": {"asynchronous": asynchronous},
-        }
-    )
-    time.sleep(3)
-    cluster.kill(0, signal.SIGSTOP)
 
 
 def split_while_one_is_killed(world):
