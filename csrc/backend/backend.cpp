@@ -286,20 +286,24 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
   child.rank = static_cast<int>(mine - ranks.begin());
   child.size = static_cast<int>(ranks.size());
   child.job_ranks.clear();
+  child.mpi_ranks.clear();
+  // Disjoint groups may be split off in one call.
+  std::string key = settings_.key_prefix + "/split" + std::to_string(split);
   for (const int rank : ranks) {
     check_rank(rank, "a member of the split");
     child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
+    if (!settings_.mpi_ranks.empty())
+      child.mpi_ranks.push_back(settings_.mpi_ranks[static_cast<std::size_t>(rank)]);
+    key += "." + std::to_string(rank);
   }
   const auto* asked = dynamic_cast<const AlOptions*>(options.get());
   auto child_options = c10::make_intrusive<AlOptions>(asked ? *asked : *options_);
   if (options) child_options->timeout = options->timeout;
   child.timeout = child_options->timeout;
   child_options->group_name = child.name;
-  // Disjoint groups may be split off in one call, with one store for all.
-  child.key_prefix += "/split" + std::to_string(split);
-  for (const int rank : child.job_ranks) child.key_prefix += "." + std::to_string(rank);
-  auto made = make_child(child, std::move(child_options), store);
-  split_nccl(static_cast<AlBackend*>(made.get()), ranks.front(), child.rank, child.size);
+  Rendezvous group(store, std::move(child), key, /*is_job=*/false, *child_options);
+  auto made = make_child(group, std::move(child_options));
+  split_nccl(made.get(), ranks.front(), group.settings().rank, group.settings().size);
   return made;
 }
 
@@ -319,23 +323,20 @@ void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> AlBackend::make_child(const GroupSettings& settings,
-                                                        c10::intrusive_ptr<AlOptions> options,
-                                                        const c10::intrusive_ptr<c10d::Store>& store) {
-  return c10::make_intrusive<AlBackend>(settings, join(settings, store), std::move(options));
+c10::intrusive_ptr<AlBackend> AlBackend::make_child(Rendezvous& group,
+                                                    c10::intrusive_ptr<AlOptions> options) {
+  return c10::make_intrusive<AlBackend>(group.settings(), join(group), std::move(options));
 }
 
-std::shared_ptr<Communicator> AlBackend::join(const GroupSettings& settings,
-                                              const c10::intrusive_ptr<c10d::Store>& store) {
-  return join_group(settings, std::make_shared<C10dStore>(store, settings.key_prefix));
-}
+std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group) { return join_group(group); }
 
 std::shared_ptr<Communicator> AlBackend::make_carrier() {
   GroupSettings carrier = settings_;
   carrier.name += " (host_staged)";
-  carrier.key_prefix += "/host_staged";
   carrier.timeout = options_->timeout;
-  return join(carrier, dynamic_cast<C10dStore&>(communicator_->store()).c10d());
+  Rendezvous group(dynamic_cast<C10dStore&>(communicator_->store()).c10d(), std::move(carrier),
+                   settings_.key_prefix + "/host_staged", /*is_job=*/false, *options_);
+  return join(group);
 }
 
 }  // namespace altorch::backend

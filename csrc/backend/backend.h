@@ -39,12 +39,9 @@ class AlBackend : public c10d::Backend {
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
   // The group of some of this group's ranks, of which this is one; collective over them.
-  virtual c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings,
-                                                 c10::intrusive_ptr<AlOptions> options,
-                                                 const c10::intrusive_ptr<c10d::Store>& store);
-  // A communicator for these ranks; collective over them.
-  virtual std::shared_ptr<Communicator> join(const GroupSettings& settings,
-                                             const c10::intrusive_ptr<c10d::Store>& store);
+  virtual c10::intrusive_ptr<AlBackend> make_child(Rendezvous& group, c10::intrusive_ptr<AlOptions> options);
+  // A communicator for ranks that have just met; collective over them.
+  virtual std::shared_ptr<Communicator> join(Rendezvous& group);
   // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;

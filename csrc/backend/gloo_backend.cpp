@@ -1,9 +1,6 @@
 #include "backend/gloo_backend.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include "backend/gloo_channel.h"
-#include "backend/store.h"
 
 namespace altorch::backend {
 namespace {
@@ -29,24 +26,22 @@ std::uint64_t group_id(const GroupSettings& settings) {
   return hash;
 }
 
-std::shared_ptr<Communicator> join_over_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                             const GroupSettings& settings, bool whole_job,
-                                             const GlooFactory& factory, std::shared_ptr<GlooMesh>& founded) {
-  auto keys = std::make_shared<C10dStore>(store, settings.key_prefix);
-  if (settings.size == 1) return join_group(settings, keys);  // which needs no transport
-  auto watch = whole_job ? watch_job(keys, settings.rank, settings.size, settings.timeout) : current_watch();
-  auto mesh = whole_job ? nullptr : GlooMesh::current();
+std::shared_ptr<Communicator> join_over_gloo(Rendezvous& group, const GlooFactory& factory,
+                                             std::shared_ptr<GlooMesh>& founded) {
+  const GroupSettings& settings = group.settings();
+  if (settings.size == 1) return join_group(group);  // which needs no transport
+  auto mesh = group.is_job() ? nullptr : GlooMesh::current();
   if (!mesh) {
     const double seconds = std::chrono::duration<double>(settings.timeout).count();
-    const auto gloo = factory(store, settings.rank, settings.size, seconds);
+    const auto gloo = factory(group.c10d(), settings.rank, settings.size, seconds);
     mesh = std::make_shared<GlooMesh>(gloo, settings.rank, settings.job_ranks);
-    if (whole_job) {
+    if (group.is_job()) {
       GlooMesh::set_current(mesh);
       founded = mesh;
     }
   }
   auto channel = std::make_unique<GlooChannel>(mesh, group_id(settings), settings.rank, settings.job_ranks);
-  CommunicatorSettings made{settings.name, settings.job_ranks, std::move(keys), std::move(watch)};
+  CommunicatorSettings made{settings.name, settings.job_ranks, group.store(), group.watch()};
   return std::make_shared<Communicator>(std::move(made), std::make_unique<GlooLinks>(std::move(channel)));
 }
 
@@ -70,29 +65,21 @@ void GlooBackend::shutdown() {
   AlBackend::shutdown();
 }
 
-c10::intrusive_ptr<c10d::Backend> GlooBackend::make_child(const GroupSettings& settings,
-                                                          c10::intrusive_ptr<AlOptions> options,
-                                                          const c10::intrusive_ptr<c10d::Store>& store) {
-  options->timeout = settings.timeout;
-  return c10::make_intrusive<GlooBackend>(settings, join(settings, store), std::move(options), factory_);
+c10::intrusive_ptr<AlBackend> GlooBackend::make_child(Rendezvous& group,
+                                                      c10::intrusive_ptr<AlOptions> options) {
+  return create_gloo_backend(group, std::move(options), factory_);
 }
 
-std::shared_ptr<Communicator> GlooBackend::join(const GroupSettings& settings,
-                                                const c10::intrusive_ptr<c10d::Store>& store) {
-  // Gloo's own keys: the channels of disjoint groups may be made at once, with one store for all.
-  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("altorch/" + settings.key_prefix, store);
+std::shared_ptr<Communicator> GlooBackend::join(Rendezvous& group) {
   std::shared_ptr<GlooMesh> none;
-  return join_over_gloo(own_keys, settings, /*whole_job=*/false, factory_, none);
+  return join_over_gloo(group, factory_, none);
 }
 
-c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                      const GroupSettings& settings,
-                                                      c10::intrusive_ptr<AlOptions> options, bool whole_job,
-                                                      GlooFactory factory) {
-  options->timeout = settings.timeout;
+c10::intrusive_ptr<AlBackend> create_gloo_backend(Rendezvous& group, c10::intrusive_ptr<AlOptions> options,
+                                                  GlooFactory factory) {
   std::shared_ptr<GlooMesh> founded;
-  auto communicator = join_over_gloo(store, settings, whole_job, factory, founded);
-  return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options),
+  auto communicator = join_over_gloo(group, factory, founded);
+  return c10::make_intrusive<GlooBackend>(group.settings(), std::move(communicator), std::move(options),
                                           std::move(factory), founded);
 }
 

@@ -23,22 +23,17 @@ class GlooBackend : public AlBackend {
   ~GlooBackend() override;
   void shutdown() override;
 
-  c10::intrusive_ptr<Backend> make_child(const GroupSettings& settings, c10::intrusive_ptr<AlOptions> options,
-                                         const c10::intrusive_ptr<c10d::Store>& store) override;
-  std::shared_ptr<Communicator> join(const GroupSettings& settings,
-                                     const c10::intrusive_ptr<c10d::Store>& store) override;
+  c10::intrusive_ptr<AlBackend> make_child(Rendezvous& group, c10::intrusive_ptr<AlOptions> options) override;
+  std::shared_ptr<Communicator> join(Rendezvous& group) override;
 
  private:
   const GlooFactory factory_;
   const std::weak_ptr<GlooMesh> founded_;
 };
 
-// Collective over the group. `whole_job`: it has all ranks of the job, so that its ranks number them; a watch
-// over their processes begins, and connections are made, which later groups use. Throws Error, and what the
-// factory throws.
-c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                      const GroupSettings& settings,
-                                                      c10::intrusive_ptr<AlOptions> options, bool whole_job,
-                                                      GlooFactory factory);
+// Collective over the group, right after its ranks have met: one that has all ranks of the job makes the
+// connections that later groups use. Throws Error, and what the factory throws.
+c10::intrusive_ptr<AlBackend> create_gloo_backend(Rendezvous& group, c10::intrusive_ptr<AlOptions> options,
+                                                  GlooFactory factory);
 
 }  // namespace altorch::backend

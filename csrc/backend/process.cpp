@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "common/env.h"
-#include "common/meeting.h"
 #include "transports/loopback/channel.h"
 
 namespace altorch::backend {
@@ -14,7 +13,6 @@ struct Job {
   std::mutex mutex;
   std::shared_ptr<Mpi> mpi;
   std::string no_mpi_reason = "no group was made yet";
-  std::weak_ptr<JobWatch> watch;
 };
 
 Job& job() {
@@ -47,11 +45,6 @@ class SelfLinks : public Links {
   std::unique_ptr<Channel> channel_;
 };
 
-std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout) {
-  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
-  return std::min(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
-}
-
 std::int64_t group_tag(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -60,35 +53,28 @@ std::int64_t group_tag(const std::string& name) {
 
 }  // namespace
 
-std::shared_ptr<JobWatch> watch_job(const std::shared_ptr<KeyValueStore>& store, int rank, int size,
-                                    std::chrono::milliseconds timeout) {
-  auto watch = std::make_shared<JobWatch>(store, rank, size, bootstrap_patience(timeout));
-  Job& current = job();
-  const std::lock_guard lock(current.mutex);
-  current.watch = watch;
-  return watch;
+std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout) {
+  const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
+  return std::min(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
 }
 
-std::shared_ptr<JobWatch> current_watch() {
-  Job& current = job();
-  const std::lock_guard lock(current.mutex);
-  return current.watch.lock();
-}
-
-void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank,
-                   int size, std::chrono::milliseconds timeout) {
+void start_job_mpi(const JobSettings& settings, Rendezvous& group) {
   Job& current = job();
   const std::lock_guard lock(current.mutex);
   if (current.mpi && current.mpi->usable()) return;  // started for an earlier group
+  const auto patience = bootstrap_patience(group.settings().timeout);
+  // MPI's own questions are asked once.
+  C10dStore keys(group.c10d(), group.settings().key_prefix, patience);
+  WatchedStore store(keys, group.watch(), group.settings().job_ranks);
   BootstrapOptions options;
   options.library = settings.mpi_library;
   options.shim_directory = settings.shim_directory;
-  options.rank = rank;
-  options.size = size;
-  options.store = store.get();
+  options.rank = group.settings().rank;
+  options.size = group.settings().size;
+  options.store = &store;
   options.job_id = settings.job_id;
   options.master_address = settings.master_address;
-  options.timeout = bootstrap_patience(timeout);
+  options.timeout = patience;
   try {
     current.mpi = start_mpi(options);
   } catch (const Error& error) {
@@ -97,26 +83,29 @@ void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueSt
   }
 }
 
-std::shared_ptr<Communicator> join_group(const GroupSettings& settings,
-                                         const std::shared_ptr<KeyValueStore>& store) {
-  Job& current = job();
-  const std::lock_guard lock(current.mutex);
-  CommunicatorSettings made{settings.name, settings.job_ranks, store, current.watch.lock()};
+std::shared_ptr<Communicator> join_group(Rendezvous& group) {
+  const GroupSettings& settings = group.settings();
+  CommunicatorSettings made{settings.name, settings.job_ranks, group.store(), group.watch()};
   if (settings.size == 1)
     return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
-  if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
-
-  // Making a communicator blocks inside MPI, so nobody begins before everybody is there.
-  meet(*store, "here", settings.rank, settings.size, settings.timeout,
-       "to make group '" + settings.name + "'");
-  auto group = current.mpi->create_group(settings.job_ranks, group_tag(settings.name));
-  return std::make_shared<Communicator>(std::move(made), std::make_unique<MpiLinks>(std::move(group)));
+  std::shared_ptr<Mpi> mpi;
+  {
+    Job& current = job();
+    const std::lock_guard lock(current.mutex);
+    if (!current.mpi) throw Error(ErrorKind::kUnsupported, "MPI was not started: " + current.no_mpi_reason);
+    mpi = current.mpi;
+  }
+  const GroupCreation creation{settings.name, settings.timeout, [&] { group.watched().attend(); }};
+  auto links = mpi->create_group(settings.mpi_ranks, group_tag(settings.name), creation);
+  return std::make_shared<Communicator>(std::move(made), std::make_unique<MpiLinks>(std::move(links)));
 }
 
-void finalize_job() {
+void finalize_job(bool after_failure) {
   Job& current = job();
-  const std::lock_guard lock(current.mutex);
-  if (current.mpi) current.mpi->finalize(std::chrono::milliseconds(2000));
+  const std::unique_lock lock(current.mutex, std::try_to_lock);
+  if (!lock || !current.mpi) return;  // another thread is starting MPI: it cannot be waited for
+  if (after_failure) current.mpi->mark_broken();
+  current.mpi->finalize(std::chrono::milliseconds(2000));
 }
 
 std::string describe_job() {

@@ -1,14 +1,13 @@
-// What one process has once, whatever its groups: MPI, and the watch over the job's other processes.
+// What one process has once, whatever its groups: MPI.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "backend/rendezvous.h"
 #include "bootstrap/bootstrap.h"
-#include "common/key_value_store.h"
 #include "engine/communicator.h"
-#include "observe/job_watch.h"
 
 namespace altorch::backend {
 
@@ -19,34 +18,19 @@ struct JobSettings {
   std::string master_address;
 };
 
-// Called for the first group of a job (all its ranks), and again for the new first group after
-// destroy_process_group. The caller keeps the result until its group is made. Throws Error.
-std::shared_ptr<JobWatch> watch_job(const std::shared_ptr<KeyValueStore>& store, int rank, int size,
-                                    std::chrono::milliseconds timeout);
-// The watch of the last watch_job, while a group owns it; null when the job's first group was another
-// backend's.
-std::shared_ptr<JobWatch> current_watch();
-
 // Called for the first group of a job, before join_group: starts MPI. When it is called again MPI is used as
 // it is. Throws Error.
-void start_job_mpi(const JobSettings& settings, const std::shared_ptr<KeyValueStore>& store, int rank,
-                   int size, std::chrono::milliseconds timeout);
+void start_job_mpi(const JobSettings& settings, Rendezvous& group);
 
-struct GroupSettings {
-  std::string name;
-  std::string key_prefix;  // of the group's keys in the store, unique within the job
-  int rank = 0;
-  int size = 1;
-  std::vector<int> job_ranks;  // of the members, as numbered by the job's first group
-  std::chrono::milliseconds timeout{0};
-};
+// How long MPI may take to start.
+std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout);
 
-// Collective over the group: all members meet in the store, then make a communicator. Throws Error.
-std::shared_ptr<Communicator> join_group(const GroupSettings& settings,
-                                         const std::shared_ptr<KeyValueStore>& store);
+// Collective over the group, right after its ranks have met: makes its communicator. Throws Error.
+std::shared_ptr<Communicator> join_group(Rendezvous& group);
 
-// At exit: lets MPI go, if that is safe.
-void finalize_job();
+// At exit: lets MPI go, if that is safe. `after_failure`: the program ends with an error, so that the others
+// need not come to MPI_Finalize.
+void finalize_job(bool after_failure);
 
 // One line for `altorch info`: the MPI in use, or why there is none.
 std::string describe_job();

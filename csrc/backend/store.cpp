@@ -1,79 +1,112 @@
 #include "backend/store.h"
 
-#include <mutex>
-#include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include "common/patient_store.h"
+#include "common/poll_pause.h"
 
 namespace altorch::backend {
-namespace {
 
-Error store_failure(const std::string& key, const std::exception& cause) {
-  return Error(ErrorKind::kTransport, "the c10d store failed at key '" + key + "': " + cause.what());
+C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
+                     std::chrono::milliseconds patience)
+    : prefix_(prefix), patience_(patience), worker_(StoreWorker::of(store)) {}
+
+c10::intrusive_ptr<c10d::Store> C10dStore::c10d() const {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_, worker_->store());
 }
 
-c10::intrusive_ptr<c10d::Store> shared_clone(c10::intrusive_ptr<c10d::Store> store) {
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get()))
-    store = prefixed->getUnderlyingNonPrefixStore();
-  static std::mutex mutex;
-  static c10::weak_intrusive_ptr<c10d::Store>* original = nullptr;
-  static c10::weak_intrusive_ptr<c10d::Store>* clone = nullptr;
-  const std::lock_guard lock(mutex);
-  if (original) {
-    if (auto found = clone->lock(); found && (found == store || original->lock() == store)) return found;
+void C10dStore::finish(const StoreRequest& request, const std::string& key) {
+  if (!worker_->wait(request, patience_)) {
+    throw Error(ErrorKind::kTimeout, "the c10d store does not answer (key '" + key +
+                                         "'); is the process that hosts it stopped, or its node gone?");
   }
-  auto made = store->clone();
-  delete original;
-  delete clone;
-  original = new c10::weak_intrusive_ptr<c10d::Store>(store);
-  clone = new c10::weak_intrusive_ptr<c10d::Store>(made);
-  return made;
+  if (!request.error) return;
+  try {
+    std::rethrow_exception(request.error);
+  } catch (const std::exception& cause) {
+    throw Error(ErrorKind::kTransport, "the c10d store failed at key '" + key + "': " + cause.what());
+  }
 }
 
-}  // namespace
-
-C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix)
-    : store_(c10::make_intrusive<c10d::PrefixStore>(prefix, shared_clone(store))) {}
+void C10dStore::carry_out(const std::string& key, std::function<void(c10d::Store&)> run) {
+  auto request = std::make_shared<StoreRequest>();
+  request->run = std::move(run);
+  worker_->submit(request);
+  finish(*request, key);
+}
 
 void C10dStore::set(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  try {
-    store_->set(key, value);
-  } catch (const std::exception& cause) {
-    throw store_failure(key, cause);
+  carry_out(key, [key = full(key), value](c10d::Store& store) { store.set(key, value); });
+}
+
+void C10dStore::remove(const std::string& key) {
+  carry_out(key, [key = full(key)](c10d::Store& store) { store.deleteKey(key); });
+}
+
+std::int64_t C10dStore::add(const std::string& key, std::int64_t amount) {
+  const auto sum = std::make_shared<std::int64_t>();  // outlives the wait
+  carry_out(key, [key = full(key), amount, sum](c10d::Store& store) { *sum = store.add(key, amount); });
+  return *sum;
+}
+
+// Who asks again for what was asked already, and is late, waits for that answer: a store that is slow, and
+// not stopped, gets no request twice.
+C10dStore::Values C10dStore::read(const std::vector<std::string>& keys) {
+  const std::string& name = keys.front();
+  std::shared_ptr<Read> request;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto late = late_.find(name); late != late_.end()) request = late->second;
   }
+  if (!request) {
+    request = std::make_shared<Read>();
+    std::vector<std::string> full_keys;
+    for (const std::string& key : keys) full_keys.push_back(full(key));
+    request->run = [into = request.get(), full_keys = std::move(full_keys)](c10d::Store& store) {
+      if (!store.check(full_keys)) return;
+      std::vector<std::string> values;
+      if (full_keys.size() == 1) {
+        const auto value = store.get(full_keys.front());
+        values.emplace_back(value.begin(), value.end());
+      } else {
+        for (const auto& value : store.multiGet(full_keys)) values.emplace_back(value.begin(), value.end());
+      }
+      into->values = std::move(values);
+    };
+    worker_->submit(request);
+  }
+  try {
+    finish(*request, name);
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (error.kind() == ErrorKind::kTimeout)
+      late_[name] = request;
+    else
+      late_.erase(name);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  late_.erase(name);
+  return request->values;
 }
 
 std::optional<std::string> C10dStore::try_get(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  try {
-    if (!store_->check({key})) return std::nullopt;
-    const auto value = store_->get(key);
-    return std::string(value.begin(), value.end());
-  } catch (const std::exception& cause) {
-    throw store_failure(key, cause);
-  }
+  auto values = read({key});
+  return values ? std::optional(std::move(values->front())) : std::nullopt;
+}
+
+std::optional<std::vector<std::string>> C10dStore::multi_get(const std::vector<std::string>& keys) {
+  return keys.empty() ? Values(std::vector<std::string>()) : read(keys);
 }
 
 std::string C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  auto nap = std::chrono::microseconds(200);
+  PollPause pause;
   while (true) {
-    if (auto value = try_get(key)) return *std::move(value);
+    if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the c10d store within " +
                                            std::to_string(timeout.count()) + " ms");
     }
-    std::this_thread::sleep_for(nap);
-    nap = std::min(nap * 2, std::chrono::microseconds(10000));
-  }
-}
-
-std::int64_t C10dStore::add(const std::string& key, std::int64_t amount) {
-  const std::lock_guard lock(mutex_);
-  try {
-    return store_->add(key, amount);
-  } catch (const std::exception& cause) {
-    throw store_failure(key, cause);
+    pause.pause();
   }
 }
 

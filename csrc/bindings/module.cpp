@@ -40,37 +40,38 @@ void check_settings() {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> wrap_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                            const std::string& name, const std::string& key_prefix,
-                                            const std::vector<int>& job_ranks, double timeout_seconds,
-                                            const c10::intrusive_ptr<AlOptions>& options, bool whole_job,
-                                            GlooFactory factory) {
+std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         const std::string& name, const std::string& key,
+                                         const std::vector<int>& job_ranks, double timeout_seconds,
+                                         const c10::intrusive_ptr<AlOptions>& options, bool is_job,
+                                         const std::vector<std::string>& agreed,
+                                         const std::vector<std::string>& word) {
   return guarded([&] {
     check_settings();
-    const GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
-    return create_gloo_backend(store, settings, options, whole_job, std::move(factory));
+    GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds)};
+    options->timeout = settings.timeout;
+    Fields both = agreed;
+    both.insert(both.end(), word.begin(), word.end());
+    return std::make_unique<Rendezvous>(store, std::move(settings), key, is_job, *options, both,
+                                        agreed.size());
   });
 }
 
-c10::intrusive_ptr<c10d::Backend> create_backend(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& name,
-    const std::string& key_prefix, const std::vector<int>& job_ranks, double timeout_seconds,
-    const c10::intrusive_ptr<AlOptions>& options, bool first_group, const std::string& mpi_library,
-    const std::string& shim_directory, const std::string& job_id, const std::string& master_address) {
+c10::intrusive_ptr<c10d::Backend> wrap_gloo(Rendezvous& group, const c10::intrusive_ptr<AlOptions>& options,
+                                            GlooFactory factory) {
+  return guarded([&] { return create_gloo_backend(group, options, std::move(factory)); });
+}
+
+c10::intrusive_ptr<c10d::Backend> create_backend(Rendezvous& group, const std::vector<int>& mpi_ranks,
+                                                 const c10::intrusive_ptr<AlOptions>& options,
+                                                 bool starts_mpi, const std::string& mpi_library,
+                                                 const std::string& shim_directory, const std::string& job_id,
+                                                 const std::string& master_address) {
   return guarded([&] {
-    check_settings();
-    auto keys = std::make_shared<C10dStore>(store, key_prefix);
-    GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
-    options->timeout = settings.timeout;
-    std::shared_ptr<JobWatch> watch;
-    if (first_group) {
-      watch = watch_job(keys, rank, size, settings.timeout);
-      start_job_mpi({mpi_library, shim_directory, job_id, master_address}, keys, rank, size,
-                    settings.timeout);
-    }
-    auto communicator = join_group(settings, keys);
+    group.set_mpi_ranks(mpi_ranks);
+    if (starts_mpi) start_job_mpi({mpi_library, shim_directory, job_id, master_address}, group);
     return c10::static_intrusive_pointer_cast<c10d::Backend>(
-        c10::make_intrusive<AlBackend>(settings, std::move(communicator), options));
+        c10::make_intrusive<AlBackend>(group.settings(), join_group(group), options));
   });
 }
 
@@ -227,14 +228,34 @@ PYBIND11_MODULE(_C, module) {
            py::arg("address"));
   py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(
       module, "GlooBackend", "What carries a group where there is no MPI.");
-  module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"),
-             py::arg("timeout_seconds"), py::arg("options"), py::arg("first_group"), py::arg("mpi_library"),
-             py::arg("shim_directory"), py::arg("job_id"), py::arg("master_address"),
+  py::class_<Rendezvous>(module, "Rendezvous", "The ranks of a new group, which have met in the store.")
+      .def_property_readonly("prefix", [](const Rendezvous& self) { return self.settings().key_prefix; })
+      .def_property_readonly("words", [](const Rendezvous& self) { return self.words(); })
+      .def(
+          "exchange",
+          [](Rendezvous& self, const std::string& key, const std::string& text) {
+            return guarded([&] {
+              // Who starts MPI may take that long.
+              const auto patience = bootstrap_patience(std::chrono::hours(24)) + std::chrono::seconds(10);
+              return self.exchange(key, text, patience);
+            });
+          },
+          py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),
+          "Everybody's text, by rank; collective, once for each key.")
+      .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
+           "The last thing of all: the rank that hosts the store leaves last.");
+  module.def(
+      "gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),
+      py::arg("size"), py::arg("name"), py::arg("key"), py::arg("job_ranks"), py::arg("timeout_seconds"),
+      py::arg("options"), py::arg("is_job"), py::arg("agreed"), py::arg("word"),
+      "Collective over a new group: its ranks meet. agreed: texts 'name=value' that must be alike; word: "
+      "what the others get to see of this rank.");
+  module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(),
+             py::arg("rendezvous"), py::arg("mpi_ranks"), py::arg("options"), py::arg("starts_mpi"),
+             py::arg("mpi_library"), py::arg("shim_directory"), py::arg("job_id"), py::arg("master_address"),
              "Collective over the group: starts MPI when it is the first group, and makes its backend.");
-  module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("key_prefix"), py::arg("job_ranks"),
-             py::arg("timeout_seconds"), py::arg("options"), py::arg("whole_job"), py::arg("factory"),
+  module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(),
+             py::arg("rendezvous"), py::arg("options"), py::arg("factory"),
              "Collective over the group: makes its backend where no MPI carries it. `factory` makes a "
              "ProcessGroupGloo.");
   module.def("statistics", &statistics, py::arg("backend"),
@@ -288,6 +309,6 @@ PYBIND11_MODULE(_C, module) {
              "Collective over the MPI job: everybody's text, in rank order.");
   module.def("stop_watching", &CudaWatch::stop, py::call_guard<py::gil_scoped_release>(),
              "At exit, before CUDA goes: nobody looks after what is in flight on GPUs any more.");
-  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(),
-             "Ends MPI, if that is safe.");
+  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
+             "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
 }

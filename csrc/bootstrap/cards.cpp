@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 
 #include "common/error.h"
+#include "common/meeting.h"
+#include "common/random_name.h"
 
 namespace altorch {
 namespace {
@@ -22,25 +23,6 @@ std::vector<std::string> split(const std::string& text, char end) {
     at = stop + 1;
   }
   return parts;
-}
-
-std::string draw_job_name() {
-  std::random_device random;
-  constexpr char digits[] = "0123456789abcdef";
-  std::string name = "altorch-";
-  for (int i = 0; i < 16; ++i) name += digits[random() % 16];
-  return name;
-}
-
-std::string missing_ranks(int size, KeyValueStore& store, const std::string& prefix) {
-  std::string names;
-  int missing = 0;
-  for (int i = 0; i < size; ++i) {
-    if (store.try_get(prefix + std::to_string(i))) continue;
-    if (++missing <= 8) names += (names.empty() ? "" : ", ") + std::to_string(i);
-  }
-  if (missing > 8) names += " and " + std::to_string(missing - 8) + " more";
-  return names;
 }
 
 }  // namespace
@@ -79,45 +61,16 @@ RankCard decode_card(const std::string& text) {
 
 CardTable exchange_cards(const RankCard& own, int rank, int size, KeyValueStore& store,
                          const std::string& prefix, std::chrono::milliseconds timeout) {
-  const std::string card_key = prefix + "card/";
-  const std::string table_key = prefix + "cards";
-  std::string all;
-  if (rank == 0) {
-    // The table: the job's name, then the cards.
-    all = draw_job_name() + kCardEnd + encode(own) + kCardEnd;
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
-    for (int i = 1; i < size; ++i) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      try {
-        all +=
-            store.get(card_key + std::to_string(i), std::max(left, std::chrono::milliseconds(1))) + kCardEnd;
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kTimeout) throw;
-        store.set(card_key + "0", encode(own));
-        throw Error(ErrorKind::kTimeout, "Starting MPI: rank(s) " + missing_ranks(size, store, card_key) +
-                                             " did not come within " +
-                                             std::to_string(timeout.count() / 1000) +
-                                             " s. Look at their output, or raise ALTORCH_BOOTSTRAP_SECONDS.");
-      }
-    }
-    store.set(table_key, all);
-  } else {
-    store.set(card_key + std::to_string(rank), encode(own));
-    try {
-      all = store.get(table_key, timeout);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kTimeout) throw;
-      throw Error(ErrorKind::kTimeout,
-                  "Starting MPI: rank 0 did not hear from every rank within " +
-                      std::to_string(timeout.count() / 1000) +
-                      " s. Look at the ranks' output, or raise ALTORCH_BOOTSTRAP_SECONDS.");
-    }
-  }
-  const std::vector<std::string> parts = split(all, kCardEnd);
+  // Rank 0 brings the job's name with its card.
+  const std::string name = rank == 0 ? "altorch-" + random_name() : "";
+  const auto words =
+      meet(store, prefix + "cards", rank, size, timeout, "to start MPI", name + kCardEnd + encode(own));
   CardTable table;
-  table.job = parts.at(0);
-  for (std::size_t i = 1; i < parts.size(); ++i) table.cards.push_back(decode_card(parts[i]));
+  for (const std::string& word : words) {
+    const std::size_t end = word.find(kCardEnd);
+    if (table.cards.empty()) table.job = word.substr(0, end);
+    table.cards.push_back(decode_card(end == std::string::npos ? "" : word.substr(end + 1)));
+  }
   return table;
 }
 

@@ -40,8 +40,8 @@ struct CardTable {
   std::vector<RankCard> cards;
 };
 
-// Every rank calls it with fresh keys under `prefix`. Rank 0 collects and hands out. Throws Error(kTimeout)
-// naming the ranks that did not come.
+// Every rank calls it with fresh keys under `prefix`. Throws Error(kTimeout) naming the ranks that did not
+// come.
 CardTable exchange_cards(const RankCard& own, int rank, int size, KeyValueStore& store,
                          const std::string& prefix, std::chrono::milliseconds timeout);
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "bootstrap/native_thread.h"
+#include "common/native_thread.h"
 #include "common/error.h"
 #include "common/log.h"
 

@@ -16,7 +16,7 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/frames.h"
-#include "bootstrap/native_thread.h"
+#include "common/native_thread.h"
 #include "common/error.h"
 #include "common/log.h"
 

@@ -18,11 +18,15 @@ constexpr Setting kSettings[] = {
      "The thread level asked of MPI: single, serialized (fastest shared-memory paths) or multiple."},
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
-     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'. Must be the same on every rank."},
+     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'. Must be the same on every rank.",
+     /*must_agree=*/true},
     {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576",
-     "Size of one segment of a pipelined algorithm. Must be the same on every rank."},
+     "Size of one segment of a pipelined algorithm. Must be the same on every rank.", /*must_agree=*/true},
     {"ALTORCH_PINNED_BYTES", "bytes", "33554432",
-     "Pinned memory that each rank of a group may take to carry CUDA tensors through the host."},
+     "Pinned memory that each rank of a group may take to carry CUDA tensors through the host. Must be the "
+     "same "
+     "on every rank.",
+     /*must_agree=*/true},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
     {"ALTORCH_ON_ERROR", "word", "poison",

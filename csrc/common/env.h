@@ -15,6 +15,7 @@ struct Setting {
   const char* type;
   const char* default_value;
   const char* meaning;
+  bool must_agree = false;  // the ranks of a group are compared when it is made (agreement.h)
 };
 
 std::span<const Setting> settings();

@@ -1,8 +1,9 @@
 // What the engine needs of a rendezvous: a shared dictionary. backend/ implements it over the c10d Store,
 // tests over a std::map.
 //
-// Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error; a wait
-// that passes its deadline throws ErrorKind::kTimeout.
+// Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error: kTimeout
+// when the store does not answer, or a wait passes its deadline; kTransport when it fails. A set() or add()
+// that ends in kTimeout is carried out later, in its place among those of this process.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace altorch {
 
@@ -21,8 +23,15 @@ class KeyValueStore {
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
   // Never blocks on a missing key.
   virtual std::optional<std::string> try_get(const std::string& key) = 0;
+  // All values in one request, or nothing while a key is missing.
+  virtual std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) = 0;
   // Adds to a counter that starts at 0 and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+  virtual void remove(const std::string& key) = 0;
+
+  // Called again and again by who waits for other ranks. Throws Error when it is known that they will not
+  // come.
+  virtual void attend() {}
 };
 
 }  // namespace altorch

@@ -1,23 +1,78 @@
 #include "common/meeting.h"
 
+#include "common/absent.h"
 #include "common/error.h"
+#include "common/fields.h"
+#include "common/patient_store.h"
+#include "common/poll_pause.h"
 
 namespace altorch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::optional<std::string> collect(KeyValueStore& store, const std::string& key, int size) {
+  const auto count = store.try_get(key + "/count");
+  if (!count || std::stoll(*count) < size - 1) return std::nullopt;
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size; ++rank) keys.push_back(key + "/" + std::to_string(rank));
+  // A rank that comes a second time, after a failure, is counted twice: then somebody is still missing.
+  const auto words = store.multi_get(keys);
+  if (!words) return std::nullopt;
+  std::string table = encode_fields(*words);
+  store.set(key + "/table", table);
+  return table;
+}
+
+}  // namespace
 
 std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int rank, int size,
                               std::chrono::milliseconds timeout, const std::string& purpose,
                               const std::string& word) {
-  store.set(key + "/" + std::to_string(rank), word);
-  std::vector<std::string> words;
-  for (int peer = 0; peer < size; ++peer) {
-    try {
-      words.push_back(store.get(key + "/" + std::to_string(peer), timeout));
-    } catch (const Error& error) {
-      throw Error(error.kind(),
-                  "rank " + std::to_string(peer) + " has not come " + purpose + ": " + error.what());
+  if (size == 1) return {word};
+  const auto deadline = Clock::now() + timeout;
+  const auto key_of = [&](int who) { return key + "/" + std::to_string(who); };
+  try {
+    sooner_or_later([&] { store.set(key_of(rank), word); });
+    if (rank != 0) sooner_or_later([&] { store.add(key + "/count", 1); });
+    PollPause pause;
+    while (true) {
+      const auto table = if_it_answers(
+          [&] { return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table"); });
+      if (table) {
+        auto words = decode_fields(*table);
+        if (words.size() == static_cast<std::size_t>(size)) return words;
+        throw Error(ErrorKind::kInternal, "the table of a meeting has " + std::to_string(words.size()) +
+                                              " rows for " + std::to_string(size) + " ranks");
+      }
+      store.attend();
+      if (Clock::now() > deadline)
+        throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
+                                             "; find the rank that is late or took another path");
+      pause.pause();
     }
+  } catch (const Error& error) {
+    throw error.with_prefix(absent_ranks(store, key_of, size) + " " + purpose + ": ");
   }
-  return words;
+}
+
+void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
+                   std::chrono::milliseconds patience) noexcept {
+  const auto deadline = Clock::now() + patience;
+  try {
+    if (rank != 0) {
+      store.add(key, 1);
+      return;
+    }
+    PollPause pause;
+    while (Clock::now() < deadline) {
+      const auto left = if_it_answers([&] { return store.try_get(key); });
+      if (left && std::stoll(*left) >= size - 1) return;
+      store.attend();
+      pause.pause();
+    }
+  } catch (const std::exception&) {  // what is wrong shows elsewhere, in better words
+  }
 }
 
 }  // namespace altorch

@@ -1,5 +1,6 @@
 // All ranks of a group come together in the store, before something that would wait without end for one that
-// is missing.
+// is missing. A rank makes a fixed number of requests, however many ranks there are, and polls: rank 0 a
+// counter, the others the table of everybody's words that rank 0 writes. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -10,11 +11,16 @@
 
 namespace altorch {
 
-// Returns when all have come, with the word that each has brought. Throws Error that names the first rank
-// that has not: "rank 3 has not come <purpose>: ...". `key` is new for every meeting. Thread rules: any
-// thread.
+// Returns when all have come, with the word that each has brought. Throws Error that names the ranks that
+// have not: "rank 3 has not come <purpose>: ...", also when store.attend() says why they will not. `key` is
+// new for every meeting.
 std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int rank, int size,
                               std::chrono::milliseconds timeout, const std::string& purpose,
                               const std::string& word = "1");
+
+// The rank that hosts the store must not end while others still read there: rank 0 returns when all others
+// have called it, or `patience` has passed. Never throws.
+void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
+                   std::chrono::milliseconds patience) noexcept;
 
 }  // namespace altorch

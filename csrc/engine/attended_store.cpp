@@ -11,7 +11,10 @@ constexpr std::chrono::milliseconds kBetweenLooks{100};
 
 AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation,
                              std::chrono::milliseconds at_least)
-    : communicator_(communicator), operation_(operation), vigil_(communicator.begin_vigil()) {
+    : StoreView(communicator.store()),
+      communicator_(communicator),
+      operation_(operation),
+      vigil_(communicator.begin_vigil()) {
   operation_.timeout = std::max(operation_.timeout, at_least);
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone
@@ -27,7 +30,7 @@ std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     try {
-      return communicator_.store().get(key, std::min(timeout, kBetweenLooks));
+      return StoreView::get(key, std::min(timeout, kBetweenLooks));
     } catch (const Error& error) {
       const auto now = std::chrono::steady_clock::now();
       if (error.kind() != ErrorKind::kTimeout) throw communicator_.with_its_reason(error);

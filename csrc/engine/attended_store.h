@@ -3,12 +3,13 @@
 // itself would.
 #pragma once
 
+#include "common/store_view.h"
 #include "engine/communicator.h"
 
 namespace altorch {
 
 // Thread rules: one thread.
-class AttendedStore : public KeyValueStore {
+class AttendedStore : public StoreView {
  public:
   // The communicator, and the counts of an uneven operation, must outlive it.
   // `at_least`: the time that the ranks have, if the operation has less.
@@ -17,18 +18,9 @@ class AttendedStore : public KeyValueStore {
   // Looks once, if it is time to; throws Error when waiting is in vain.
   void attend();
 
-  // Throws Error, also when the operation's own deadline passes or the group is closed.
+  // Both throw Error, also when the operation's own deadline passes or the group is closed.
+  void attend() override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
-
-  void set(const std::string& key, const std::string& value) override {
-    communicator_.store().set(key, value);
-  }
-  std::optional<std::string> try_get(const std::string& key) override {
-    return communicator_.store().try_get(key);
-  }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    return communicator_.store().add(key, amount);
-  }
 
  private:
   Communicator& communicator_;

@@ -2,8 +2,8 @@
 // store, which must go with the last of them.
 #pragma once
 
-#include <chrono>
 #include <memory>
+#include <string>
 
 #include "observe/inquiries.h"
 #include "observe/liveness.h"
@@ -11,10 +11,11 @@
 namespace altorch {
 
 struct JobWatch {
-  // Collective over the job.
-  JobWatch(const std::shared_ptr<KeyValueStore>& store, int rank, int size, std::chrono::milliseconds timeout)
-      : liveness(store, rank, size, timeout), inquiries(store) {}
+  // `name`: the same on all ranks that watch each other, and nobody else's.
+  JobWatch(std::string watch_name, LivenessSettings settings)
+      : name(std::move(watch_name)), liveness(settings), inquiries(settings.store) {}
 
+  const std::string name;
   Liveness liveness;
   Inquiries inquiries;
 };

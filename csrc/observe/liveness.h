@@ -1,28 +1,42 @@
 // Which processes of the job are alive, asked outside MPI: a killed peer makes every MPI wait for ever.
 //
-// Processes of one node are watched through pidfds, which never name another process. Who sees a death on its
-// node writes it into the store, where ranks on other nodes find it. Thread rules: any thread.
+// A thread (al-liveness) sleeps until a process ends: those of its node it watches through pidfds, which
+// never name another process, those of other homes through connections (home_links.h). What it sees it marks
+// for check(), and tells in the store, as one of a numbered list, so that ranks elsewhere ask for one key
+// however many ranks there are. A process that is stopped is not dead, nor one that let its groups go. Thread
+// rules: any thread. In a forked child nobody is known to be dead.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "common/key_value_store.h"
+#include "observe/process_card.h"
 
 namespace altorch {
 
+class LivenessMonitor;
+
+struct LivenessSettings {
+  std::shared_ptr<KeyValueStore> store;    // keys of the job; asked by check()
+  std::shared_ptr<KeyValueStore> patient;  // the same keys, for the thread, which has time; null: `store`
+  int rank = 0;                            // of this process in the job
+  std::map<int, ProcessCard> members;      // the processes to watch, by their rank in the job
+  std::string address;                     // of this host, on the route to the master; may be empty
+  std::string master;                      // host of the store; may be empty
+};
+
 class Liveness {
  public:
-  // Collective over the job: every rank publishes its process and reads the others'.
-  Liveness(std::shared_ptr<KeyValueStore> store, int rank, int size, std::chrono::milliseconds timeout);
+  explicit Liveness(LivenessSettings settings);
   ~Liveness();
   Liveness(const Liveness&) = delete;
 
   // The first of these ranks (of the job) that is known to be dead, with a phrase that says how it is known.
+  // `ask_store`: one request, where there are processes that are not watched from here.
   struct Death {
     int rank;
     std::string evidence;
@@ -30,15 +44,8 @@ class Liveness {
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
 
  private:
-  struct Peer {
-    long pid = 0;
-    int pidfd = -1;  // -1: on another node, or not to be had
-    bool dead = false;
-    bool announced = false;
-  };
-  std::shared_ptr<KeyValueStore> store_;
-  std::mutex mutex_;
-  std::vector<Peer> peers_;
+  const std::shared_ptr<LivenessMonitor> monitor_;  // its thread holds it too
+  const long process_;
 };
 
 }  // namespace altorch

@@ -6,25 +6,22 @@ and once more after it started, because starting may fail on one rank alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import uuid
 import warnings
-from dataclasses import asdict, dataclass, field
+import zlib
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from altorch import _launcher
+from altorch._version import __version__
 from altorch._extension import extension
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-# How often this process made a group of that name. torch gives the names again after destroy_process_group, and the
-# store may still hold what the first group left.
-_generations: dict[str, int] = {}
 _warned = False
 
 
@@ -38,9 +35,13 @@ class _Standing:
     refused_by_user: bool = False  # ALTORCH_MPI=none
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
-    proposed_job: str = field(
-        default_factory=lambda: uuid.uuid4().hex
-    )  # name of the job to start; rank 0's counts
+
+    def fields(self) -> list[str]:
+        return [json.dumps(value) for value in asdict(self).values()]
+
+    @classmethod
+    def of(cls, fields: list[str]) -> _Standing:
+        return cls(*(json.loads(text) for text in fields))
 
 
 _own = _Standing()
@@ -62,15 +63,11 @@ def create(backend_options: Any, options: Any) -> Any:
         raise TypeError(
             f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
         )
-    name = backend_options.group_id
-    generation = _generations[name] = _generations.get(name, 0) + 1
-    store = PrefixStore(f"altorch/{generation}", backend_options.store)
     group = _Group(
-        store,
-        f"altorch/{name}/{generation}",
+        backend_options.store,
         backend_options.group_rank,
         backend_options.group_size,
-        name,
+        backend_options.group_id,
         list(backend_options.global_ranks_in_group),
         backend_options.timeout,
         options,
@@ -82,7 +79,6 @@ class _Group:
     def __init__(
         self,
         store: Store,
-        key_prefix: str,
         rank: int,
         size: int,
         name: str,
@@ -90,24 +86,40 @@ class _Group:
         timeout: timedelta,
         options: Any,
     ) -> None:
-        self.store, self.key_prefix = store, key_prefix
         self.rank, self.size, self.name = rank, size, name
         self.global_ranks = global_ranks or list(range(size))  # torch gives an empty list for the whole world
-        self.timeout, self.options = timeout, options
+        self.options = options
         from torch.distributed import is_initialized
 
         self.is_default = not is_initialized()
+        # Disjoint groups may have one name, and the names come again after destroy_process_group.
+        ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
+        self.met = extension().gather(
+            store,
+            rank,
+            size,
+            name,
+            f"{name}/{size}.{ranks:08x}",
+            self.global_ranks,
+            timeout.total_seconds(),
+            options,
+            self.is_default,
+            [f"altorch's version={__version__}"],
+            self._standing().fields(),
+        )
 
     def create(self) -> Any:
-        standings = self._exchange("standing", asdict(self._standing()))
-        everybody = [_Standing(**row) for row in standings]
+        everybody = [_Standing.of(fields) for fields in self.met.words]
         obstacle = self._obstacle(everybody)
         if obstacle is None:
             backend, obstacle = self._over_mpi(everybody)
             if backend is not None:
                 return backend
         self._report(everybody, obstacle)
-        return self._over_gloo()
+        backend = self._over_gloo()
+        if self.is_default:
+            self.met.leave()
+        return backend
 
     def _standing(self) -> _Standing:
         if _own.job:
@@ -151,70 +163,49 @@ class _Group:
         global _own
         started = bool(everybody[0].job)
         own = everybody[self.rank]
-        job = everybody[0].job or everybody[0].proposed_job
+        job = everybody[0].job or self.met.prefix
         mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
         backend, failure = None, ""
         try:
-            # After destroy_process_group, the new first group of the job renews what lives in the store.
-            backend = self._call(self.store, own.library, mpi_ranks, not started or self.is_default, job)
+            backend = extension().create_backend(
+                self.met,
+                mpi_ranks,
+                self.options,
+                not started,
+                own.library,
+                shim_directory(),
+                job,
+                os.environ.get("MASTER_ADDR", ""),
+            )
         except RuntimeError as error:
             if started:
                 raise
             failure = str(error)
-        if started:
-            return backend, None
-        verdicts = self._exchange("started", {"failure": failure})
-        failed = [i for i, verdict in enumerate(verdicts) if verdict["failure"]]
-        if failed:
-            return (
-                None,
-                f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]['failure']}",
+        if not started:
+            verdicts = self.met.exchange("started", failure)
+            failed = [i for i, verdict in enumerate(verdicts) if verdict]
+            if failed:
+                return (
+                    None,
+                    f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]}",
+                )
+            _own = _Standing(
+                library=own.library,
+                reason=own.reason,
+                chosen_by_user=own.chosen_by_user,
+                job=job,
+                mpi_rank=self.rank,
             )
-        _own = _Standing(
-            library=own.library,
-            reason=own.reason,
-            chosen_by_user=own.chosen_by_user,
-            job=job,
-            mpi_rank=self.rank,
-        )
+        if self.is_default:
+            self.met.leave()
         return backend, None
 
     def _over_gloo(self) -> Any:
         from altorch import _gloo
 
         own = _gloo.local_address()
-        address = _gloo.agree(self._exchange("address", own), own)
-        # The default group numbers the ranks of the job.
-        ranks = list(range(self.size)) if self.is_default else self.global_ranks
-        return extension().create_gloo_backend(
-            self.store,
-            self.rank,
-            self.size,
-            self.name,
-            self.key_prefix,
-            ranks,
-            self.timeout.total_seconds(),
-            self.options,
-            self.is_default,
-            _gloo.factory(address),
-        )
-
-    def _call(self, store: Store, library: str, job_ranks: list[int], first_group: bool, job: str) -> Any:
-        return extension().create_backend(
-            store,
-            self.rank,
-            self.size,
-            self.name,
-            self.key_prefix,
-            job_ranks,
-            self.timeout.total_seconds(),
-            self.options,
-            first_group,
-            library,
-            shim_directory(),
-            job,
-            os.environ.get("MASTER_ADDR", ""),
-        )
+        address = _gloo.agree(self.met.exchange("address", own), own)
+        return extension().create_gloo_backend(self.met, self.options, _gloo.factory(address))
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
@@ -222,7 +213,7 @@ class _Group:
         if any(standing.chosen_by_user for standing in everybody):
             from torch.distributed import DistBackendError
 
-            self._let_everybody_know()
+            self.met.leave()  # all ranks are about to fail alike
             chosen = os.environ.get("ALTORCH_MPI", "on another rank")
             raise DistBackendError(
                 f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {obstacle}. See `altorch info`; without "
@@ -236,16 +227,3 @@ class _Group:
             RuntimeWarning,
             stacklevel=2,
         )
-
-    def _let_everybody_know(self) -> None:
-        """All ranks are about to fail alike; the one that hosts the store waits a little, for it ends with it."""
-        self.store.set(f"known/{self.rank}", "")
-        if self.rank == 0:
-            with contextlib.suppress(Exception):
-                self.store.wait([f"known/{rank}" for rank in range(self.size)], timedelta(seconds=5))
-
-    def _exchange(self, key: str, value: Any) -> list[Any]:
-        """Everybody's value, in rank order."""
-        self.store.set(f"{key}/{self.rank}", json.dumps(value))
-        found = self.store.multi_get([f"{key}/{rank}" for rank in range(self.size)])
-        return [json.loads(text) for text in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from types import ModuleType
 
 from altorch import _version_check
@@ -36,4 +37,11 @@ def finalize() -> None:
     """Ends MPI once. A forked child inherits this function with the interpreter and must not touch its parent's MPI."""
     if _loaded is not None and os.getpid() == _owner:
         _loaded.stop_watching()
-        _loaded.finalize_mpi()
+        _loaded.finalize_mpi(_ends_with_an_exception())
+
+
+def _ends_with_an_exception() -> bool:
+    """Whether an uncaught exception ends this program: its peers wait for it somewhere else than in MPI_Finalize."""
+    if hasattr(sys, "ps1"):  # a session: the last exception may be long ago
+        return False
+    return getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None

@@ -266,7 +266,7 @@ def test_a_rank_that_stays_away_is_named(any_mpi: Mpi, tmp_path: Path) -> None:
         command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     assert finished.returncode == 1
-    assert "rank(s) 1, 2 did not come within 1 s" in finished.stderr
+    assert "ranks 1, 2 have not come to start MPI: not there after 1 s" in finished.stderr
 
 
 def in_small_shared_memory(megabytes: int) -> list[str] | None:
@@ -302,6 +302,12 @@ def test_thread_levels(mpi: Mpi, level: str, tmp_path: Path) -> None:
     outcome = run(mpi, 2, tmp_path, "messages,collectives", {"ALTORCH_MPI_THREAD": level})
     outcome.must_be_good(2)
     assert outcome.text.count(f", {level}, by") == 2
+
+
+def test_a_rank_lost_inside_mpi_while_a_group_is_made(mpi: Mpi, tmp_path: Path) -> None:
+    """MPI_Comm_create_group cannot be interrupted: who called it goes on without MPI, and its process ends."""
+    outcome = run(mpi, 3, tmp_path, "lost_member")
+    assert outcome.codes == [0, 0, 0], outcome.text
 
 
 def test_three_thousand_groups(mpi: Mpi, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/request_extra.h"
 
 namespace altorch {
@@ -44,14 +45,14 @@ MpiChannel::MpiChannel(Mpi& mpi, std::intptr_t communicator, int rank, int size,
 
 void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, peer, /*is_receive=*/false, request.exact};
-  if (!mpi_.usable()) return fail(request, mpi_.not_usable());
   const AltorchMpiTable& table = mpi_.table();
   const int mpi_tag = static_cast<int>(tag);
   std::intptr_t handle = 0;
   if (bytes <= piece_) {
     int error;
     {
-      std::lock_guard guard(mpi_.lock());
+      const MpiEntry entry(mpi_);
+      if (!entry) return fail(request, entry.refusal());
       error = table.isend(data, static_cast<int>(bytes), peer, mpi_tag, communicator_, &handle);
     }
     request.handle = static_cast<std::uintptr_t>(handle);
@@ -65,7 +66,8 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   extra->pieces.reserve(bytes / piece_ + 1);
   int error;
   {
-    std::lock_guard guard(mpi_.lock());
+    const MpiEntry entry(mpi_);
+    if (!entry) return fail(request, entry.refusal());
     error = table.isend(&extra->total, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
       std::intptr_t piece = 0;
@@ -93,7 +95,8 @@ void MpiChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t t
   }
   int error;
   {
-    std::lock_guard guard(mpi_.lock());
+    const MpiEntry entry(mpi_);
+    if (!entry) return fail(request, entry.refusal());
     error = post_receive(data, bytes, peer, static_cast<int>(tag), request);
   }
   if (error != 0) fail(request, Error(ErrorKind::kTransport, mpi_.describe("MPI_Irecv", error)));
@@ -119,15 +122,12 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
 
 State MpiChannel::test(std::span<Request> requests, std::optional<Error>& error) {
   int pending = 0;
-  std::unique_lock guard(mpi_.lock(), std::defer_lock);
+  std::optional<MpiEntry> entry;
   for (Request& request : requests) {
     if (request.handle == 0 && request.extra == nullptr) continue;
-    if (!guard.owns_lock()) {
-      if (!mpi_.usable()) {
-        error = mpi_.not_usable();
-        return State::kFailed;
-      }
-      guard.lock();
+    if (!entry && !entry.emplace(mpi_)) {
+      error = entry->refusal();
+      return State::kFailed;
     }
     State state = test_one(request, error);
     if (state == State::kFailed) return state;
@@ -250,12 +250,12 @@ bool MpiChannel::cancel(std::span<Request> requests) {
   // Give matched messages a moment to finish: a receive that has met its sender cannot be withdrawn.
   constexpr int kTries = 1000;
   bool all_free = true;
-  if (!mpi_.usable()) {
+  const MpiEntry entry(mpi_);
+  if (!entry) {
     for (const Request& request : requests)
       all_free = all_free && request.handle == 0 && request.extra == nullptr;
     return all_free;
   }
-  std::lock_guard guard(mpi_.lock());
   auto withdraw = [&](std::intptr_t& handle, bool is_receive) {
     AltorchMpiTest result = {};
     if (handle == 0) return;

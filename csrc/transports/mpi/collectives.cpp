@@ -2,10 +2,10 @@
 
 #include <climits>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <optional>
 
+#include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/request_extra.h"
 
 namespace altorch {
@@ -196,7 +196,11 @@ void MpiCollectives::start(const CollectiveCall& call, Request& request) {
     return true;
   };
 
-  std::lock_guard guard(mpi_.lock());
+  const MpiEntry entry(mpi_);
+  if (!entry) {
+    extra().failure = entry.refusal();
+    return;
+  }
   switch (call.kind) {
     case OpKind::kBarrier:
       function = "MPI_Ibarrier";

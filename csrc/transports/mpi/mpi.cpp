@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <mutex>
 
 #include "common/adaptive_wait.h"
 #include "common/log.h"
 #include "transports/mpi/channel.h"
 #include "transports/mpi/collectives.h"
+#include "transports/mpi/mpi_entry.h"
 
 namespace altorch {
 namespace {
@@ -35,8 +37,9 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, rank, size)) {}
 
 MpiGroup::~MpiGroup() {
-  if (broken_ || !mpi_->usable()) return;
-  std::lock_guard guard(mpi_->lock());
+  if (broken_) return;
+  const MpiEntry entry(*mpi_);
+  if (!entry) return;
   // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then.
   int unreceived = 0, source = 0;
   if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
@@ -69,6 +72,7 @@ std::shared_ptr<Mpi> Mpi::initialise(const MpiLibrary& library, MpiThreadLevel w
   }
   watch_for_forks();
   mpi->thread_level_ = static_cast<MpiThreadLevel>(provided);
+  mpi->calls_from_any_thread_ = wanted != MpiThreadLevel::kSingle;
   mpi->lock_.enable(provided != ALTORCH_MPI_THREAD_MULTIPLE && wanted != MpiThreadLevel::kSingle);
   mpi->world_ = table.comm_world();
   if (!flag) table.return_errors(mpi->world_);
@@ -84,50 +88,20 @@ void Mpi::set_node_of_rank(std::vector<int> nodes) {
       std::any_of(node_of_rank_.begin(), node_of_rank_.end(), [](int node) { return node != 0; });
 }
 
-std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, std::int64_t tag) {
-  auto self = std::find(world_ranks.begin(), world_ranks.end(), rank_);
-  if (self == world_ranks.end()) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "Rank " + std::to_string(rank_) + " is not a member of the group that it creates.");
-  }
-  if (!usable()) throw not_usable();
-  std::intptr_t communicator = 0;
-  const auto is_own_index = [index = 0](int rank) mutable { return rank == index++; };
-  if (static_cast<int>(world_ranks.size()) == size_ &&
-      std::all_of(world_ranks.begin(), world_ranks.end(), is_own_index)) {
-    // The whole world: copied without blocking inside MPI, which matters when there are more ranks than
-    // cores.
-    std::intptr_t request = 0;
-    {
-      std::lock_guard guard(lock_);
-      check("MPI_Comm_idup", table().comm_idup(world_, &communicator, &request));
-    }
-    wait(request, "MPI_Comm_idup");
-    std::lock_guard guard(lock_);
-    check("MPI_Comm_idup", table().comm_adopt(&communicator));
-  } else {
-    std::lock_guard guard(lock_);
-    check("MPI_Comm_create_group",
-          table().comm_create_group(static_cast<int>(world_ranks.size()), world_ranks.data(),
-                                    static_cast<int>(tag), &communicator));
-  }
-  return std::make_unique<MpiGroup>(shared_from_this(), communicator,
-                                    static_cast<int>(self - world_ranks.begin()),
-                                    static_cast<int>(world_ranks.size()));
-}
-
 bool Mpi::barrier(std::chrono::milliseconds timeout) {
   const auto deadline = AdaptiveWait::Clock::now() + timeout;
   std::intptr_t request = 0;
   {
-    std::lock_guard guard(lock_);
+    const MpiEntry entry(*this);
+    entry.or_throw();
     check("MPI_Ibarrier", table().ibarrier(world_, &request));
   }
   AdaptiveWait pause;
   while (true) {
     AltorchMpiTest result = {};
     {
-      std::lock_guard guard(lock_);
+      const MpiEntry entry(*this);
+      entry.or_throw();
       check("MPI_Test", table().test(&request, &result));
     }
     if (result.done) return true;
@@ -136,49 +110,11 @@ bool Mpi::barrier(std::chrono::milliseconds timeout) {
   }
 }
 
-void Mpi::wait(std::intptr_t request, const char* function) {
-  AdaptiveWait pause;
-  AltorchMpiTest result = {};
-  while (request != 0) {
-    {
-      std::lock_guard guard(lock_);
-      check(function, table().test(&request, &result));
-    }
-    if (!result.done) pause.pause();
-  }
-}
-
-std::vector<std::string> Mpi::exchange(const std::string& text) {
-  std::vector<int> lengths(static_cast<std::size_t>(size_));
-  const int own = static_cast<int>(text.size());
-  std::intptr_t request = 0;
-  {
-    std::lock_guard guard(lock_);
-    check("MPI_Iallgather", table().iallgather(&own, lengths.data(), 1, ALTORCH_MPI_INT32, world_, &request));
-  }
-  wait(request, "MPI_Iallgather");
-  const int longest = *std::max_element(lengths.begin(), lengths.end());
-  const auto stride = static_cast<std::size_t>(longest);
-  std::string padded = text;
-  padded.resize(stride);
-  std::string all(stride * lengths.size(), '\0');
-  {
-    std::lock_guard guard(lock_);
-    check("MPI_Iallgather",
-          table().iallgather(padded.data(), all.data(), longest, ALTORCH_MPI_UINT8, world_, &request));
-  }
-  wait(request, "MPI_Iallgather");
-  std::vector<std::string> texts;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    texts.push_back(all.substr(i * stride, static_cast<std::size_t>(lengths[i])));
-  }
-  return texts;
-}
-
 void Mpi::finalize(std::chrono::milliseconds patience) {
   if (origin_ == MpiOrigin::kExisting || broken_ || !usable()) return;
   if (origin_ == MpiOrigin::kBootstrap && !leave_together(patience)) return;
-  std::lock_guard guard(lock_);
+  const MpiEntry entry(*this);
+  if (!entry) return;
   finalized_ = true;
   // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
   // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
@@ -212,14 +148,26 @@ bool Mpi::leave_together(std::chrono::milliseconds patience) {
   return true;
 }
 
-bool Mpi::usable() const { return !finalized_ && !is_forked_child.load(std::memory_order_relaxed); }
+bool Mpi::usable() const {
+  return !finalized_ && !is_forked_child.load(std::memory_order_relaxed) &&
+         !held_up_.load(std::memory_order_acquire);
+}
 
 Error Mpi::not_usable() const {
-  return finalized_ ? Error(ErrorKind::kClosed, "MPI is already finalised in this process.")
-                    : Error(ErrorKind::kClosed,
-                            "This is a forked child of a process that uses MPI, and MPI does not survive a "
-                            "fork. Start "
-                            "the process with the spawn method, or use no process group in it.");
+  if (finalized_) return Error(ErrorKind::kClosed, "MPI is already finalised in this process.");
+  if (const Error* why = held_up_.load(std::memory_order_acquire)) return *why;
+  return Error(
+      ErrorKind::kClosed,
+      "This is a forked child of a process that uses MPI, and MPI does not survive a fork. Start the "
+      "process with the spawn method, or use no process group in it.");
+}
+
+void Mpi::hold_up(const std::string& why) {
+  mark_broken();
+  const Error* nobody = nullptr;
+  auto error = std::make_unique<Error>(ErrorKind::kClosed, why);
+  if (held_up_.compare_exchange_strong(nobody, error.get())) static_cast<void>(error.release());
+  lock_.hold_up();
 }
 
 std::string Mpi::describe(const char* function, int error) const {

@@ -5,6 +5,7 @@
 // process are serialised by lock() unless MPI itself is thread safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -62,9 +63,17 @@ class MpiGroup {
  private:
   std::shared_ptr<Mpi> mpi_;
   std::intptr_t communicator_;
-  bool broken_ = false;
+  std::atomic<bool> broken_ = false;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<WholeCollectives> collectives_;
+};
+
+// Of a group that is being made.
+struct GroupCreation {
+  std::string name;  // for messages
+  std::chrono::milliseconds timeout{120000};
+  // Called about every 100 ms by who waits for the others; throws Error when it is known that one is lost.
+  std::function<void()> attend = [] {};
 };
 
 class Mpi : public std::enable_shared_from_this<Mpi> {
@@ -88,12 +97,16 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
 
   // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767),
   // so call it only after its members have met (in the Store, say). The order of `world_ranks` is the order
-  // of the new ranks; this process must be one of them. Throws Error(kTransport).
-  std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag);
+  // of the new ranks; this process must be one of them. Throws Error(kTransport), Error(kTimeout) and what
+  // creation.attend() throws. After these two MPI is left alone at exit, and when it was caught inside MPI,
+  // which cannot be interrupted, it is usable no more.
+  std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag,
+                                         const GroupCreation& creation = {});
 
   // Barrier over all ranks that gives up after `timeout`: false when some rank has not come.
   bool barrier(std::chrono::milliseconds timeout);
-  // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world.
+  // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world. Throws Error(kTimeout)
+  // after ALTORCH_BOOTSTRAP_SECONDS.
   std::vector<std::string> exchange(const std::string& text);
 
   // Finalises MPI if this process initialised it, no group was broken and we are not a forked child. Under
@@ -104,7 +117,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   void before_finalize(std::function<void()> action) { before_finalize_ = std::move(action); }
   // Something failed: leave MPI alone at exit.
   void mark_broken() { broken_ = true; }
-  // False once MPI is finalised, and in forked children: then no MPI call may be made.
+  // False once MPI is finalised or held up, and in forked children: then no MPI call may be made.
   bool usable() const;
   // Why it is not usable.
   Error not_usable() const;
@@ -117,7 +130,10 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
  private:
   Mpi(MpiLibrary library, MpiOrigin origin);
   void check(const char* function, int error) const;
-  void wait(std::intptr_t request, const char* function);
+  void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
+  std::intptr_t copy_world(const GroupCreation& creation);
+  std::intptr_t create_part(std::span<const int> world_ranks, int tag, const GroupCreation& creation);
+  void hold_up(const std::string& why);
   bool leave_together(std::chrono::milliseconds patience);
 
   MpiLibrary library_;
@@ -131,8 +147,10 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::vector<int> node_of_rank_;
   SerialLock lock_;
   bool has_several_nodes_ = false;
-  bool broken_ = false;
-  bool finalized_ = false;
+  bool calls_from_any_thread_ = true;
+  std::atomic<bool> broken_ = false;
+  std::atomic<bool> finalized_ = false;
+  std::atomic<const Error*> held_up_ = nullptr;  // set once, never freed
   std::function<void()> before_finalize_;
 };
 

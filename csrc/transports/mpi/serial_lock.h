@@ -2,7 +2,7 @@
 //
 // Almost always one thread is in MPI, for well under a microsecond, so an uncontended pass must cost no more
 // than an atomic exchange; a waiting thread spins briefly and then yields, because the holder may need its
-// core.
+// core. Who takes it is in mpi_entry.h.
 #pragma once
 
 #include <sched.h>
@@ -15,24 +15,32 @@ class SerialLock {
  public:
   // A disabled lock does nothing: MPI_THREAD_MULTIPLE, or one calling thread.
   void enable(bool enabled) { enabled_ = enabled; }
+  bool enabled() const { return enabled_; }
 
-  void lock() {
-    if (!enabled_) return;
+  // False, without the lock, when its holder will not come back from MPI.
+  [[nodiscard]] bool lock() {
+    if (!enabled_) return true;
     int polls = 0;
     while (locked_.exchange(true, std::memory_order_acquire)) {
       while (locked_.load(std::memory_order_relaxed)) {
-        if (++polls > kSpins) sched_yield();
+        if (++polls <= kSpins) continue;
+        if (held_up_.load(std::memory_order_acquire)) return false;
+        sched_yield();
       }
     }
+    return true;
   }
   void unlock() {
     if (enabled_) locked_.store(false, std::memory_order_release);
   }
+  // The holder blocks in MPI for a rank that is lost: nobody shall wait for it any more.
+  void hold_up() { held_up_.store(true, std::memory_order_release); }
 
  private:
   static constexpr int kSpins = 64;
   bool enabled_ = true;
   std::atomic<bool> locked_{false};
+  std::atomic<bool> held_up_{false};
 };
 
 }  // namespace altorch

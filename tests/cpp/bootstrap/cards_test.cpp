@@ -89,7 +89,7 @@ TEST(ExchangeCards, DrawsANewJobNameEveryTime) {
 
 TEST(ExchangeCards, NamesTheRanksThatDidNotCome) {
   MapStore store;
-  store.set("card/1", encode(RankCard{}));
+  store.set("cards/1", encode(RankCard{}));
   try {
     exchange_cards(RankCard{}, 0, 4, store, "", milliseconds(30));
     ADD_FAILURE() << "no error";

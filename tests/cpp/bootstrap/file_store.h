@@ -46,6 +46,18 @@ class FileStore : public KeyValueStore {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
+  std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override {
+    std::vector<std::string> found;
+    for (const std::string& key : keys) {
+      auto value = try_get(key);
+      if (!value) return std::nullopt;
+      found.push_back(*std::move(value));
+    }
+    return found;
+  }
+
+  void remove(const std::string& key) override { std::filesystem::remove(path(key)); }
+
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     const std::string lock = directory_ + "/.lock";
     const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

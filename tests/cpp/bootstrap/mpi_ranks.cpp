@@ -23,6 +23,7 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -425,6 +426,37 @@ void check_groups(Mpi& mpi, int rounds) {
               << std::endl;
 }
 
+// Rank 0 waits inside MPI for rank 1, which never comes: both go on, and MPI is given up where it is stuck.
+void check_lost_member(Mpi& mpi, MpiGroup& group) {
+  const std::vector<int> pair = {1, 0};  // not the world's order, for which MPI need not block
+  if (mpi.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
+  if (mpi.rank() != 0) return;
+  const GroupCreation creation{"pair", std::chrono::milliseconds(500)};
+  const auto begin = Clock::now();
+  std::string text;
+  try {
+    mpi.create_group(pair, 5, creation);
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  expect(text.find("group 'pair' was not done after 0.5 s") != std::string::npos, "no deadline: " + text);
+  expect(milliseconds_since(begin) < 2500, "the deadline is late");
+  Request request;
+  std::optional<Error> error;
+  char byte = 0;
+  group.channel().send(&byte, 1, 1, 0, request);
+  expect(group.channel().test({&request, 1}, error) == State::kFailed, "a message passes the stuck thread");
+  expect(std::string(error->what()).find("held up by the creation of group 'pair'") != std::string::npos,
+         error->what());
+  bool refused = false;
+  try {
+    mpi.exchange("x");
+  } catch (const Error&) {
+    refused = true;
+  }
+  expect(refused && !mpi.usable(), "MPI is usable though a thread is stuck in it");
+}
+
 void time_all_reduce(MpiGroup& group) {
   for (std::int64_t count : {2, 256, 16'384, 262'144}) {
     std::vector<float> data(static_cast<std::size_t>(count), 1.0f);
@@ -519,6 +551,13 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
     int status = 1;
     waitpid(child, &status, 0);
     expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a forked child uses MPI");
+  }
+  if (wants("lost_member")) {
+    check_lost_member(*mpi, *group);
+    group.reset();
+    finalize_mpi();
+    std::cout << "ok rank " << mpi->rank() << std::endl;
+    return 0;
   }
   if (wants("hang")) {
     std::cout << "hanging" << std::endl;

@@ -75,9 +75,12 @@ TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
 
 TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
   auto store = std::make_shared<MapStore>();
-  for (const int rank : {1, 2}) store->set("alive/" + std::to_string(rank), "another-host/pid:[1] 77");
-  const auto watch = std::make_shared<JobWatch>(store, 0, 3, seconds(5));
-  store->set("dead/2", "1");
+  const ProcessCard far{"another-host/pid:[1]", 77};
+  LivenessSettings settings{store, nullptr};
+  settings.members = {{0, ProcessCard::own()}, {1, far}, {2, far}};
+  const auto watch = std::make_shared<JobWatch>("job", settings);
+  store->set("death/1", "2");
+  store->add("deaths", 1);
   auto channels = make_loopback_channels(3, {});
   Communicator communicator({"test", {0, 1, 2}, store, watch},
                             std::make_unique<LoopbackLinks>(std::move(channels[0])));

@@ -315,14 +315,17 @@ class FailingChannel : public Channel {
 TEST(Communicator, NamesTheDeadPeerBehindATransportsError) {
   for (const bool is_dead : {true, false}) {
     auto store = std::make_shared<MapStore>();
-    store->set("alive/1", "another-host/pid:[1] 77");
-    auto watch = std::make_shared<JobWatch>(store, 0, 2, std::chrono::seconds(5));
+    LivenessSettings settings{store, nullptr};
+    settings.members = {{0, ProcessCard::own()}, {1, {"another-host/pid:[1]", 77}}};
+    auto watch = std::make_shared<JobWatch>("job", settings);
     auto communicator =
         std::make_shared<Communicator>(CommunicatorSettings{"test", {0, 1}, store, watch},
                                        std::make_unique<LoopbackLinks>(std::make_unique<FailingChannel>()));
     std::thread neighbour([&] {  // the word of its death comes after the failure
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      if (is_dead) store->set("dead/1", "1");
+      if (!is_dead) return;
+      store->set("death/1", "1");
+      store->add("deaths", 1);
     });
     std::vector<float> values(8, 1.0f);
     try {

@@ -13,13 +13,14 @@
 namespace altorch {
 namespace {
 
-// What a rank of this very host would have published.
-std::string entry_of(pid_t process) {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-  char target[64] = {};
-  [[maybe_unused]] const auto length = readlink("/proc/self/ns/pid", target, sizeof target - 1);
-  return boot + "/" + target + " " + std::to_string(process);
+LivenessSettings settings_of(std::shared_ptr<KeyValueStore> store, int rank,
+                             std::map<int, ProcessCard> members) {
+  LivenessSettings settings;
+  settings.store = std::move(store);
+  settings.rank = rank;
+  settings.members = std::move(members);
+  settings.address = settings.master = "127.0.0.1";
+  return settings;
 }
 
 TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
@@ -29,10 +30,10 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
     _exit(0);
   }
   auto store = std::make_shared<MapStore>();
-  store->set("alive/1", entry_of(child));
-  store->set("alive/2", "another-host/pid:[1] 77");
-  Liveness liveness(store, 0, 3, std::chrono::seconds(5));
-  const std::vector<int> everybody = {0, 1, 2};
+  // Numbers of the job, of which this watch knows three.
+  const ProcessCard own = ProcessCard::own();
+  Liveness liveness(settings_of(store, 5, {{5, own}, {1, {own.home, child}}, {2, {"another-host/p", 77}}}));
+  const std::vector<int> everybody = {0, 1, 2, 5};
   EXPECT_FALSE(liveness.check(everybody, true).has_value());
   kill(child, SIGKILL);
   std::optional<Liveness::Death> death;
@@ -42,12 +43,16 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   }
   ASSERT_TRUE(death.has_value());
   EXPECT_EQ(death->rank, 1);
-  EXPECT_TRUE(store->try_get("dead/1").has_value());
+  for (int i = 0; i < 2000 && !store->try_get("death/1"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(store->try_get("death/1"), "1");
+  EXPECT_EQ(store->try_get("deaths"), "1");
   waitpid(child, nullptr, 0);
 
   const std::vector<int> far = {2};
   EXPECT_FALSE(liveness.check(far, true).has_value());
-  store->set("dead/2", "1");
+  store->set("death/2", "2");
+  store->add("deaths", 1);
   EXPECT_FALSE(liveness.check(far, false).has_value());
   ASSERT_TRUE(liveness.check(far, true).has_value());
 }

@@ -31,6 +31,20 @@ class MapStore : public KeyValueStore {
     }
     throw Error(ErrorKind::kTimeout, "no key " + key);
   }
+  std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> found;
+    for (const std::string& key : keys) {
+      const auto entry = values_.find(key);
+      if (entry == values_.end()) return std::nullopt;
+      found.push_back(entry->second);
+    }
+    return found;
+  }
+  void remove(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    values_.erase(key);
+  }
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     const std::lock_guard lock(mutex_);
     auto& value = values_[key];

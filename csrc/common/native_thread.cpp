@@ -1,4 +1,4 @@
-#include "bootstrap/native_thread.h"
+#include "common/native_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ void start_native_thread(const char* name, std::function<void()> body) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     throw Error(ErrorKind::kTransport,
-                std::string("No thread for starting MPI: ") + std::strerror(error) + ".");
+                std::string("No more threads: ") + std::strerror(error) + ".");
   }
   argument.release();
   pthread_setname_np(thread, name);

@@ -1,0 +1,138 @@
+#include "backend/rendezvous.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+
+#include "bootstrap/probes.h"
+#include "common/agreement.h"
+#include "common/gathering.h"
+#include "common/meeting.h"
+
+namespace altorch::backend {
+namespace {
+
+constexpr std::chrono::seconds kFarewell{5};
+constexpr std::chrono::seconds kPatience{60};  // of threads that have nothing else to do
+
+// The watch of this process's groups of today; they own it.
+struct Current {
+  std::mutex mutex;
+  std::weak_ptr<JobWatch> watch;
+};
+
+Current& current() {
+  static auto* instance = new Current();
+  return *instance;
+}
+
+std::shared_ptr<JobWatch> current_watch() {
+  const std::lock_guard lock(current().mutex);
+  return current().watch.lock();
+}
+
+std::string knob(const char* name, int value) {
+  const bool is_set = value != nccl::Config::kUndefined;
+  return std::string("pg_options.") + name + "=" + (is_set ? std::to_string(value) : "");
+}
+
+Fields to_agree_on(const AlOptions& options) {
+  Fields fields = settings_to_agree_on();
+  fields.push_back(knob("min_ctas", options.nccl.min_ctas));
+  fields.push_back(knob("max_ctas", options.nccl.max_ctas));
+  fields.push_back(knob("cga_cluster_size", options.nccl.cga_cluster_size));
+  fields.push_back(knob("split_share", options.nccl.split_share));
+  return fields;
+}
+
+Fields identity_of_this_process(const JobWatch* watch) {
+  Fields identity = ProcessCard::own().fields();
+  identity.push_back(watch ? watch->name : "");
+  return identity;
+}
+
+Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
+  if (fields.size() < begin + count) throw Error(ErrorKind::kInternal, "a rank's word is too short");
+  const auto first = fields.begin() + static_cast<std::ptrdiff_t>(begin);
+  return {first, first + static_cast<std::ptrdiff_t>(count)};
+}
+
+}  // namespace
+
+// A rank's word: what must agree, who its process is, and what the caller brought.
+Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettings settings,
+                       const std::string& key, bool is_job, const AlOptions& options, const Fields& word,
+                       std::size_t agreed)
+    : settings_(std::move(settings)), is_job_(is_job) {
+  const std::string purpose = "to make group '" + settings_.name + "'";
+  const auto watch = current_watch();
+  const Fields identity = identity_of_this_process(watch.get());
+  Fields full = slice(word, 0, agreed);
+  const Fields own = to_agree_on(options);
+  full.insert(full.end(), own.begin(), own.end());
+  const std::size_t to_agree = full.size();
+  full.insert(full.end(), identity.begin(), identity.end());
+  full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
+
+  // Whoever was watched before this is watched meanwhile too, under the numbers of today.
+  C10dStore keys(store, "");
+  WatchedStore attended(keys, is_job ? nullptr : watch, settings_.job_ranks);
+  const Gathering met =
+      gather(attended, "altorch/" + key, settings_.rank, settings_.size, settings_.timeout, purpose, full);
+  std::vector<Fields> to_compare, identities;
+  for (const Fields& row : met.words) {
+    to_compare.push_back(slice(row, 0, std::min(to_agree, row.size())));
+  }
+  if (const auto error = disagreement(to_compare, settings_.job_ranks)) {
+    throw error->with_prefix("altorch: group '" + settings_.name + "': ");
+  }
+  for (const Fields& row : met.words) {
+    const std::size_t rest = to_agree + identity.size();
+    identities.push_back(slice(row, to_agree, identity.size()));
+    words_.push_back(slice(row, rest, row.size() - std::min(rest, row.size())));
+  }
+  settings_.key_prefix = met.prefix;
+  c10d_ = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
+  store_ = std::make_shared<C10dStore>(store, met.prefix);
+  choose_watch(identities, is_job);
+  watched_ = std::make_unique<WatchedStore>(*store_, watch_, settings_.job_ranks);
+}
+
+// The watch that all members have in common; where they have none, a new one, of these ranks alone.
+void Rendezvous::choose_watch(const std::vector<Fields>& identities, bool is_job) {
+  const std::string& name = identities.front().back();
+  const bool is_shared = !is_job && !name.empty() &&
+                         std::all_of(identities.begin(), identities.end(),
+                                     [&](const Fields& identity) { return identity.back() == name; });
+  watch_ = current_watch();
+  if (is_shared && watch_ && watch_->name == name) return;
+  std::map<int, ProcessCard> members;
+  for (std::size_t i = 0; i < identities.size(); ++i)
+    members[settings_.job_ranks[i]] = ProcessCard::from(identities[i][0], identities[i][1]);
+  LivenessSettings watched;
+  watched.store = store_;
+  watched.patient = std::make_shared<C10dStore>(c10d_, settings_.key_prefix, kPatience);
+  watched.rank = settings_.job_ranks[static_cast<std::size_t>(settings_.rank)];
+  const char* master = std::getenv("MASTER_ADDR");
+  watched.master = master ? master : "";
+  const bool several_homes = std::any_of(members.begin(), members.end(), [&](const auto& member) {
+    return member.second.home != members.begin()->second.home;
+  });
+  if (several_homes) watched.address = route_to(watched.master).address;
+  watched.members = std::move(members);
+  watch_ = std::make_shared<JobWatch>(settings_.key_prefix, std::move(watched));
+  const std::lock_guard lock(current().mutex);
+  current().watch = watch_;
+}
+
+std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,
+                                              std::chrono::milliseconds timeout) {
+  return meet(*watched_, key, settings_.rank, settings_.size, timeout,
+              "to make group '" + settings_.name + "'", text);
+}
+
+void Rendezvous::leave() noexcept {
+  leave_in_turn(*watched_, "left", settings_.rank, settings_.size, kFarewell);
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,19 @@
+// Rows of texts as one text, for the store. Any byte may be part of a field.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace altorch {
+
+using Fields = std::vector<std::string>;
+
+std::string encode_fields(const Fields& fields);
+// Throws Error(kInternal) on anything that encode_fields() has not written.
+Fields decode_fields(const std::string& text);
+
+// What ranks say of themselves is mostly alike: a field that repeats the row before takes three bytes.
+std::string encode_rows(const std::vector<Fields>& rows);
+std::vector<Fields> decode_rows(const std::string& text);
+
+}  // namespace altorch

@@ -1,0 +1,130 @@
+#include "common/gathering.h"
+
+#include "common/absent.h"
+#include "common/error.h"
+#include "common/patient_store.h"
+#include "common/poll_pause.h"
+#include "common/random_name.h"
+
+namespace altorch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One rank's part in it.
+class Gatherer {
+ public:
+  Gatherer(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& word)
+      : store_(store), key_(key), rank_(rank), size_(size), word_(word) {
+    word_.insert(word_.begin(), own_name_);
+    if (rank != 0) return;
+    under_ = own_name_;
+    sooner_or_later([&] { store_.set(word_key(0), encode_fields(word_)); });
+    sooner_or_later([&] { store_.set(challenge_key(), own_name_); });
+  }
+
+  // Everybody's words, once they are there.
+  std::optional<Gathering> look() { return rank_ == 0 ? collect() : read(); }
+
+  // After the end, good or bad: who comes to an empty table waits for the next challenge.
+  void withdraw_challenge() noexcept {
+    if (rank_ != 0) return;
+    try {
+      store_.remove(challenge_key());
+    } catch (const std::exception&) {  // then it is one of those that are answered in vain
+    }
+  }
+
+  std::string absent() {
+    if (under_.empty()) return "rank 0 has not come";
+    return absent_ranks(
+        store_, [this](int rank) { return word_key(rank); }, size_);
+  }
+
+ private:
+  std::optional<Gathering> collect() {
+    const auto count = store_.try_get(prefix() + "/count");
+    if (!count || std::stoll(*count) < size_ - 1) return std::nullopt;
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(word_key(rank));
+    const auto words = store_.multi_get(keys);
+    if (!words) return std::nullopt;  // somebody came twice, after a failure
+    std::vector<Fields> rows;
+    for (const std::string& word : *words) rows.push_back(decode_fields(word));
+    store_.set(prefix() + "/table", encode_rows(rows));
+    return finished(std::move(rows));
+  }
+
+  std::optional<Gathering> read() {
+    const auto now = Clock::now();
+    if (now >= next_challenge_) {
+      const auto challenge = store_.try_get(challenge_key());
+      if (challenge && *challenge != under_) answer(*challenge);
+      if (!under_.empty()) next_challenge_ = now + kBetweenChallenges;
+    }
+    if (under_.empty()) return std::nullopt;
+    const auto table = store_.try_get(prefix() + "/table");
+    if (!table) return std::nullopt;
+    auto rows = decode_rows(*table);
+    const auto own = static_cast<std::size_t>(rank_);
+    if (rows.size() != static_cast<std::size_t>(size_) || rows[own].empty() || rows[own][0] != own_name_) {
+      next_challenge_ = {};  // an old one
+      return std::nullopt;
+    }
+    return finished(std::move(rows));
+  }
+
+  void answer(const std::string& challenge) {
+    under_ = challenge;
+    sooner_or_later([&] { store_.set(word_key(rank_), encode_fields(word_)); });
+    sooner_or_later([&] { store_.add(prefix() + "/count", 1); });
+  }
+
+  Gathering finished(std::vector<Fields> rows) {
+    for (Fields& row : rows) row.erase(row.begin());
+    return {prefix(), std::move(rows)};
+  }
+
+  std::string challenge_key() const { return key_ + "/challenge"; }
+  std::string prefix() const { return key_ + "/" + under_; }
+  std::string word_key(int rank) const { return prefix() + "/word/" + std::to_string(rank); }
+
+  static constexpr std::chrono::milliseconds kBetweenChallenges{50};
+
+  KeyValueStore& store_;
+  const std::string key_;
+  const int rank_, size_;
+  const std::string own_name_ = random_name();
+  Fields word_;
+  std::string under_;  // the challenge that was answered last; empty: none yet
+  Clock::time_point next_challenge_{};
+};
+
+}  // namespace
+
+Gathering gather(KeyValueStore& store, const std::string& key, int rank, int size,
+                 std::chrono::milliseconds timeout, const std::string& purpose, const Fields& word) {
+  if (size == 1) return {key + "/" + random_name(), {word}};
+  const auto deadline = Clock::now() + timeout;
+  Gatherer own(store, key, rank, size, word);
+  try {
+    PollPause pause;
+    while (true) {
+      if (auto met = if_it_answers([&] { return own.look(); })) {
+        own.withdraw_challenge();
+        return *std::move(met);
+      }
+      store.attend();
+      if (Clock::now() > deadline)
+        throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
+                                             "; find the rank that is late or took another path");
+      pause.pause();
+    }
+  } catch (const Error& error) {
+    const std::string absent = own.absent();
+    own.withdraw_challenge();
+    throw error.with_prefix(absent + " " + purpose + ": ");
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,11 @@
+// Names that nobody else draws.
+#pragma once
+
+#include <string>
+
+namespace altorch {
+
+// `digits` hexadecimal digits from the system's random source.
+std::string random_name(int digits = 16);
+
+}  // namespace altorch

@@ -1,0 +1,29 @@
+// A KeyValueStore that passes everything on to another one; its children change what they need to.
+#pragma once
+
+#include "common/key_value_store.h"
+
+namespace altorch {
+
+class StoreView : public KeyValueStore {
+ public:
+  // `store` must outlive it.
+  explicit StoreView(KeyValueStore& store) : store_(store) {}
+
+  void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return store_.get(key, timeout);
+  }
+  std::optional<std::string> try_get(const std::string& key) override { return store_.try_get(key); }
+  std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override {
+    return store_.multi_get(keys);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
+  void remove(const std::string& key) override { store_.remove(key); }
+  void attend() override { store_.attend(); }
+
+ private:
+  KeyValueStore& store_;
+};
+
+}  // namespace altorch

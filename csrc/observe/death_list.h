@@ -1,0 +1,27 @@
+// The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank. Who sees a
+// death puts it there; who waits asks for the counter alone. Thread rules: one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/key_value_store.h"
+
+namespace altorch {
+
+class DeathList {
+ public:
+  explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
+
+  // Never throws: the store may have died with its host, and then local ranks know all the same.
+  void add(int rank) noexcept;
+  // The ranks that were added since the last call.
+  std::vector<int> news() noexcept;
+
+ private:
+  const std::shared_ptr<KeyValueStore> store_;
+  std::int64_t heard_ = 0;
+  int missed_ = 0;  // looks at an entry that was counted, and not there
+};
+
+}  // namespace altorch

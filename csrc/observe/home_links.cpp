@@ -1,0 +1,201 @@
+#include "observe/home_links.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "common/fork_closed.h"
+#include "common/log.h"
+#include "common/random_name.h"
+#include "observe/sockets.h"
+
+namespace altorch {
+namespace {
+
+constexpr const char* kHub = "hub";  // "<port> <token> <address>"
+constexpr int kTokenDigits = 32, kRankDigits = 8;
+constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
+constexpr char kGoodbye = 'G';
+constexpr std::chrono::milliseconds kBetweenTries{500};
+constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
+constexpr std::size_t kMostStrangers = 64;
+
+KeyValueStore& store_of(const LivenessSettings& settings) {
+  return settings.patient ? *settings.patient : *settings.store;
+}
+
+std::string greeting(const std::string& token, int rank) {
+  std::string digits = std::to_string(rank);
+  return token + std::string(kRankDigits - digits.size(), '0') + digits;
+}
+
+}  // namespace
+
+HomeLinks::HomeLinks(const LivenessSettings& settings)
+    : settings_(settings), hub_(settings.members.begin()->first) {
+  std::set<std::string> homes{settings.members.at(hub_).home};
+  for (const auto& [rank, card] : settings.members) {
+    if (homes.insert(card.home).second) leaders_.push_back(rank);
+  }
+  connects_ = std::find(leaders_.begin(), leaders_.end(), settings.rank) != leaders_.end();
+}
+
+HomeLinks::~HomeLinks() { close_all(); }
+
+void HomeLinks::open() noexcept {
+  if (connects_) {
+    next_try_ = Clock::now();
+    last_try_ = next_try_ + kTryFor;
+  }
+  if (leaders_.empty() || settings_.rank != hub_) return;
+  try {
+    // A loopback address is of use to its own host alone.
+    const std::string boot = settings_.members.at(hub_).boot();
+    const bool one_host = std::all_of(leaders_.begin(), leaders_.end(),
+                                      [&](int rank) { return settings_.members.at(rank).boot() == boot; });
+    const bool serves = one_host || !is_loopback(settings_.address);
+    const auto [socket, port] = listen_on(serves ? settings_.address : "");
+    listener_ = socket;
+    close_in_forks(listener_);
+    token_ = random_name(kTokenDigits);
+    store_of(settings_).set(kHub,
+                            std::to_string(port) + " " + token_ + " " + (serves ? settings_.address : ""));
+  } catch (const std::exception& error) {
+    log(LogLevel::kInfo, std::string("deaths on other nodes may be noticed late: ") + error.what());
+  }
+}
+
+void HomeLinks::add_to(std::vector<pollfd>& entries) const {
+  for (const Link& link : links_) entries.push_back({link.socket, POLLIN, 0});
+  if (listener_ >= 0) entries.push_back({listener_, POLLIN, 0});
+}
+
+int HomeLinks::patience_ms() const {
+  const bool strangers = std::any_of(links_.begin(), links_.end(), [](const Link& l) { return l.rank < 0; });
+  if (strangers) return 1000;
+  return connects_ && next_try_ != Clock::time_point{} ? static_cast<int>(kBetweenTries.count()) : -1;
+}
+
+HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
+  Deaths deaths;
+  try {
+    const bool called = listener_ >= 0 && !entries.empty() && entries.back().revents != 0;
+    for (std::size_t i = links_.size(); i-- > 0;) {
+      const bool late = links_[i].rank < 0 && Clock::now() - links_[i].since > kGreetWithin;
+      if (!late && (entries[i].revents == 0 || !is_over(links_[i], deaths))) continue;
+      close_unforked(links_[i].socket);
+      links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (called) accept_all();
+    if (next_try_ != Clock::time_point{} && Clock::now() >= next_try_) connect_to_hub();
+  } catch (const std::exception& error) {
+    log(LogLevel::kInfo, std::string("watching other nodes: ") + error.what());
+  }
+  return deaths;
+}
+
+void HomeLinks::accept_all() {
+  while (true) {
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) return;
+    const auto strangers =
+        std::count_if(links_.begin(), links_.end(), [](const Link& link) { return link.rank < 0; });
+    if (static_cast<std::size_t>(strangers) >= kMostStrangers + leaders_.size()) {
+      close_socket(socket);
+      continue;
+    }
+    close_in_forks(socket);
+    keep_alive(socket);
+    links_.push_back({socket, -1, "", Clock::now()});
+  }
+}
+
+void HomeLinks::connect_to_hub() {
+  next_try_ += kBetweenTries;
+  if (Clock::now() > last_try_) {
+    next_try_ = {};
+    log(LogLevel::kInfo,
+        "no connection to rank " + std::to_string(hub_) + ": deaths on other nodes may be noticed late");
+    return;
+  }
+  const auto found = store_of(settings_).try_get(kHub);
+  if (!found) return;
+  std::istringstream stream(*found);
+  int port = 0;
+  std::string token, address;
+  stream >> port >> token >> address;
+  for (const std::string& host : {address, settings_.master}) {
+    const int socket = host.empty() ? -1 : connect_to(host, port);
+    if (socket < 0) continue;
+    const std::string words = greeting(token, settings_.rank);
+    if (send(socket, words.data(), words.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(words.size())) {
+      close_socket(socket);
+      continue;
+    }
+    close_in_forks(socket);
+    keep_alive(socket);
+    links_.push_back({socket, hub_, "", Clock::now()});
+    next_try_ = {};
+    return;
+  }
+}
+
+// Reads who it is; false when it is nobody of ours.
+bool HomeLinks::greet(Link& link) {
+  char buffer[kGreeting];
+  const ssize_t got = recv(link.socket, buffer, kGreeting - link.greeting.size(), MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got == 0) return false;
+  link.greeting.append(buffer, static_cast<std::size_t>(got));
+  if (link.greeting.size() < kGreeting) return true;
+  for (const int rank : leaders_) {
+    if (link.greeting != greeting(token_, rank)) continue;
+    link.rank = rank;
+    return true;
+  }
+  return false;
+}
+
+bool HomeLinks::is_over(Link& link, Deaths& deaths) {
+  if (link.rank < 0) return !greet(link);
+  char byte = 0;
+  const ssize_t got = recv(link.socket, &byte, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got > 0) return true;  // a goodbye, or nonsense, which proves nothing
+  const bool process_ended = got == 0 || errno == ECONNRESET || errno == EPIPE;
+  if (process_ended) {
+    const long pid = settings_.members.at(link.rank).pid;
+    deaths.emplace_back(link.rank,
+                        "the connection to it closed; process " + std::to_string(pid) + " has ended");
+  } else {
+    const Deaths all = node_of(link.rank);
+    deaths.insert(deaths.end(), all.begin(), all.end());
+  }
+  return true;
+}
+
+HomeLinks::Deaths HomeLinks::node_of(int rank) const {
+  Deaths all;
+  const std::string& home = settings_.members.at(rank).home;
+  for (const auto& [other, card] : settings_.members) {
+    if (card.home == home) all.emplace_back(other, "its node does not answer any more");
+  }
+  return all;
+}
+
+void HomeLinks::close_all() noexcept {
+  for (const Link& link : links_) {
+    send(link.socket, &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close_unforked(link.socket);
+  }
+  links_.clear();
+  if (listener_ >= 0) close_unforked(listener_);
+  listener_ = -1;
+}
+
+}  // namespace altorch

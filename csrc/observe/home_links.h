@@ -1,0 +1,64 @@
+// Connections by which processes that do not see each other's process ids notice each other's end.
+//
+// The job's first rank (the hub) listens, where there are several homes only, and the first process of every
+// other home connects. The hub hands out a random token through the store; a connection that does not present
+// it is dropped. Nothing else is ever sent but a byte of goodbye: a connection that closes without one is a
+// death. The kernel keeps the connection of a stopped process, and notices a node that is gone after about 25
+// seconds. Thread rules: one thread, the monitor's.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/liveness.h"
+
+namespace altorch {
+
+class HomeLinks {
+ public:
+  explicit HomeLinks(const LivenessSettings& settings);
+  ~HomeLinks();
+  HomeLinks(const HomeLinks&) = delete;
+
+  // Listens, where this is the hub; the others connect from look(), as soon as the store says where.
+  void open() noexcept;
+  void add_to(std::vector<pollfd>& entries) const;
+  // How long poll() may sleep before look() wants to be called; -1: for ever.
+  int patience_ms() const;
+  using Deaths = std::vector<std::pair<int, std::string>>;
+  // Which ranks have died, by what poll() said of the entries of add_to().
+  Deaths look(std::span<const pollfd> entries) noexcept;
+  // Says goodbye.
+  void close_all() noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Link {
+    int socket;
+    int rank;  // at the other end; -1: it has not presented itself
+    std::string greeting;
+    Clock::time_point since;
+  };
+  void accept_all();
+  void connect_to_hub();
+  bool greet(Link& link);
+  // True when the link is over; a death is added where it is one.
+  bool is_over(Link& link, Deaths& deaths);
+  Deaths node_of(int rank) const;
+
+  const LivenessSettings& settings_;
+  int hub_ = 0;
+  std::vector<int> leaders_;  // first ranks of the other homes than the hub's
+  bool connects_ = false;     // this process is one of them
+  int listener_ = -1;
+  std::string token_;
+  std::vector<Link> links_;
+  Clock::time_point next_try_{}, last_try_{};
+};
+
+}  // namespace altorch

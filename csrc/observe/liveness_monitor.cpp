@@ -1,0 +1,114 @@
+#include "observe/liveness_monitor.h"
+
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/fork_closed.h"
+
+namespace altorch {
+namespace {
+
+int open_pidfd(long pid) {
+#ifdef SYS_pidfd_open
+  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+#else
+  static_cast<void>(pid);
+  return -1;
+#endif
+}
+
+}  // namespace
+
+LivenessMonitor::LivenessMonitor(LivenessSettings settings)
+    : settings_(std::move(settings)),
+      home_(settings_.members.at(settings_.rank).home),
+      links_(settings_),
+      told_(settings_.patient ? settings_.patient : settings_.store),
+      heard_(settings_.store),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_ >= 0) close_in_forks(wake_);
+  watch_neighbours();
+}
+
+LivenessMonitor::~LivenessMonitor() {
+  for (const Watched& each : watched_) close_unforked(each.pidfd);
+  if (wake_ >= 0) close_unforked(wake_);
+}
+
+void LivenessMonitor::watch_neighbours() {
+  for (const auto& [rank, card] : settings_.members) {
+    has_far_members_ |= card.home != home_;
+    if (rank == settings_.rank || card.home != home_) continue;
+    const int pidfd = open_pidfd(card.pid);
+    if (pidfd < 0) continue;
+    close_in_forks(pidfd);
+    watched_.push_back({rank, pidfd});
+  }
+}
+
+void LivenessMonitor::mark(int rank, const std::string& evidence) {
+  const std::lock_guard lock(mutex_);
+  if (deaths_.emplace(rank, evidence).second) ++count_;
+}
+
+// Neighbours of the dead one tell it once each; whoever hears it twice is none the worse.
+void LivenessMonitor::tell(int rank, const std::string& evidence) {
+  mark(rank, evidence);
+  if (has_far_members_) told_.add(rank);
+}
+
+void LivenessMonitor::hear() {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : heard_.news()) {
+    const auto card = settings_.members.find(rank);
+    if (card == settings_.members.end()) continue;
+    const std::string evidence = "another rank saw process " + std::to_string(card->second.pid) + " end";
+    if (deaths_.emplace(rank, evidence).second) ++count_;
+  }
+}
+
+std::optional<Liveness::Death> LivenessMonitor::check(std::span<const int> ranks, bool ask_store) {
+  if (ask_store && has_far_members_) hear();
+  if (count_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) {
+    if (const auto death = deaths_.find(rank); death != deaths_.end())
+      return Liveness::Death{rank, death->second};
+  }
+  return std::nullopt;
+}
+
+void LivenessMonitor::run() {
+  links_.open();
+  while (!stopping_) {
+    std::vector<pollfd> entries{{wake_, POLLIN, 0}};
+    for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
+    const std::size_t own = entries.size();
+    links_.add_to(entries);
+    if (poll(entries.data(), entries.size(), links_.patience_ms()) < 0) continue;
+    if (stopping_) break;
+    for (std::size_t i = own - 1; i >= 1; --i) {
+      if (entries[i].revents == 0) continue;
+      const Watched ended = watched_[i - 1];
+      watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+      close_unforked(ended.pidfd);
+      const long pid = settings_.members.at(ended.rank).pid;
+      tell(ended.rank, "process " + std::to_string(pid) + " has ended");
+    }
+    for (const auto& [rank, evidence] :
+         links_.look({entries.begin() + static_cast<std::ptrdiff_t>(own), entries.end()}))
+      tell(rank, evidence);
+  }
+  links_.close_all();
+}
+
+void LivenessMonitor::stop() {
+  stopping_ = true;
+  const std::uint64_t one = 1;
+  if (write(wake_, &one, sizeof one) < 0) {
+    // It is awake already.
+  }
+}
+
+}  // namespace altorch

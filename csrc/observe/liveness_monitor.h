@@ -1,0 +1,52 @@
+// The thread behind Liveness, and what it knows.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "observe/death_list.h"
+#include "observe/home_links.h"
+#include "observe/liveness.h"
+
+namespace altorch {
+
+class LivenessMonitor {
+ public:
+  explicit LivenessMonitor(LivenessSettings settings);
+  ~LivenessMonitor();
+  LivenessMonitor(const LivenessMonitor&) = delete;
+
+  bool has_peers() const { return settings_.members.size() > 1; }
+  std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
+  // The thread; returns after stop().
+  void run();
+  // Any thread. Does not wait: the thread says goodbye to other homes and ends.
+  void stop();
+
+ private:
+  struct Watched {
+    int rank;
+    int pidfd;
+  };
+  void watch_neighbours();
+  void mark(int rank, const std::string& evidence);
+  void tell(int rank, const std::string& evidence);
+  void hear();
+
+  const LivenessSettings settings_;
+  const std::string home_;
+  bool has_far_members_ = false;
+  std::vector<Watched> watched_;  // the thread's own
+  HomeLinks links_;               // likewise
+  DeathList told_, heard_;
+  int wake_ = -1;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> count_{0};  // of deaths
+  std::mutex mutex_;           // guards what follows
+  std::map<int, std::string> deaths_;
+};
+
+}  // namespace altorch

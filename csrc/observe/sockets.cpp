@@ -1,0 +1,83 @@
+#include "observe/sockets.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses look_up(const std::string& host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(port);
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &found) != 0)
+    found = nullptr;
+  return Addresses(found, &freeaddrinfo);
+}
+
+void set(int socket, int level, int option, int value) {
+  setsockopt(socket, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& address) {
+  return address.empty() || address.starts_with("127.") || address == "::1";
+}
+
+std::pair<int, int> listen_on(const std::string& address) {
+  const Addresses all = look_up(address, 0, AI_PASSIVE);
+  for (const addrinfo* entry = all.get(); entry; entry = entry->ai_next) {
+    const int made = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made < 0) continue;
+    sockaddr_storage bound = {};
+    socklen_t length = sizeof bound;
+    if (bind(made, entry->ai_addr, entry->ai_addrlen) == 0 && listen(made, SOMAXCONN) == 0 &&
+        getsockname(made, reinterpret_cast<sockaddr*>(&bound), &length) == 0) {
+      const auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                                    : reinterpret_cast<sockaddr_in*>(&bound)->sin_port;
+      return {made, ntohs(port)};
+    }
+    close(made);
+  }
+  throw Error(ErrorKind::kTransport, "cannot listen on address '" + address + "': " + std::strerror(errno));
+}
+
+int connect_to(const std::string& host, int port) {
+  const Addresses all = look_up(host, port, 0);
+  for (const addrinfo* entry = all.get(); entry; entry = entry->ai_next) {
+    const int made = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (made < 0) continue;
+    const timeval patience{3, 0};  // holds for connect() too
+    setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(made, entry->ai_addr, entry->ai_addrlen) == 0) return made;
+    close(made);
+  }
+  return -1;
+}
+
+void keep_alive(int socket) {
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
+}
+
+void close_socket(int socket) { close(socket); }
+
+}  // namespace altorch

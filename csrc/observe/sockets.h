@@ -1,0 +1,19 @@
+// The few socket calls of home_links.cpp. Thread rules: any thread.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace altorch {
+
+bool is_loopback(const std::string& address);
+// A listening, non-blocking socket and its port; an empty address: all of this host's. Throws
+// Error(kTransport).
+std::pair<int, int> listen_on(const std::string& address);
+// A connected socket, or -1. Takes a few seconds at most, and what looking the name up takes.
+int connect_to(const std::string& host, int port);
+// Makes the kernel notice within about 25 s that the other node is gone.
+void keep_alive(int socket);
+void close_socket(int socket);
+
+}  // namespace altorch

@@ -1,0 +1,42 @@
+#include "observe/watched_store.h"
+
+#include "common/error.h"
+#include "common/patient_store.h"
+#include "common/poll_pause.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+constexpr int kLooksPerQuestion = 10;  // to the store
+
+}  // namespace
+
+void WatchedStore::attend() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!watch_ || now < next_look_) return;
+  next_look_ = now + kBetweenLooks;
+  const auto death = watch_->liveness.check(ranks_, ++looks_ % kLooksPerQuestion == 0 || suspicion_);
+  // Twice, for a rank that has done its part may end: what it has left is found between the two looks.
+  const bool twice = suspicion_ && death;
+  suspicion_ = death.has_value();
+  if (!twice) return;
+  throw Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death->rank) +
+                                        " is lost: " + death->evidence +
+                                        "; look for its error above, then start the job again");
+}
+
+std::string WatchedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  PollPause pause;
+  while (true) {
+    if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
+    attend();
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the store within " +
+                                           std::to_string(timeout.count()) + " ms");
+    pause.pause();
+  }
+}
+
+}  // namespace altorch

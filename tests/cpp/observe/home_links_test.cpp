@@ -1,0 +1,140 @@
+#include "observe/home_links.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "bootstrap/file_store.h"
+#include "common/random_name.h"
+#include "observe/liveness.h"
+#include "observe/sockets.h"
+
+namespace altorch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Two processes of one job that do not see each other's process ids, as far as they know.
+class HomeLinksTest : public ::testing::Test {
+ protected:
+  HomeLinksTest()
+      : directory_(std::filesystem::temp_directory_path() / ("altorch-test-" + random_name())),
+        store_(std::make_shared<FileStore>(directory_.string())) {}
+  ~HomeLinksTest() override {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    std::filesystem::remove_all(directory_);
+  }
+
+  LivenessSettings settings_of(int rank) const {
+    LivenessSettings settings;
+    settings.store = store_;
+    settings.rank = rank;
+    settings.members = {{3, {"host/a", 11}}, {4, {"host/b", 12}}};
+    settings.address = settings.master = "127.0.0.1";
+    return settings;
+  }
+
+  // Forked before this process has threads of its own in the way.
+  void start_rank_4(const std::function<void()>& then) {
+    child_ = fork();
+    if (child_ != 0) return;
+    {
+      Liveness liveness(settings_of(4));
+      then();
+    }
+    std::this_thread::sleep_for(milliseconds(500));  // alive after it let its groups go
+    _exit(0);
+  }
+
+  bool dies_within(Liveness& liveness, int rank, milliseconds time) const {
+    const std::vector<int> ranks = {rank};
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (std::chrono::steady_clock::now() < end) {
+      if (liveness.check(ranks, false)) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+
+  std::filesystem::path directory_;
+  std::shared_ptr<FileStore> store_;
+  pid_t child_ = -1;
+};
+
+TEST_F(HomeLinksTest, AKilledProcessOfAnotherHomeIsNoticedAndTold) {
+  start_rank_4([] { pause(); });
+  Liveness liveness(settings_of(3));
+  EXPECT_FALSE(dies_within(liveness, 4, milliseconds(1500)));
+  kill(child_, SIGSTOP);
+  EXPECT_FALSE(dies_within(liveness, 4, milliseconds(1500))) << "a stopped process is not dead";
+  kill(child_, SIGKILL);
+  EXPECT_TRUE(dies_within(liveness, 4, seconds(5)));
+  for (int i = 0; i < 1000 && !store_->try_get("death/1"); ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(store_->try_get("death/1"), "4");
+}
+
+TEST_F(HomeLinksTest, TheFirstRankIsMissedInTheSameWay) {
+  child_ = fork();
+  if (child_ == 0) {
+    Liveness hub(settings_of(3));
+    pause();
+    _exit(0);
+  }
+  Liveness liveness(settings_of(4));
+  EXPECT_FALSE(dies_within(liveness, 3, milliseconds(1500)));
+  kill(child_, SIGKILL);
+  EXPECT_TRUE(dies_within(liveness, 3, seconds(5)));
+}
+
+TEST_F(HomeLinksTest, WhoLetsItsGroupsGoIsNotDead) {
+  start_rank_4([] { std::this_thread::sleep_for(milliseconds(1200)); });
+  Liveness liveness(settings_of(3));
+  EXPECT_FALSE(dies_within(liveness, 4, milliseconds(3000)));
+}
+
+TEST_F(HomeLinksTest, AForkedChildDoesNotKeepAConnectionAlive) {
+  start_rank_4([] {
+    std::this_thread::sleep_for(milliseconds(1000));
+    if (fork() == 0) {  // as a data loader's worker, which outlives its parent
+      std::this_thread::sleep_for(seconds(8));
+      _exit(0);
+    }
+    pause();
+  });
+  Liveness liveness(settings_of(3));
+  EXPECT_FALSE(dies_within(liveness, 4, milliseconds(2000)));
+  kill(child_, SIGKILL);
+  EXPECT_TRUE(dies_within(liveness, 4, seconds(4)));
+}
+
+TEST_F(HomeLinksTest, AStrangerProvesNothing) {
+  Liveness liveness(settings_of(3));
+  std::optional<std::string> hub;
+  for (int i = 0; i < 2000 && !(hub = store_->try_get("hub")); ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(hub.has_value());
+  int port = 0;
+  std::istringstream(*hub) >> port;
+  const int stranger = connect_to("127.0.0.1", port);
+  ASSERT_GE(stranger, 0);
+  const std::string lie = std::string(32, '0') + "00000004";
+  EXPECT_EQ(send(stranger, lie.data(), lie.size(), MSG_NOSIGNAL), static_cast<ssize_t>(lie.size()));
+  char byte = 0;
+  EXPECT_LE(recv(stranger, &byte, 1, 0), 0) << "it is dropped";
+  close(stranger);
+  EXPECT_FALSE(dies_within(liveness, 4, milliseconds(300)));
+}
+
+}  // namespace
+}  // namespace altorch

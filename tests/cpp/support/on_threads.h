@@ -1,0 +1,30 @@
+// Ranks that are threads.
+#pragma once
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/error.h"
+
+namespace altorch {
+
+// Runs `body(rank)` on a thread per rank and returns what each threw: "" for nothing.
+template <typename Body>
+std::vector<std::string> on_threads(int size, Body body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+}  // namespace altorch
