@@ -73,13 +73,14 @@ GlooChannel::~GlooChannel() {
 
 void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact};
-  if (peer(to).send_now(data, bytes, tag)) return;
+  if (to != rank_ && peer(to).send_now(data, bytes, tag)) return;
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = const_cast<void*>(data);
   transfer->bytes = bytes;
   transfer->peer = to;
   transfer->tag = tag;
   attach(request, transfer);
+  if (to == rank_) return send_to_self(transfer);
   if (auto cause = peer(to).failure()) return transfer->finish(std::move(cause));
   peer(to).announce(transfer);
 }
@@ -109,6 +110,28 @@ void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t 
     transfer->peer = found->arrival.peer;
   }
   deliver(transfer, found->arrival);
+  if (found->sender) found->sender->finish();
+}
+
+// The bytes stay where they are until they are asked for.
+void GlooChannel::send_to_self(const GlooTransferPtr& transfer) {
+  const GlooArrival arrival{rank_, transfer->tag, transfer->bytes, 0,
+                            static_cast<const std::byte*>(transfer->data)};
+  GlooTransferPtr receiver;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto match = std::find_if(awaited_.begin(), awaited_.end(),
+                                    [&](const GlooTransferPtr& each) { return matches(*each, arrival); });
+    if (match == awaited_.end()) {
+      unexpected_.push_back({arrival, nullptr, transfer});
+      return;
+    }
+    receiver = std::move(*match);
+    awaited_.erase(match);
+    receiver->peer = rank_;
+  }
+  deliver(receiver, arrival);
+  transfer->finish();
 }
 
 void GlooChannel::arrived(const GlooArrival& arrival) {
@@ -118,7 +141,7 @@ void GlooChannel::arrived(const GlooArrival& arrival) {
     const auto match = std::find_if(awaited_.begin(), awaited_.end(),
                                     [&](const GlooTransferPtr& each) { return matches(*each, arrival); });
     if (match == awaited_.end()) {
-      Unexpected kept{arrival, nullptr};
+      Unexpected kept{arrival, nullptr, nullptr};
       if (arrival.id == 0 && arrival.bytes > 0) {
         kept.payload.reset(new std::byte[arrival.bytes]);
         std::memcpy(kept.payload.get(), arrival.payload, arrival.bytes);
@@ -135,7 +158,7 @@ void GlooChannel::arrived(const GlooArrival& arrival) {
 }
 
 void GlooChannel::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
-  if (arrival.id == 0) peer(arrival.peer).consumed(arrival.bytes);
+  if (arrival.id == 0 && arrival.peer != rank_) peer(arrival.peer).consumed(arrival.bytes);
   const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
   if (!fits) {
     if (arrival.id != 0) peer(arrival.peer).refuse(arrival);
@@ -147,6 +170,7 @@ void GlooChannel::deliver(const GlooTransferPtr& transfer, const GlooArrival& ar
 }
 
 std::optional<Error> GlooChannel::failure(int from) const {
+  if (from == rank_) return std::nullopt;
   if (from != kAnySource) return peers_[static_cast<std::size_t>(from)]->failure();
   std::optional<Error> cause;
   for (const auto& each : peers_) {
@@ -204,8 +228,11 @@ State GlooChannel::test(std::span<Request> requests, std::optional<Error>& error
 }
 
 bool GlooChannel::withdraw(const GlooTransferPtr& transfer) {
-  if (!transfer->is_receive) return peer(transfer->peer).withdraw(transfer);
+  if (!transfer->is_receive && transfer->peer != rank_) return peer(transfer->peer).withdraw(transfer);
   const std::lock_guard lock(mutex_);
+  if (!transfer->is_receive) {
+    return std::erase_if(unexpected_, [&](const Unexpected& each) { return each.sender == transfer; }) > 0;
+  }
   return std::erase(awaited_, transfer) > 0;
 }
 
@@ -215,7 +242,7 @@ bool GlooChannel::cancel(std::span<Request> requests) {
     if (request.handle == 0) continue;
     const GlooTransferPtr transfer = *transfer_of(request);
     bool is_free = withdraw(transfer) || wait_until_done(*transfer, kGrace);
-    if (!is_free) {
+    if (!is_free && transfer->peer != rank_) {
       peer(transfer->peer).break_off(transfer);
       is_free = wait_until_done(*transfer, kGrace);
     }

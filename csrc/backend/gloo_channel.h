@@ -33,9 +33,11 @@ class GlooChannel final : public Channel, private GlooListener {
   struct Unexpected {
     GlooArrival arrival;
     std::unique_ptr<std::byte[]> payload;
+    GlooTransferPtr sender;  // of a message to oneself, which is done when this is taken
   };
   void arrived(const GlooArrival& arrival) override;
   void lost(int peer) override;
+  void send_to_self(const GlooTransferPtr& transfer);
   void deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   bool withdraw(const GlooTransferPtr& transfer);
   void release(Request& request);
