@@ -58,7 +58,9 @@ c10::intrusive_ptr<c10d::Backend> create_gloo_backend(const c10::intrusive_ptr<c
                                                       const GroupSettings& settings,
                                                       c10::intrusive_ptr<AlOptions> options, bool whole_job,
                                                       GlooFactory factory) {
+  options = c10::make_intrusive<AlOptions>(*options);  // the caller may give the same to several groups
   options->timeout = settings.timeout;
+  options->group_name = settings.name;
   auto communicator = join_over_gloo(store, settings, whole_job, factory);
   return c10::make_intrusive<GlooBackend>(settings, std::move(communicator), std::move(options),
                                           std::move(factory));
