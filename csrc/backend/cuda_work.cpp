@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "backend/errors.h"
+#include "backend/work.h"
 
 namespace altorch::backend {
 
@@ -18,6 +19,7 @@ CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vec
       source_(source) {}
 
 bool CudaWork::wait(std::chrono::milliseconds timeout) {
+  forget_in_registry(*this);
   return guarded([&] {
     group_->throw_if_failed();
     if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");

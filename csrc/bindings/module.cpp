@@ -59,7 +59,10 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
     check_settings();
     auto keys = std::make_shared<C10dStore>(store, key_prefix);
     GroupSettings settings{name, key_prefix, rank, size, job_ranks, milliseconds(timeout_seconds)};
-    options->timeout = settings.timeout;
+    // A group's own: the caller may give the same to several.
+    auto own = c10::make_intrusive<AlOptions>(*options);
+    own->timeout = settings.timeout;
+    own->group_name = name;
     std::shared_ptr<JobWatch> watch;
     if (first_group) {
       watch = watch_job(keys, rank, size, settings.timeout);
@@ -68,7 +71,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
     }
     auto communicator = join_group(settings, keys);
     return c10::static_intrusive_pointer_cast<c10d::Backend>(
-        c10::make_intrusive<AlBackend>(settings, std::move(communicator), options));
+        c10::make_intrusive<AlBackend>(settings, std::move(communicator), std::move(own)));
   });
 }
 
@@ -231,6 +234,19 @@ PYBIND11_MODULE(_C, module) {
              py::arg("timeout_seconds"), py::arg("options"), py::arg("whole_job"), py::arg("factory"),
              "Collective over the group: makes its backend where no MPI carries it. `factory` makes a "
              "ProcessGroupGloo.");
+  module.def("set_carries_cuda", &set_carries_cuda, py::arg("value"),
+             "Whether \"al\" is registered for CUDA tensors in this process.");
+  module.def(
+      "set_broken_window_hook",
+      [](const py::function& hook) {
+        // Never freed: a thread may fail while the interpreter ends.
+        auto* kept = new py::function(hook);
+        set_broken_window_hook([kept](const std::string& group) {
+          const py::gil_scoped_acquire locked;
+          (*kept)(group);
+        });
+      },
+      py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
   module.def("statistics", &statistics, py::arg("backend"),
              "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
