@@ -368,7 +368,10 @@ def test_classes_of_errors(world):
         (TypeError, lambda: backend.allreduce([torch.empty(3, dtype=torch.bits8)])),
         (TypeError, lambda: backend.allreduce([torch.ones(3, dtype=torch.bool)], average)),
         (TypeError, lambda: backend._allgather_base(torch.empty(3 * n, dtype=torch.int32), torch.ones(3))),
-        (TypeError, lambda: backend._reduce_scatter_base(torch.empty(3), torch.ones(3 * n, dtype=torch.int32))),
+        (
+            TypeError,
+            lambda: backend._reduce_scatter_base(torch.empty(3), torch.ones(3 * n, dtype=torch.int32)),
+        ),
         (ValueError, lambda: backend._allgather_base(torch.empty(3 * n + 1), torch.ones(3))),
         (ValueError, lambda: backend.broadcast([torch.ones(3)], wrong_root)),
         (ValueError, lambda: backend.allreduce([torch.ones(3), torch.ones(3)])),

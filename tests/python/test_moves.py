@@ -342,7 +342,9 @@ def test_gather_single(world, dtype):
                 got = torch.empty(world.size * size, dtype=dtype) if world.rank == root else None
                 finish(dist.gather_single(mine, got, root, async_op=asynchronous))
                 if got is not None:
-                    want = torch.cat([ref.random_tensor(world, dtype, size, rank) for rank in range(world.size)])
+                    want = torch.cat(
+                        [ref.random_tensor(world, dtype, size, rank) for rank in range(world.size)]
+                    )
                     assert torch.equal(got.view(torch.uint8), want.view(torch.uint8))
 
 

@@ -221,7 +221,9 @@ def test_batch_with_everyone_and_oneself(world):
     operations = []
     for rank in range(world.size):
         operations.append(dist.P2POp(dist.irecv, got[rank], rank))
-        operations.append(dist.P2POp(dist.isend, torch.full((world.rank + 1,), 10.0 * world.rank + rank), rank))
+        operations.append(
+            dist.P2POp(dist.isend, torch.full((world.rank + 1,), 10.0 * world.rank + rank), rank)
+        )
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     for rank, tensor in enumerate(got):

@@ -146,7 +146,7 @@ def test_a_window_is_its_thread_s_own(world):
                 work.wait()
             wrong.append(not tensor.eq(2).all())
 
-    backend._start_coalescing() if hasattr(backend, "_start_coalescing") else dist.group.WORLD._start_coalescing(CPU)
+    dist.group.WORLD._start_coalescing(CPU)
     thread = Thread(target=reduce)
     thread.start()
     thread.join()
