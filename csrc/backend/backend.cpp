@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "backend/cuda_watch.h"
 #include "backend/issue.h"
 #include "backend/premul.h"
@@ -10,15 +13,47 @@
 #include "reduction/reduce.h"
 
 namespace altorch::backend {
+namespace {
+
+// torch's flight recorder takes a call that gave no Work for one that hangs. It asks the same variables.
+bool is_recorded() {
+#if defined(C10D_BACKEND_HAS_HOOKS)
+  static const bool on = [] {
+    for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
+      const char* value = std::getenv(name);
+      if (value && *value) return std::atoi(value) > 0;
+    }
+    return true;
+  }();
+  return on;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
 
 AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
                      c10::intrusive_ptr<AlOptions> options)
     : Backend(settings.rank, settings.size),
       settings_(std::move(settings)),
       communicator_(std::move(communicator)),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      finished_(is_recorded() ? c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())
+                              : nullptr) {}
 
 AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
+
+c10d::ErrorType AlBackend::getError() {
+  for (const auto& group : cuda_groups()) {
+    try {
+      group->throw_if_failed();
+    } catch (const Error& error) {
+      failures_->note(error);
+    }
+  }
+  return failures_->first();
+}
 
 void AlBackend::abort() {
   communicator_->close("the group was aborted", /*tell=*/true);
@@ -120,16 +155,15 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
   const Operation operation = call.operation;
   try {
     const auto group = cuda_group(operation);
-    {
-      const std::lock_guard lock(window_mutex_);
-      if (window_) {
-        window_calls_.push_back(std::move(call));
-        return c10::make_intrusive<AlWork>(getRank(), type, operation.sequence, Tensors());
-      }
+    if (const auto window = windows_.joinable(); window && (async || window->own)) {
+      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence,
+                                           window->keep(std::move(call)));
     }
+    const Tensors outputs = async ? Tensors() : call.outputs;
     std::vector<Call> calls;
     calls.push_back(std::move(call));
-    return group->launch(type, std::move(calls), async);
+    auto work = group->launch(type, std::move(calls), async);
+    return work ? work : finished(type, operation.sequence, outputs);
   } catch (const Error& error) {
     throw not_launched(operation, error);
   }
@@ -139,22 +173,23 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
                                              std::unique_lock<std::mutex>* turn) {
   for (Block& block : call.loads) block.load();
   const std::uint64_t sequence = call.operation.sequence;
-  c10::intrusive_ptr<AlWork> window;
-  {
-    const std::lock_guard lock(window_mutex_);
-    window = window_;
-  }
-  if (!async && !window) {
+  const auto window = windows_.joinable();
+  const bool in_own = window && window->own;
+  if (!async && !in_own) {
     call.bind();
     bool buffers_free = true;
     try {
       communicator_->run(call.operation, buffers_free, turn);
+    } catch (const Error& error) {
+      failures_->note(error);
+      if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
+      throw;
     } catch (...) {
       if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
       throw;
     }
     for (const Block& block : call.stores) block.store();
-    return nullptr;  // nothing to wait for, as with ProcessGroupNCCL: a Work costs a microsecond in Python
+    return finished(type, sequence, call.outputs);
   }
   auto task = std::make_shared<Task>();
   task->operation = call.operation;
@@ -168,51 +203,30 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
       for (const Block& block : stores) block.store();
     };
   }
-  auto work = window;
-  if (window) {
-    window->add_outputs(call.outputs);
-  } else {
-    work = c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
-  }
+  if (window) window->work->add_outputs(call.outputs);
+  auto work = in_own ? window->work
+                     : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs),
+                                                   communicator_, failures_);
   work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
+  if (window && !in_own) window->work->add_task(task, {}, nullptr);
   try {
     communicator_->submit(task);
   } catch (...) {
     work->abandon(*task);
+    if (window && !in_own) window->work->abandon(*task);
     throw;
   }
-  if (window) return c10::make_intrusive<AlWork>(getRank(), type, sequence, Tensors());
+  if (in_own) return nullptr;  // coalesce() gives the Work of all
   work->seal();
   return work;
 }
 
-void AlBackend::startCoalescing() {
-  const std::lock_guard lock(window_mutex_);
-  TORCH_CHECK(!window_, "altorch: a coalescing window is open already; windows do not nest");
-  window_ = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(),
-                                        Tensors(), communicator_);
-}
-
-AlBackend::WorkPtr AlBackend::endCoalescing() {
-  const std::lock_guard lock(window_mutex_);
-  TORCH_CHECK(window_, "altorch: there is no coalescing window to end");
-  auto work = std::move(window_);
-  window_ = nullptr;
-  work->seal();
-  if (window_calls_.empty()) return work;
-  auto calls = std::exchange(window_calls_, {});
-  return guarded([&]() -> WorkPtr {
-    if (work->has_tasks()) {
-      throw Error(ErrorKind::kUnsupported,
-                  "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
-    }
-    const Operation first = calls.front().operation;
-    try {
-      return cuda_group(first)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
-    } catch (const Error& error) {
-      throw not_launched(first, error);
-    }
-  });
+AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, std::uint64_t sequence,
+                                       const Tensors& outputs) const {
+  // torch keeps what it gets for wait_tensor() then.
+  if (c10d::allow_inflight_collective_as_graph_input())
+    return c10::make_intrusive<AlWork>(getRank(), type, sequence, outputs);
+  return finished_;
 }
 
 void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
@@ -255,9 +269,11 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
       throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
   }
   if (can_reduce(operation.dtype, operation.op)) return;
-  throw Error(ErrorKind::kInvalidArgument, std::string(name_of(operation.op)) + " is not defined for " +
-                                               name_of(operation.dtype) +
-                                               "; convert the tensor or choose another reduction");
+  // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats a wrong
+  // call.
+  const auto kind = operation.op == ReduceOp::kAvg ? ErrorKind::kInvalidType : ErrorKind::kInvalidArgument;
+  throw Error(kind, std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
+                        "; convert the tensor or choose another reduction");
 }
 
 c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,

@@ -15,6 +15,7 @@
 #include "backend/options.h"
 #include "backend/process.h"
 #include "backend/tensors.h"
+#include "backend/window.h"
 #include "backend/work.h"
 
 namespace altorch::backend {
@@ -32,9 +33,17 @@ class AlBackend : public c10d::Backend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
   const std::string getBackendName() const override { return "al"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+    return options_;
+#else
+    return c10::make_intrusive<AlOptions>(*options_);  // split_group writes a child's settings into it
+#endif
+  }
   bool supportsSplitting() const override { return true; }
-  bool supportsCoalescing() const override { return true; }
+  // What torch keeps of a window it keeps for all threads, and for ever where something was thrown in it: its
+  // calls in between are lost. A batch of messages between CPUs needs no window, so none is offered there.
+  bool supportsCoalescing() const override { return carries_cuda(); }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
@@ -48,6 +57,7 @@ class AlBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
+  c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
 
@@ -63,6 +73,8 @@ class AlBackend : public c10d::Backend {
 
   // backend_reduce.cpp
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
+                              const c10d::AllreduceOptions& options);
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -86,6 +98,9 @@ class AlBackend : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
@@ -131,16 +146,31 @@ class AlBackend : public c10d::Backend {
   template <typename Each>
   WorkPtr coalesce(std::size_t count, bool async, Each&& each);
 
+  std::shared_ptr<Window> new_window(bool own);
+  // The Work of what joined it, begun now.
+  WorkPtr end_window(Window& window);
+  // Of a window that torch will not end: what was begun goes on, what was kept is told that it never will.
+  void give_up(Window& window, const std::string& why);
+  // After a call that failed.
+  void spoil_window() noexcept;
+  // Runs `body`, a call that torch may have made within a window of its own.
+  template <typename Body>
+  WorkPtr called(Body&& body);
+  // Of a synchronous call that is done, or is in order on the caller's stream.
+  WorkPtr finished(c10d::OpType type, std::uint64_t sequence, const Tensors& outputs) const;
+
   const GroupSettings settings_;
   const std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
+  // What a synchronous call gives: nothing where nobody looks, as a Work costs half a microsecond in Python.
+  const c10::intrusive_ptr<AlWork> finished_;
+  // What went wrong first, for getError().
+  const std::shared_ptr<FailureRecord> failures_ = std::make_shared<FailureRecord>();
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   std::mutex order_mutex_;  // from the number of a call to its place in the queue
-  std::mutex window_mutex_;
-  c10::intrusive_ptr<AlWork> window_;  // of an open coalescing window
-  std::vector<Call> window_calls_;     // on CUDA tensors
+  Windows windows_;
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
   int inherited_on_ = kHostDevice;

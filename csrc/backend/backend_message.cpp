@@ -22,15 +22,12 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   Block block(tensor);
   try {
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
-    if (peer == getRank() && !tensor.is_cuda()) {  // of CUDA tensors a batch may hold both ends
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a rank cannot exchange messages with itself; copy the tensor");
-    }
     if (tag < 0 || tag > communicator_->max_message_tag()) {
       throw Error(ErrorKind::kInvalidArgument,
                   "the tag must lie between 0 and " + std::to_string(communicator_->max_message_tag()));
     }
     operation.dtype = dtype_of(tensor);
+    if (!sends) block.check_storable();
   } catch (const Error& cause) {
     throw communicator_->refuse(operation, cause);
   }
@@ -50,47 +47,43 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   }
   if (sends) block.load();
 
-  c10::intrusive_ptr<AlWork> window;
-  {
-    const std::lock_guard lock(window_mutex_);
-    window = window_;
-  }
+  const auto window = windows_.joinable();
   Tensors outputs;
   if (!sends) outputs.push_back(tensor);
-  auto work = window ? window
-                     : c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), outputs,
-                                                   communicator_);
-  if (window) window->add_outputs(outputs);
+  if (window) window->work->add_outputs(outputs);
+  auto work = c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), std::move(outputs),
+                                          communicator_, failures_);
   auto task = post(operation, tag);
   std::function<void()> finish;
   if (!sends && block.staged()) finish = [block] { block.store(); };
   work->add_task(task, {tensor, block.tensor()}, std::move(finish));
+  if (window) window->work->add_task(task, {}, nullptr);
   try {
     communicator_->post(task);
   } catch (...) {
     work->abandon(*task);
+    if (window) window->work->abandon(*task);
     throw;
   }
-  if (window) return c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), Tensors());
   work->seal();
   return work;
 }
 
 AlBackend::WorkPtr AlBackend::send(Tensors& tensors, int destination, int tag) {
-  return guarded([&] {
+  return called([&] {
     return message(c10d::OpType::SEND, OpKind::kSend, only_tensor(tensors, "send's tensor"), destination,
                    tag);
   });
 }
 
 AlBackend::WorkPtr AlBackend::recv(Tensors& tensors, int source, int tag) {
-  return guarded([&] {
+  return called([&] {
     return message(c10d::OpType::RECV, OpKind::kReceive, only_tensor(tensors, "recv's tensor"), source, tag);
   });
 }
 
 AlBackend::WorkPtr AlBackend::recvAnysource(Tensors& tensors, int tag) {
-  return guarded([&] {
+  return called([&] {
     return message(c10d::OpType::RECVANYSOURCE, OpKind::kReceive, only_tensor(tensors, "recv's tensor"),
                    kAnySource, tag);
   });
@@ -130,7 +123,9 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
     };
     const auto finish = [&](const std::shared_ptr<Task>& task) {
       communicator_->wait(*task, std::chrono::milliseconds(0));
-      if (task->error) throw *task->error;
+      if (!task->error) return;
+      failures_->note(*task->error);
+      throw *task->error;
     };
     if (getRank() != 0) {
       try {

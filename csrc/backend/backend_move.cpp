@@ -125,6 +125,33 @@ AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs,
   });
 }
 
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+AlBackend::WorkPtr AlBackend::gather_single(at::Tensor& output, at::Tensor& input,
+                                            const c10d::GatherOptions& options) {
+  return issue(c10d::OpType::GATHER, OpKind::kGather, options.timeout, options.asyncOp, [&](Call& call) {
+    check_tensor(input, "gather_single's tensor");
+    check_rank(options.rootRank, "dst");
+    const Block from(input);
+    call.operation.dtype = dtype_of(input);
+    call.operation.root = static_cast<int>(options.rootRank);
+    call.operation.input = from.data();
+    call.operation.count = input.numel();
+    call.keep = {input, from.tensor()};
+    if (from.staged()) call.loads = {from};
+    if (options.rootRank != getRank()) return;  // torch passes an empty tensor as output then
+    check_tensor(output, "gather_single's gather_tensor");
+    check_same_dtype(output, input, "gather_single's gather_tensor");
+    check_numel(output, input.numel() * getSize(), "gather_single's gather_tensor", "tensor x world size");
+    const Block to(output);
+    call.operation.output = to.data();
+    call.output_counts.assign(static_cast<std::size_t>(getSize()), input.numel());
+    call.keep.append({output, to.tensor()});
+    call.outputs = {output};
+    if (to.staged()) call.stores = {to};
+  });
+}
+#endif
+
 AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                       const c10d::ScatterOptions& options) {
   return issue(c10d::OpType::SCATTER, OpKind::kScatter, options.timeout, options.asyncOp, [&](Call& call) {

@@ -1,4 +1,6 @@
 // The collectives that reduce.
+#include <ATen/ATen.h>
+
 #include "backend/issue.h"
 
 namespace altorch::backend {
@@ -7,27 +9,37 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
   // torch asks so for sparse tensors on the CPU.
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, options);
+  return allreduce_by_way_of(at::Tensor(), tensors, options);
+}
+
+// `copy`: of the tensor, where its own memory cannot be used.
+AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
+                                                  const c10d::AllreduceOptions& options) {
   return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
                [&](Call& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
                  set_reduction(call.operation, options.reduceOp, tensor);
-                 const Block block(tensor);
+                 const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
                  call.keep = {tensor, block.tensor()};
                  call.outputs = {tensor};
                  if (!block.staged()) return;
-                 call.loads = {block};
+                 if (!copy.defined()) call.loads = {block};
                  call.stores = {block};
                });
 }
 
 AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
                                                   const c10d::AllreduceCoalescedOptions& options) {
-  return coalesce(tensors.size(), options.asyncOp, [&](std::size_t i) {
-    Tensors one = {tensors[i]};
-    return allreduce(one, options);
-  });
+  // Each reduces the values that came in, so they are taken before the first is written.
+  Tensors copies(tensors.size());
+  const auto shared = overlapping(tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (shared[i]) copies[i] = tensors[i].detach().clone(at::MemoryFormat::Contiguous);
+  }
+  return coalesce(tensors.size(), options.asyncOp,
+                  [&](std::size_t i) { return allreduce_by_way_of(copies[i], {tensors[i]}, options); });
 }
 
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {

@@ -91,7 +91,7 @@ std::shared_ptr<Task> submit(const std::shared_ptr<Communicator>& group, std::sh
 
 AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const ProfilerRange range(OpKind::kAllReduce);
-  return guarded([&]() -> WorkPtr {
+  return called([&]() -> WorkPtr {
     std::unique_lock turn(order_mutex_);
     Operation whole;
     whole.kind = OpKind::kAllReduce;
@@ -109,12 +109,9 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
             ErrorKind::kInvalidArgument,
             "only SUM is defined for sparse tensors; divide or scale the sum, or call to_dense() first");
       }
-      {
-        const std::lock_guard lock(window_mutex_);
-        if (window_) {
-          throw Error(ErrorKind::kInvalidArgument,
-                      "a coalescing window takes no sparse tensors; reduce them outside of it");
-        }
+      if (windows_.joinable()) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "a coalescing window takes no sparse tensors; reduce them outside of it");
       }
       try {
         call = std::make_shared<SparseCall>(SparseSum(tensors[0], getRank(), getSize()), whole, next);
@@ -124,6 +121,8 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
     } catch (const Error& cause) {
       throw communicator_->refuse(whole, cause);
     }
+    communicator_->enroll(call->first);
+    communicator_->enroll(call->second);  // of whose size nothing is known yet
     if (tensors[0].is_cuda()) return allreduce_sparse_cuda(*call, options.asyncOp);
     if (!options.asyncOp) {
       const auto last = submit(communicator_, call, {});
@@ -131,14 +130,14 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
       communicator_->wait(*last, kNoTimeout);
       call->finish(*communicator_);
       if (call->failure) throw *call->failure;
-      return nullptr;
+      return finished(c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence, {tensors[0]});
     }
     // What torch waits for: finished when the sum is made, which takes a while and so is the callback
     // thread's. Never queued.
     auto summed = std::make_shared<Task>();
     summed->operation = whole;
     auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence,
-                                            Tensors{tensors[0]}, communicator_);
+                                            Tensors{tensors[0]}, communicator_, failures_);
     work->add_task(summed, {tensors[0]}, nullptr);
     try {
       submit(communicator_, std::move(call), [group = communicator_, summed](auto exchanged) {
@@ -191,7 +190,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   const c10::DeviceGuard on_device(tensor.device());
   call.finish(*communicator_);
   if (call.failure) throw *call.failure;
-  if (!async) return nullptr;
+  if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, sequence, {tensor});
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   auto done = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
   done->end.record(devices.getStream(tensor.device()));

@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "backend/errors.h"
+#include "backend/work.h"
 
 namespace altorch::backend {
 
@@ -29,6 +30,7 @@ std::exception_ptr CudaWork::exception() const {
 }
 
 bool CudaWork::wait(std::chrono::milliseconds timeout) {
+  forget_in_registry(*this);
   return guarded([&] {
     if (const auto error = failure()) throw *error;
     if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");

@@ -6,6 +6,8 @@ void throw_as_torch(const Error& error) {
   switch (error.kind()) {
     case ErrorKind::kInvalidArgument:
       C10_THROW_ERROR(ValueError, error.what());
+    case ErrorKind::kInvalidType:
+      C10_THROW_ERROR(TypeError, error.what());
     case ErrorKind::kUnsupported:
       C10_THROW_ERROR(NotImplementedError, error.what());
     default:

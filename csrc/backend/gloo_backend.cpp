@@ -77,6 +77,7 @@ std::shared_ptr<Communicator> GlooBackend::join(Rendezvous& group) {
 
 c10::intrusive_ptr<AlBackend> create_gloo_backend(Rendezvous& group, c10::intrusive_ptr<AlOptions> options,
                                                   GlooFactory factory) {
+  options = own_options(*options, group.settings());
   std::shared_ptr<GlooMesh> founded;
   auto communicator = join_over_gloo(group, factory, founded);
   return c10::make_intrusive<GlooBackend>(group.settings(), std::move(communicator), std::move(options),

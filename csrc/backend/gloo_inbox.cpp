@@ -91,30 +91,32 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
 }
 
 void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
-  GlooPeer& peer = mesh_.peer(arrival.peer);
-  if (arrival.id == 0) peer.consumed(arrival.bytes);
+  const bool from_self = arrival.peer == own_seat_;
+  if (arrival.id == 0 && !from_self) mesh_.peer(arrival.peer).consumed(arrival.bytes);
   const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
   if (!fits) {
-    if (arrival.id != 0) peer.refuse(arrival, GlooRefusal::kWrongSize);
+    if (arrival.id != 0) mesh_.peer(arrival.peer).refuse(arrival, GlooRefusal::kWrongSize);
     return transfer->finish(
         Error(ErrorKind::kMismatch, "A message from rank " + std::to_string(rank_of(arrival.peer)) + " has " +
                                         std::to_string(arrival.bytes) + " bytes where this rank expects " +
                                         std::to_string(transfer->bytes) +
                                         ": the ranks disagree about the size or type of a tensor."));
   }
-  if (arrival.id != 0) return peer.accept(transfer, arrival);
+  if (arrival.id != 0) return mesh_.peer(arrival.peer).accept(transfer, arrival);
   if (arrival.bytes > 0) std::memcpy(transfer->data, arrival.payload, arrival.bytes);
   transfer->finish();
 }
 
 // Other groups need the credit that it took.
 void GlooInbox::drop(const GlooArrival& arrival) {
+  if (arrival.peer == own_seat_) return;
   GlooPeer& peer = mesh_.peer(arrival.peer);
   if (arrival.id == 0) return peer.consumed(arrival.bytes);
   peer.refuse(arrival, GlooRefusal::kGroupGone);
 }
 
 std::optional<Error> GlooInbox::failure_now(int seat) const {
+  if (seat == own_seat_) return std::nullopt;
   if (seat != kAnySource) {
     if (auto cause = mesh_.peer(seat).failure()) return cause;
     if (!left_.contains(seat)) return std::nullopt;

@@ -24,7 +24,7 @@ template <typename Fill>
 AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
                                     bool async, Fill&& fill) {
   const ProfilerRange range(kind);
-  return guarded([&] {
+  return called([&] {
     // Threads that call at once have their turns in the order of their numbers: peers know a call by its
     // number, and would wait for one that stands behind another here.
     std::unique_lock turn(order_mutex_);
@@ -35,6 +35,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     try {
       fill(call);
       set_device(call);
+      for (const Block& block : call.stores) block.check_storable();
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
     } catch (const c10::Error& cause) {  // torch's own checks
@@ -48,23 +49,35 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
   });
 }
 
-template <typename Each>
-AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
-  bool outer = false;
-  {
-    const std::lock_guard lock(window_mutex_);
-    outer = static_cast<bool>(window_);
-  }
-  if (!outer) startCoalescing();
-  WorkPtr last;
+template <typename Body>
+AlBackend::WorkPtr AlBackend::called(Body&& body) {
   try {
-    for (std::size_t i = 0; i < count; ++i) last = each(i);
+    return guarded(body);
   } catch (...) {
-    if (!outer) endCoalescing();
+    spoil_window();
     throw;
   }
-  if (outer) return last;
-  auto work = endCoalescing();
+}
+
+template <typename Each>
+AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
+  WorkPtr last;
+  if (async && windows_.joinable()) {  // torch's, whose end gives the Work of all
+    for (std::size_t i = 0; i < count; ++i) last = each(i);
+    return last;
+  }
+  const auto window = new_window(/*own=*/true);
+  windows_.open(window);
+  try {
+    for (std::size_t i = 0; i < count; ++i) each(i);
+  } catch (...) {
+    windows_.close(window);
+    end_window(*window);  // what was called is called: the peers wait in it
+    spoil_window();
+    throw;
+  }
+  windows_.close(window);
+  auto work = end_window(*window);
   if (!async) work->wait();
   return work;
 }

@@ -1,6 +1,8 @@
 // altorch.Options: what pg_options may say.
 #pragma once
 
+#include <torch/version.h>
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/on_error.h"
@@ -10,6 +12,10 @@ namespace altorch::backend {
 
 struct AlOptions : public c10d::Backend::Options {
   explicit AlOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Options("al", timeout) {}
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  c10::intrusive_ptr<Options> clone() const override { return c10::make_intrusive<AlOptions>(*this); }
+#endif
 
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;

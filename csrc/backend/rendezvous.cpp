@@ -59,6 +59,13 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 
 }  // namespace
 
+c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const GroupSettings& settings) {
+  auto own = c10::make_intrusive<AlOptions>(given);
+  own->timeout = settings.timeout;
+  own->group_name = settings.name;
+  return own;
+}
+
 // A rank's word: what must agree, who its process is, and what the caller brought.
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettings settings,
                        const std::string& key, bool is_job, const AlOptions& options, const Fields& word,

@@ -27,6 +27,9 @@ struct GroupSettings {
   std::chrono::milliseconds timeout{0};
 };
 
+// The caller may give the same options to several groups: a copy for this one.
+c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const GroupSettings& settings);
+
 // Thread rules: one thread, but for store() and watch().
 class Rendezvous {
  public:

@@ -1,7 +1,9 @@
 #include "backend/tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 
@@ -9,6 +11,7 @@ namespace altorch::backend {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
+[[noreturn]] void refuse_type(const std::string& message) { throw Error(ErrorKind::kInvalidType, message); }
 
 }  // namespace
 
@@ -55,8 +58,8 @@ DType dtype_of(const at::Tensor& tensor) {
     case at::kFloat8_e8m0fnu:
       return DType::kFloat8E8M0FNU;
     default:
-      refuse(std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
-             " cannot be communicated; convert the tensor or view it as bytes");
+      refuse_type(std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
+                  " cannot be communicated; convert the tensor or view it as bytes");
   }
 }
 
@@ -82,8 +85,8 @@ const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char
 
 void check_same_dtype(const at::Tensor& tensor, const at::Tensor& like, const char* what) {
   if (tensor.scalar_type() == like.scalar_type()) return;
-  refuse(std::string(what) + " has type " + c10::toString(tensor.scalar_type()) + ", expected " +
-         c10::toString(like.scalar_type()) + " as the other tensors of the call");
+  refuse_type(std::string(what) + " has type " + c10::toString(tensor.scalar_type()) + ", expected " +
+              c10::toString(like.scalar_type()) + " as the other tensors of the call");
 }
 
 void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* as) {
@@ -146,6 +149,9 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
+Block::Block(const at::Tensor& tensor, at::Tensor copy)
+    : parts_({tensor}), block_(std::move(copy)), staged_(true) {}
+
 Block::Block(const at::Tensor& tensor) : staged_(!is_plain(tensor)) {
   if (staged_) parts_ = {tensor};
   block_ = staged_ ? at::empty(tensor.sizes(), tensor.options()) : tensor;
@@ -186,11 +192,22 @@ void Block::load() {
   }
 }
 
+void Block::check_storable() const {
+  for (const at::Tensor& part : parts_) {
+    if (at::has_internal_overlap(part) != at::MemOverlap::Yes) continue;
+    refuse(
+        "an output tensor's elements share memory, as those of an expanded tensor do, and cannot all be "
+        "written; pass a tensor.contiguous() and copy from it");
+  }
+}
+
 void Block::store() const {
   if (!staged_) return;
   const at::NoGradGuard no_grad;
   std::int64_t offset = 0;
   for (const at::Tensor& part : parts_) {
+    // The caller's mode holds on the caller's thread only.
+    const c10::InferenceMode mode(part.is_inference() || block_.is_inference());
     part.detach().copy_(block_.flatten().narrow(0, offset, part.numel()).view(part.sizes()));
     offset += part.numel();
   }
@@ -202,6 +219,39 @@ std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors, bool
   for (const at::Tensor& tensor : tensors) counts.push_back(tensor.numel());
   even = std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) { return count == counts[0]; });
   return counts;
+}
+
+std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors) {
+  struct Extent {
+    const char *begin, *end;
+    std::size_t index;
+  };
+  std::vector<Extent> extents;
+  extents.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) continue;
+    std::int64_t last = 0;  // the offset of the element furthest behind
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+    extents.push_back({begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size()), i});
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::pair(a.begin, a.index) < std::pair(b.begin, b.index);
+  });
+  std::vector<bool> found(tensors.size(), false);
+  std::size_t first = 0;  // of those that hang together, the one that is worked on before the others
+  const char* reached = nullptr;
+  for (const Extent& extent : extents) {
+    if (extent.begin >= reached) {
+      first = extent.index;
+    } else {
+      found[std::max(first, extent.index)] = true;
+      first = std::min(first, extent.index);
+    }
+    reached = std::max(reached, extent.end);
+  }
+  return found;
 }
 
 }  // namespace altorch::backend

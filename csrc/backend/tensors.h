@@ -12,7 +12,7 @@
 
 namespace altorch::backend {
 
-// Throws Error(kInvalidArgument) for a type that altorch does not know (quantised ones, for instance).
+// Throws Error(kInvalidType) for a type that altorch does not know (quantised ones, for instance).
 DType dtype_of(const at::Tensor& tensor);
 
 // A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
@@ -39,10 +39,15 @@ bool is_plain(const at::Tensor& tensor);
 class Block {
  public:
   explicit Block(const at::Tensor& tensor);
+  // `copy` stands for the tensor, and holds its values already.
+  Block(const at::Tensor& tensor, at::Tensor copy);
   // All of one type; may be empty.
   explicit Block(const std::vector<at::Tensor>& tensors);
 
   void load();
+  // Throws Error(kInvalidArgument) when store() could not write: elements that share memory.
+  void check_storable() const;
+  // Any thread.
   void store() const;
   bool staged() const { return staged_; }
   void* data() const { return block_.defined() ? block_.data_ptr() : nullptr; }
@@ -54,6 +59,10 @@ class Block {
   at::Tensor block_;
   bool staged_ = false;
 };
+
+// Which of the tensors must be copied so that each keeps its values while those before it are written: of
+// those that share memory, perhaps by way of others, all but the first.
+std::vector<bool> overlapping(const std::vector<at::Tensor>& tensors);
 
 // Elements of each tensor; `even` is set when they are all alike.
 std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors, bool& even);

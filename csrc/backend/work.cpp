@@ -2,20 +2,48 @@
 
 #include <ATen/core/jit_type.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "backend/errors.h"
 #include "common/adaptive_wait.h"
 #include "engine/callback_thread.h"
 
 namespace altorch::backend {
+namespace {
+
+// What is thrown on the thread that ended a task would end the process.
+std::optional<Error> failure_of(const std::function<void()>& finish) {
+  std::string cause = "an exception of an unknown type";
+  try {
+    finish();
+    return std::nullopt;
+  } catch (const c10::Error& error) {
+    cause = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    cause = error.what();
+  } catch (...) {
+  }
+  return Error(ErrorKind::kInternal,
+               "altorch: the operation is done, but its result could not be copied to the output: " + cause);
+}
+
+}  // namespace
+
+void forget_in_registry(c10d::Work& work) {
+  if (!c10d::allow_inflight_collective_as_graph_input()) return;
+  c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::reclaim_copy(&work));
+}
+
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs)
     : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), done_(true), ended_(began_) {}
 
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-               std::shared_ptr<Communicator> communicator)
+               std::shared_ptr<Communicator> communicator, std::shared_ptr<FailureRecord> failures)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       communicator_(std::move(communicator)),
+      failures_(std::move(failures)),
       pending_(1) {}  // one for seal()
 
 void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
@@ -26,8 +54,10 @@ void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor>
     parts_.push_back({task, std::move(keep)});
   }
   auto self = c10::intrusive_ptr<AlWork>::reclaim_copy(this);
-  task->on_done = [self = std::move(self), finish = std::move(finish)](Task& done) mutable {
-    if (!done.error && finish) finish();
+  task->on_done = [self = std::move(self), finish = std::move(finish),
+                   earlier = std::move(task->on_done)](Task& done) mutable {
+    if (earlier) earlier(done);
+    if (!done.error && finish) done.error = failure_of(finish);
     finish = nullptr;
     AlWork* work = self.get();
     work->part_done(done);
@@ -40,6 +70,7 @@ void AlWork::part_done(const Task& task) {
   {
     const std::lock_guard lock(guard_);
     if (task.error) {
+      failures_->note(*task.error);
       if (!failure_) failure_ = as_torch(*task.error);
       timed_out_ |= task.error->kind() == ErrorKind::kTimeout;
     }
@@ -156,10 +187,16 @@ bool AlWork::wait(std::chrono::milliseconds timeout) {
                           " ms) gave up; the operation itself goes on until its own deadline");
     }
   }
+  forget_in_registry(*this);
+  if (parts_.empty()) return true;
   std::exception_ptr failure;
+  std::vector<std::vector<at::Tensor>> released;  // without waiting for the callback thread
   {
     const std::lock_guard lock(guard_);
     failure = failure_;
+    for (Part& part : parts_) {
+      if (part.done) released.push_back(std::move(part.keep));
+    }
   }
   if (failure) std::rethrow_exception(failure);
   return true;

@@ -8,9 +8,14 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "backend/failure.h"
 #include "engine/communicator.h"
 
 namespace altorch::backend {
+
+// torch keeps works for wait_tensor() when it is told to: one that was waited for otherwise is taken out
+// again.
+void forget_in_registry(c10d::Work& work);
 
 // One or several operations of the engine. An operation that ran inline has none left: it is born complete.
 //
@@ -23,9 +28,10 @@ class AlWork : public c10d::Work {
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs);
   // For tasks that add_task() brings.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-         std::shared_ptr<Communicator> communicator);
+         std::shared_ptr<Communicator> communicator, std::shared_ptr<FailureRecord> failures);
 
-  // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then.
+  // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then. A
+  // task may be part of two works.
   void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
                 std::function<void()> finish);
   bool has_tasks() const { return !parts_.empty(); }
@@ -65,6 +71,7 @@ class AlWork : public c10d::Work {
   const std::uint64_t sequence_;
   std::vector<at::Tensor> outputs_;
   const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<FailureRecord> failures_;
   std::atomic<int> pending_{0};
   std::atomic<bool> done_{false};
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -70,8 +70,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(Rendezvous& group, const std::v
   return guarded([&] {
     group.set_mpi_ranks(mpi_ranks);
     if (starts_mpi) start_job_mpi({mpi_library, shim_directory, job_id, master_address}, group);
-    return c10::static_intrusive_pointer_cast<c10d::Backend>(
-        c10::make_intrusive<AlBackend>(group.settings(), join_group(group), options));
+    return c10::static_intrusive_pointer_cast<c10d::Backend>(c10::make_intrusive<AlBackend>(
+        group.settings(), join_group(group), own_options(*options, group.settings())));
   });
 }
 
@@ -258,6 +258,19 @@ PYBIND11_MODULE(_C, module) {
              py::arg("rendezvous"), py::arg("options"), py::arg("factory"),
              "Collective over the group: makes its backend where no MPI carries it. `factory` makes a "
              "ProcessGroupGloo.");
+  module.def("set_carries_cuda", &set_carries_cuda, py::arg("value"),
+             "Whether \"al\" is registered for CUDA tensors in this process.");
+  module.def(
+      "set_broken_window_hook",
+      [](const py::function& hook) {
+        // Never freed: a thread may fail while the interpreter ends.
+        auto* kept = new py::function(hook);
+        set_broken_window_hook([kept](const std::string& group) {
+          const py::gil_scoped_acquire locked;
+          (*kept)(group);
+        });
+      },
+      py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
   module.def("statistics", &statistics, py::arg("backend"),
              "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
@@ -309,6 +322,7 @@ PYBIND11_MODULE(_C, module) {
              "Collective over the MPI job: everybody's text, in rank order.");
   module.def("stop_watching", &CudaWatch::stop, py::call_guard<py::gil_scoped_release>(),
              "At exit, before CUDA goes: nobody looks after what is in flight on GPUs any more.");
-  module.def("finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
-             "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
+  module.def(
+      "finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
+      "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
 }

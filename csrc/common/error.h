@@ -13,6 +13,7 @@ namespace altorch {
 
 enum class ErrorKind {
   kInvalidArgument,  // the caller passed something the operation cannot take
+  kInvalidType,      // the same, and it is the element type that it cannot take
   kMismatch,         // ranks disagree about the operation, its type, size or root
   kTimeout,          // a deadline passed
   kPeerLost,         // another process died or left
@@ -23,9 +24,9 @@ enum class ErrorKind {
 };
 
 constexpr const char* name_of(ErrorKind kind) {
-  constexpr const char* names[] = {"invalid argument", "mismatch between ranks", "timeout",
-                                   "peer lost",        "group closed",           "transport failure",
-                                   "unsupported",      "internal error"};
+  constexpr const char* names[] = {"invalid argument",  "invalid type", "mismatch between ranks",
+                                   "timeout",           "peer lost",    "group closed",
+                                   "transport failure", "unsupported",  "internal error"};
   return names[static_cast<int>(kind)];
 }
 

@@ -13,6 +13,7 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
                              std::chrono::milliseconds at_least)
     : StoreView(communicator.store()),
       communicator_(communicator),
+      asked_(operation),
       operation_(operation),
       vigil_(communicator.begin_vigil()) {
   operation_.timeout = std::max(operation_.timeout, at_least);
@@ -22,8 +23,11 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
 }
 
 void AttendedStore::attend() {
-  if (auto found = communicator_.look_after(operation_, vigil_, std::chrono::steady_clock::now()))
-    throw *found;
+  const auto now = std::chrono::steady_clock::now();
+  const int looks = vigil_.looks;
+  if (auto found = communicator_.look_after(operation_, vigil_, now)) throw *found;
+  if (!asked_.is_message() || vigil_.looks == looks || !communicator_.is_time_to_compare(vigil_, now)) return;
+  if (auto found = communicator_.compare_message(asked_)) throw *found;
 }
 
 std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {

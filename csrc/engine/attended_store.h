@@ -15,16 +15,14 @@ class AttendedStore : public StoreView {
   // `at_least`: the time that the ranks have, if the operation has less.
   AttendedStore(Communicator& communicator, const Operation& operation,
                 std::chrono::milliseconds at_least = {});
-  // Looks once, if it is time to; throws Error when waiting is in vain.
-  void attend();
-
   // Both throw Error, also when the operation's own deadline passes or the group is closed.
   void attend() override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
 
  private:
   Communicator& communicator_;
-  Operation operation_;
+  const Operation asked_;
+  Operation operation_;  // the same, of which all ranks are awaited
   Vigil vigil_;
 };
 

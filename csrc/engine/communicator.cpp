@@ -433,11 +433,25 @@ Error Communicator::with_its_reason(const Error& cause) {
   }
 }
 
-std::optional<Error> Communicator::closed_by_peer(const Operation&, Vigil& vigil) {
+std::optional<Error> Communicator::closed_by_peer(const Operation& operation, Vigil& vigil) {
   const auto finding = board_->closed();
-  if (!finding) return std::nullopt;
+  if (!finding) return compare_message(operation);
   vigil.told_by_peer = true;
   return finding->gave_up;
+}
+
+// torch picks a side of the group by each rank's own tensor.
+std::optional<Error> Communicator::compare_message(const Operation& operation) {
+  if (operation.root < 0 || operation.root == rank_) return std::nullopt;
+  const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
+  const auto other = board_->meet_message(operation.root, sends, operation.tag, on_gpu);
+  if (!other || *other == on_gpu) return std::nullopt;
+  return Error(ErrorKind::kMismatch,
+               "rank " + std::to_string(operation.root) + " of the group has the other end " +
+                   (on_gpu ? "in a CPU tensor, and this rank in a CUDA tensor"
+                           : "in a CUDA tensor, and this rank in a CPU tensor") +
+                   "; both ends of a message must be on the same kind of device (for object "
+                   "lists: give both calls the same device)");
 }
 
 std::optional<Error> Communicator::compare(const Operation& operation, Vigil& vigil) {

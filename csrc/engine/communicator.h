@@ -61,6 +61,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<Error> examine(const Operation& operation, Vigil& vigil,
                                std::chrono::steady_clock::time_point now);
   std::optional<Error> compare(const Operation& operation, Vigil& vigil);
+  // Of a message that waits: whether its other end is on another kind of device.
+  std::optional<Error> compare_message(const Operation& operation);
   // The same for a caller that waits on the host for it to begin, which a closed group ends too.
   std::optional<Error> look_after(const Operation& operation, Vigil& vigil,
                                   std::chrono::steady_clock::time_point now);

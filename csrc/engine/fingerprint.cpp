@@ -7,8 +7,8 @@
 namespace altorch {
 namespace {
 
-// Layout, from the low end: count 36, root 14, op 4, dtype 5, kind 5 bits.
-constexpr int kCountBits = 36, kRootBits = 14, kOpBits = 4, kDTypeBits = 5;
+// Layout, from the low end: count 35, on a GPU 1, root 14, op 4, dtype 5, kind 5 bits.
+constexpr int kCountBits = 35, kDeviceBits = 1, kRootBits = 14, kOpBits = 4, kDTypeBits = 5;
 constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 constexpr int kSequenceBits = 8, kFewestHashBits = 8;
 
@@ -47,6 +47,7 @@ std::uint64_t fingerprint(const Operation& operation) {
   bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
   bits = bits << kOpBits | (operation.reduces() ? static_cast<std::uint64_t>(operation.op) : 0);
   bits = bits << kRootBits | (rooted ? static_cast<std::uint64_t>(operation.root) & mask(kRootBits) : 0);
+  bits = bits << kDeviceBits | (operation.device == kHostDevice ? 0 : 1);
   return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
 }
 
@@ -63,6 +64,8 @@ std::string describe_fingerprint(std::uint64_t bits) {
   if (bits == kRefused) return "what it refused";
   const auto count = bits & mask(kCountBits);
   bits >>= kCountBits;
+  const bool on_gpu = bits & mask(kDeviceBits);
+  bits >>= kDeviceBits;
   const auto root = bits & mask(kRootBits);
   bits >>= kRootBits;
   const auto op = static_cast<ReduceOp>(bits & mask(kOpBits));
@@ -81,6 +84,7 @@ std::string describe_fingerprint(std::uint64_t bits) {
       kind == OpKind::kScatter) {
     text += " with root " + std::to_string(root);
   }
+  if (on_gpu) text += " on a GPU";
   return text;
 }
 

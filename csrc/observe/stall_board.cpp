@@ -138,6 +138,16 @@ std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
   return std::nullopt;
 }
 
+std::optional<bool> StallBoard::meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu) {
+  const auto key = [&](bool sender) {
+    return "board/message/" + std::to_string(sends ? rank_ : peer) + "/" +
+           std::to_string(sends ? peer : rank_) + "/" + std::to_string(tag) + (sender ? "/send" : "/recv");
+  };
+  set(key(sends), on_gpu ? "gpu" : "cpu");
+  const auto other = note(key(!sends));
+  return other ? std::optional(*other == "gpu") : std::nullopt;
+}
+
 std::string StallBoard::whereabouts(std::uint64_t sequence) {
   std::string behind, silent;
   const int peers = size_ < kMostPeers ? size_ : kMostPeers;

@@ -68,6 +68,9 @@ class StallBoard {
   }
   // Only whether a peer has closed the group.
   std::optional<Finding> closed();
+  // A message to or from `peer` waits: notes it down, and returns whether the other end, which waits too, is on
+  // a GPU.
+  std::optional<bool> meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu);
   // "rank 2 waits in #4, ranks not waiting in this group: 3": for the message of a timeout.
   std::string whereabouts(std::uint64_t sequence);
 

@@ -7,7 +7,9 @@ import os
 import sys
 from types import ModuleType
 
-from altorch import _version_check
+import altorch_hooks
+
+from altorch import _version_check, _windows
 
 _loaded: ModuleType | None = None
 _owner = os.getpid()
@@ -28,6 +30,8 @@ def extension() -> ModuleType:
                 f"altorch's extension could not be loaded: {error}. Build altorch again for this environment: "
                 "`make build` in its source folder, or pip install --no-build-isolation --force-reinstall --no-deps ."
             ) from error
+        _C.set_carries_cuda("cuda" in altorch_hooks.devices())
+        _C.set_broken_window_hook(_windows.forget)
         _loaded, _owner = _C, os.getpid()
         atexit.register(finalize)
     return _loaded

@@ -363,3 +363,30 @@ def test_wrong_options_type(world):
     al_only(world)
     with pytest.raises((TypeError, RuntimeError), match=r"altorch\.Options"):
         dist.new_group(pg_options=object())
+
+
+@on_ranks(1, 2)
+def test_classes_of_errors(world):
+    """As torch's own backends have them: a wrong element type is a TypeError, a wrong root or size a ValueError."""
+    al_only(world)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    wrong_root = dist.BroadcastOptions()
+    wrong_root.rootRank = 99
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+    n = world.size
+    for error, call in (
+        (TypeError, lambda: backend.allreduce([torch.empty(3, dtype=torch.bits8)])),
+        (TypeError, lambda: backend.allreduce([torch.ones(3, dtype=torch.bool)], average)),
+        (TypeError, lambda: backend._allgather_base(torch.empty(3 * n, dtype=torch.int32), torch.ones(3))),
+        (
+            TypeError,
+            lambda: backend._reduce_scatter_base(torch.empty(3), torch.ones(3 * n, dtype=torch.int32)),
+        ),
+        (ValueError, lambda: backend._allgather_base(torch.empty(3 * n + 1), torch.ones(3))),
+        (ValueError, lambda: backend.broadcast([torch.ones(3)], wrong_root)),
+        (ValueError, lambda: backend.allreduce([torch.ones(3), torch.ones(3)])),
+    ):
+        with pytest.raises(error):
+            call()
+    check_world(world)

@@ -328,3 +328,47 @@ def test_a_rank_killed_in_ddp_training():
         assert [outcome.status for outcome in outcomes] == ["ok", "died"], outcomes[0].report()
         assert outcomes[0].value, "training went on without its peer"
         assert cluster.end([0], deadline=20) == []
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_group_says_what_failed(world, asynchronous):
+    """Backend.get_error(): nothing before, nor for a refused call, and the first failure from then on."""
+    if not world.is_al:
+        pytest.skip("Gloo says SUCCESS for ever")
+    outcome = torch._C._distributed_c10d.ErrorType
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    backend = group._get_backend(torch.device("cpu"))
+    if not hasattr(backend, "get_error"):
+        pytest.skip("this torch does not ask")
+    dist.barrier(group)
+    with pytest.raises(ValueError):
+        backend.allreduce([torch.ones(1), torch.ones(1)])
+    assert backend.get_error() == outcome.SUCCESS
+    if world.rank == 0:
+        with pytest.raises(RuntimeError, match="timeout"):
+            work = dist.all_reduce(torch.ones(2), group=group, async_op=asynchronous)
+            if work is not None:
+                work.wait()
+        assert backend.get_error() == outcome.TIMEOUT
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(torch.ones(2), group=group)
+        assert backend.get_error() == outcome.TIMEOUT
+    dist.barrier()
+
+
+def lose_the_peer(world):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    try:
+        dist.recv(torch.ones(3), 1)
+    except RuntimeError:
+        return backend.get_error().name
+    return "no error"
+
+
+def test_a_group_says_that_a_peer_was_lost():
+    with Cluster(2, launcher="plain") as cluster:
+        if not all(cluster.check(meet)):
+            pytest.skip("Gloo says SUCCESS for ever")
+        outcomes = cluster.run(lose_the_peer, ranks=[0], deadline=45, before_wait=lambda: cluster.kill(1))
+        assert outcomes[0].value == "REMOTE_ERROR", outcomes[0].report()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from contextlib import suppress
@@ -418,3 +419,33 @@ def test_device_mesh_of_two_dimensions(world):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
     for name in ("replica", "shard"):
         check_sum(mesh.get_group(name), 2)
+
+
+@on_ranks(2)
+def test_options_belong_to_one_group(world):
+    """One object for two groups, and a split with a timeout of its own: nobody's settings change."""
+    if not world.is_al:
+        pytest.skip("al's options")
+    import altorch
+
+    given = altorch.Options(timeout_seconds=77.0)
+    first = dist.new_group(timeout=timedelta(seconds=21), pg_options=given)
+    second = dist.new_group(timeout=timedelta(seconds=43), pg_options=given)
+
+    def options(group):
+        return group._get_backend(torch.device("cpu")).options
+
+    assert given._timeout == timedelta(seconds=77)
+    assert [options(group)._timeout.total_seconds() for group in (first, second)] == [21, 43]
+    copied = copy.deepcopy(given)
+    assert copied is not given and copied._timeout == given._timeout
+    if hasattr(first, "split_group"):
+        name = options(first).group_name
+        child = first.split_group([0, 1], timeout=timedelta(seconds=5))
+        assert options(first)._timeout == timedelta(seconds=21)
+        assert options(first).group_name == name
+        assert options(child)._timeout == timedelta(seconds=5)
+        assert isinstance(options(child), altorch.Options)
+        check_sum(child, 2)
+    for group in (first, second):
+        check_sum(group, 2)

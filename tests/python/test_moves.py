@@ -325,3 +325,40 @@ def test_single_names_of_newer_torch(world):
     output = torch.empty(5)
     dist.reduce_scatter_single(output, inputs[world.rank].clone())
     ref.check_reduced(world, output, [tensor.split(5)[world.rank] for tensor in inputs], "SUM")
+
+
+@on_ranks(1, 2, 3)
+@BY_TYPE
+def test_gather_single(world, dtype):
+    if not hasattr(dist, "gather_single"):
+        pytest.skip("new in torch 2.15")
+    if not world.is_al:
+        pytest.skip("Gloo has none")
+    for size in (0, 1, 17, 5000):
+        for root in range(world.size):
+            for asynchronous in (False, True):
+                world.case = f"gather_single {ref.name_of(dtype)} {size} to {root}"
+                mine = ref.random_tensor(world, dtype, size)
+                got = torch.empty(world.size * size, dtype=dtype) if world.rank == root else None
+                finish(dist.gather_single(mine, got, root, async_op=asynchronous))
+                if got is not None:
+                    want = torch.cat(
+                        [ref.random_tensor(world, dtype, size, rank) for rank in range(world.size)]
+                    )
+                    assert torch.equal(got.view(torch.uint8), want.view(torch.uint8))
+
+
+@on_ranks(2)
+def test_gather_single_refuses_wrong_outputs(world):
+    if not hasattr(dist, "gather_single") or not world.is_al:
+        pytest.skip("new in torch 2.15, and Gloo has none")
+    for output, error, words in (
+        (torch.zeros(5), ValueError, r"5 elements, expected 6"),
+        (torch.zeros(6, dtype=torch.int32), TypeError, "type"),
+    ):
+        group = dist.new_group()
+        if world.rank == 0:
+            backend = group._get_backend(torch.device("cpu"))
+            with pytest.raises(error, match=words):
+                backend.gather_single(output, torch.ones(3), dist.GatherOptions())
+        dist.destroy_process_group(group)

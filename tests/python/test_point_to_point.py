@@ -190,3 +190,68 @@ def test_work_of_a_receive_names_its_source(world):
     else:
         dist.send(torch.ones(2), 1)
     dist.barrier()
+
+
+@on_ranks(1, 2, 3)
+@pytest.mark.parametrize("size", [0, 1, 1000, 300_000])
+def test_messages_to_oneself(world, size):
+    """In the order of their tags' calls, whichever of the two ends comes first."""
+    skip_without_own_messages(world)
+    me = world.rank
+    first, second = torch.zeros(size), torch.zeros(size)
+    works = [dist.irecv(first, me, tag=3), dist.irecv(second, me, tag=3)]
+    works += [dist.isend(torch.full((size,), n), me, tag=3) for n in (1.0, 2.0)]
+    for work in works:
+        work.wait()
+    assert first.eq(1).all() and second.eq(2).all()
+    works = [dist.isend(torch.full((size,), float(tag)), me, tag=tag) for tag in (5, 6, 5)]
+    other, third = torch.zeros(size), torch.zeros(size)
+    for tensor, tag in ((other, 6), (first, 5), (third, 5)):
+        dist.recv(tensor, me, tag=tag)
+    for work in works:
+        work.wait()
+    assert other.eq(6).all() and first.eq(5).all() and third.eq(5).all()
+    assert works[0].is_completed()
+
+
+@on_ranks(2, 3)
+def test_batch_with_everyone_and_oneself(world):
+    skip_without_own_messages(world)
+    got = [torch.full((rank + 1,), -1.0) for rank in range(world.size)]
+    operations = []
+    for rank in range(world.size):
+        operations.append(dist.P2POp(dist.irecv, got[rank], rank))
+        operations.append(
+            dist.P2POp(dist.isend, torch.full((world.rank + 1,), 10.0 * world.rank + rank), rank)
+        )
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    for rank, tensor in enumerate(got):
+        assert tensor.eq(10.0 * rank + world.rank).all(), (rank, tensor)
+
+
+@on_ranks(1, 2)
+def test_recv_from_any_source_finds_oneself(world):
+    skip_without_own_messages(world)
+    got = torch.zeros(3)
+    send = dist.isend(torch.full((3,), 4.0), world.rank, tag=9)
+    receive = dist.irecv(got, tag=9)
+    receive.wait()
+    send.wait()
+    assert got.eq(4).all() and receive._source_rank() == world.rank
+
+
+@on_ranks(1, 2)
+def test_sizes_of_messages_to_oneself_must_agree(world):
+    skip_without_own_messages(world)
+    group = dist.new_group()
+    send = dist.isend(torch.ones(5), group=group, group_dst=dist.get_rank(group))
+    with pytest.raises(RuntimeError, match=r"20.*12|12|size"):
+        dist.recv(torch.zeros(3), group=group, group_src=dist.get_rank(group))
+    send.wait()
+    dist.barrier()
+
+
+def skip_without_own_messages(world):
+    if not world.is_al:
+        pytest.skip("Gloo has none")

@@ -35,10 +35,13 @@ class Descriptor {
   throw Error(ErrorKind::kTransport, "shared memory: " + what + " failed: " + std::strerror(errno));
 }
 
-void wait_until_readable(int socket, Clock::time_point deadline, const char* whom) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd entry{socket, POLLIN, 0};
-  if (left > 0 && poll(&entry, 1, static_cast<int>(left)) == 1) return;
+void wait_until_readable(int socket, KeyValueStore& store, Clock::time_point deadline, const char* whom) {
+  constexpr int kBetweenLooks = 100;  // ms
+  while (Clock::now() < deadline) {
+    pollfd entry{socket, POLLIN, 0};
+    if (poll(&entry, 1, kBetweenLooks) == 1) return;
+    store.attend();
+  }
   throw Error(ErrorKind::kTimeout, std::string("shared memory: ") + whom + " did not come in time");
 }
 
@@ -108,7 +111,7 @@ int open_listener(std::string& name) {
   return listener;
 }
 
-int fetch(const std::string& name, Clock::time_point deadline) {
+int fetch(const std::string& name, KeyValueStore& store, Clock::time_point deadline) {
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   socklen_t length;
   const sockaddr_un address = address_of(name, length);
@@ -117,7 +120,7 @@ int fetch(const std::string& name, Clock::time_point deadline) {
   if (!is_same_user(*connection)) {
     throw Error(ErrorKind::kTransport, "shared memory: the first rank belongs to another user");
   }
-  wait_until_readable(*connection, deadline, "the first rank's memory");
+  wait_until_readable(*connection, store, deadline, "the first rank's memory");
   return receive_descriptor(*connection);
 }
 
@@ -126,7 +129,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& key, int size, 
   const Descriptor listener(open_listener(name));
   store.set(key, name);
   for (int served = 1; served < size;) {
-    wait_until_readable(*listener, deadline, "another rank of this node");
+    wait_until_readable(*listener, store, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (*peer < 0 || !is_same_user(*peer)) continue;
     send_descriptor(*peer, file);
@@ -142,7 +145,7 @@ std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string
                                          std::size_t bytes, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   const Descriptor file(rank == 0 ? memfd_create("altorch", MFD_CLOEXEC)
-                                  : fetch(store.get(key, timeout), deadline));
+                                  : fetch(store.get(key, timeout), store, deadline));
   if (*file < 0) fail("memfd_create");
   if (rank == 0) {
     if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)

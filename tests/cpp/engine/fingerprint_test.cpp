@@ -63,6 +63,9 @@ TEST(Fingerprint, ReadsBackAsASentence) {
   EXPECT_EQ(describe_fingerprint(fingerprint(operation(OpKind::kBroadcast, DType::kInt64, 4, 2))),
             "broadcast of 4 int64 with root 2");
   EXPECT_EQ(describe_fingerprint(fingerprint(operation(OpKind::kBarrier, DType::kUInt8, 0))), "barrier");
+  Operation on_gpu = operation(OpKind::kAllReduce, DType::kFloat32, 10);
+  on_gpu.device = 3;
+  EXPECT_EQ(describe_fingerprint(fingerprint(on_gpu)), "all_reduce(SUM) of 10 float32 on a GPU");
 }
 
 Operation numbered(std::uint64_t sequence, std::uint64_t history = 0) {

@@ -66,6 +66,15 @@ TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
   }
 }
 
+TEST(StallBoard, TellsWhereTheOtherEndOfAMessageIs) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  EXPECT_FALSE(first.meet_message(1, /*sends=*/true, 7, /*on_gpu=*/true).has_value());
+  EXPECT_FALSE(second.meet_message(0, /*sends=*/true, 7, false).has_value());
+  EXPECT_EQ(second.meet_message(0, /*sends=*/false, 7, false), true);
+  EXPECT_FALSE(second.meet_message(0, /*sends=*/false, 8, false).has_value());
+}
+
 // Notes come from other processes, perhaps of another version.
 TEST(StallBoard, PassesOverWhatItCannotRead) {
   auto store = std::make_shared<MapStore>();
