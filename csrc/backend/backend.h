@@ -69,6 +69,8 @@ class AlBackend : public c10d::Backend {
   int nccl_splits() const { return nccl_splits_; }
 
   void startCoalescing() override;
+  // Something was thrown in this thread's window, if it has one: nothing that it kept is launched.
+  void abandon_window() { spoil_window(); }
   WorkPtr endCoalescing() override;
 
   // backend_reduce.cpp

@@ -185,7 +185,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   }
   const auto buffers = call.sum.buffers();
   exchange.keep = {buffers[1], buffers[2]};
-  exchange.operation.device = tensor.device().index();
+  exchange.operation.device = call.second.device = tensor.device().index();
   launch(c10d::OpType::_ALLREDUCE_SPARSE, std::move(exchange), /*async=*/false);
   const c10::DeviceGuard on_device(tensor.device());
   call.finish(*communicator_);

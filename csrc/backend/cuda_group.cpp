@@ -5,6 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
+#include <future>
+#include <thread>
 #include <unordered_map>
 
 #include "backend/cuda_watch.h"
@@ -21,7 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
-constexpr std::size_t kMostLaunched = 1024;    // remembered
+constexpr std::chrono::seconds kToMark{3};
+constexpr std::size_t kMostLaunched = 1024;  // remembered
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 
@@ -104,8 +107,14 @@ CudaGroup::~CudaGroup() {
       }
       failed = failure_;
     }
-    if (failed && !told) mark_results();
-    told |= failed.has_value();
+    if (failed && !told) {
+      told = true;
+      try {
+        routes_.mark_results();
+      } catch (const std::exception& error) {
+        log(LogLevel::kWarning, error.what());
+      }
+    }
     if (failed) routes_.abort(failed->what());
     wait.pause();
   }
@@ -320,18 +329,28 @@ std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
   return std::nullopt;
 }
 
+// On a thread of its own: CUDA may hold it up, when somebody loads a kernel while another one waits for a
+// peer.
 std::optional<std::string> CudaGroup::mark_results() {
-  try {
-    return routes_.mark_results();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+  auto promise = std::make_shared<std::promise<std::optional<std::string>>>();
+  auto marked = promise->get_future();
+  std::thread([promise, group = weak_from_this(), device = device_] {
+    const auto self = group.lock();
+    try {
+      const c10::DeviceGuard on_device(device);
+      promise->set_value(self ? self->routes_.mark_results() : std::nullopt);
+    } catch (const std::exception& error) {
+      promise->set_value(error.what());
+    }
+  }).detach();
+  if (marked.wait_for(kToMark) == std::future_status::ready) return marked.get();
+  return "CUDA holds up whoever calls it";
 }
 
 void CudaGroup::fail(const Operation& operation, const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& entry : in_flight_) entry->failed.store(!is_done(*entry));
+    for (const auto& entry : in_flight_) entry->failed.store(true);
   }
   communicator_->give_up(operation, error);
   log(LogLevel::kError, error.what());
@@ -358,11 +377,11 @@ bool CudaGroup::look() {
   {
     const std::lock_guard lock(mutex_);
     try {
-      while (!in_flight_.empty() && in_flight_.front()->end.query()) {
+      found = route_failure();  // before CUDA is asked anything, which may be held up by that very failure
+      while (!found && !in_flight_.empty() && in_flight_.front()->end.query()) {
         release_elsewhere(std::move(in_flight_.front()));
         in_flight_.pop_front();
       }
-      found = route_failure();
       const std::unique_lock launching(launch_mutex_, std::try_to_lock);
       if (!found && !launching && !entering_) return true;
       if (!found && launching) {

@@ -8,6 +8,7 @@
 #include "backend/cuda_group.h"
 #include "common/log.h"
 #include "device/cuda_runtime.h"
+#include "engine/callback_thread.h"
 
 namespace altorch::backend {
 
@@ -70,8 +71,10 @@ void CudaWatch::loop() {
       if (stopped.load()) return;
       // Whatever CUDA throws while the process ends, or once the device is lost, must not end it.
       try {
-        const auto group = entry.lock();
+        auto group = entry.lock();
         if (group && group->look()) awake_.store(true);
+        // Its end may take long, and others need this thread meanwhile.
+        if (group.use_count() == 1) CallbackThread::instance().push([last = std::move(group)] {});
       } catch (const std::exception& error) {
         log(LogLevel::kError, std::string("looking after a group on a GPU failed: ") + error.what());
       }

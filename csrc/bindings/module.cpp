@@ -222,6 +222,8 @@ PYBIND11_MODULE(_C, module) {
             py::module_::import("altorch._nccl").attr("deregister_mem_pool")(self, pool);
           },
           py::arg("pool"))
+      .def("abandon_window", &AlBackend::abandon_window, py::call_guard<py::gil_scoped_release>(),
+           "Ends this thread's coalescing window, in which something was thrown; calls that it kept are dropped.")
       .def("add_buffer", &AlBackend::add_buffer, py::call_guard<py::gil_scoped_release>(), py::arg("address"),
            py::arg("bytes"), py::arg("symmetric"))
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),

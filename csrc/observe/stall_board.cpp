@@ -158,13 +158,13 @@ std::string StallBoard::whereabouts(std::uint64_t sequence) {
       if (!text) {
         silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
       } else if (*text != std::to_string(sequence)) {
-        behind += "rank " + std::to_string(peer) + " waits in #" + *text + "; ";
+        behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" + *text;
       }
     }
   } catch (const std::exception&) {
     return "the job's store does not answer, so that nobody knows where the other ranks are";
   }
-  if (!silent.empty()) behind += "ranks not waiting in this group: " + silent;
+  if (!silent.empty()) behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
   return behind.empty() ? "every rank waits in this operation" : behind;
 }
 

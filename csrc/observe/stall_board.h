@@ -88,7 +88,7 @@ class StallBoard {
   std::shared_ptr<KeyValueStore> store_;
   const std::string group_;
   const int rank_, size_;
-  std::array<Call, 128> calls_;
+  std::array<Call, 512> calls_;
   std::atomic<std::uint64_t> first_in_{0};
 };
 

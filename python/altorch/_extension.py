@@ -32,6 +32,7 @@ def extension() -> ModuleType:
             ) from error
         _C.set_carries_cuda("cuda" in altorch_hooks.devices())
         _C.set_broken_window_hook(_windows.forget)
+        _windows.mend_torch()
         _loaded, _owner = _C, os.getpid()
         atexit.register(finalize)
     return _loaded

@@ -35,13 +35,13 @@ TEST(Inquiries, WhoAgreesOrDoesNotRememberSaysNothing) {
   auto job = std::make_shared<MapStore>(), group = std::make_shared<MapStore>();
   Rank stalled(job, group, 0), ahead(job, group, 1);
   ahead.board->record({5, 70});
-  for (std::uint64_t sequence = 6; sequence < 6 + 128; ++sequence) ahead.board->record({sequence, 1});
+  for (std::uint64_t sequence = 6; sequence < 6 + 512; ++sequence) ahead.board->record({sequence, 1});
   stalled.inquiries.ask("pair", {5, 71});    // forgotten
-  stalled.inquiries.ask("pair", {133, 1});   // the same call
-  stalled.inquiries.ask("other", {133, 2});  // of a group that it has not
+  stalled.inquiries.ask("pair", {517, 1});   // the same call
+  stalled.inquiries.ask("other", {517, 2});  // of a group that it has not
   ahead.inquiries.answer();
   EXPECT_FALSE(stalled.board->compare({5, 71}).has_value());
-  EXPECT_FALSE(stalled.board->compare({133, 2}).has_value());
+  EXPECT_FALSE(stalled.board->compare({517, 2}).has_value());
 }
 
 }  // namespace
