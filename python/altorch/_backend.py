@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from altorch import _launcher
-from altorch._version import __version__
 from altorch._extension import extension
+from altorch._version import __version__
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -54,7 +54,6 @@ def shim_directory() -> str:
 
 def create(backend_options: Any, options: Any) -> Any:
     """The creator that torch calls; every member of the group is in it at the same time."""
-    from torch.distributed import PrefixStore
 
     compiled = extension()
     if options is None:

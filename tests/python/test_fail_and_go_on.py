@@ -8,12 +8,13 @@ long (default 100, for each kind of tensors).
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 
 import pytest
@@ -58,7 +59,9 @@ class Traveller:
     def call(self, step):
         """One random call, the same on all members; checked."""
         draw = self.random
-        kind = draw.choice(("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "ring", "reduce"))
+        kind = draw.choice(
+            ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "ring", "reduce")
+        )
         count, dtype, asynchronous = draw.choice(SIZES), draw.choice(TYPES), draw.random() < 0.4
         root = draw.randrange(self.size)
         members = range(self.size)
@@ -186,9 +189,9 @@ class Traveller:
 
 
 FAULTS = (
-    "refuse_everywhere refuse_alone other_size other_type other_root other_operation come_late stay_away "
-    "break_a_batch other_message_size sleep_stopped"
-).split()
+    *("refuse_everywhere", "refuse_alone", "other_size", "other_type", "other_root", "other_operation"),
+    *("come_late", "stay_away", "break_a_batch", "other_message_size", "sleep_stopped"),
+)
 HARMLESS = ("refuse_everywhere", "sleep_stopped")
 
 
@@ -206,7 +209,20 @@ def new_travellers(world, draw, device, number, count):
     return found
 
 
+def stream_of_its_own(device):
+    """Groups whose calls share a stream wait for each other: that is what streams are."""
+    if device.type == "cpu":
+        return nullcontext()
+    torch.cuda.set_device(device)
+    return torch.cuda.stream(torch.cuda.Stream(device))
+
+
 def live(traveller, fault, odd, failures):
+    with stream_of_its_own(traveller.device):
+        live_on_this_stream(traveller, fault, odd, failures)
+
+
+def live_on_this_stream(traveller, fault, odd, failures):
     try:
         traveller.travel(traveller.random.randint(0, 6), 0)
         if traveller.raised:
@@ -241,6 +257,7 @@ def journey(world, seed, seconds, cuda, threads):
             worker.join(max(0.1, limit - time.monotonic()))
             if worker.is_alive():
                 failures.append(f"{traveller.where}: hangs")
+                faulthandler.dump_traceback()
         assert not failures, failures
         # The world is not concerned, whatever became of the groups. Members may be done at different times.
         over.fill_(float(time.monotonic() - began > seconds))
@@ -282,7 +299,9 @@ def connect(world):
 
 def until_error(world, seed, seconds):
     """Calls in the world until one fails; the results of all that did not are right."""
-    traveller = Traveller(dist.group.WORLD, list(range(world.size)), torch.device("cpu"), random.Random(seed), "")
+    traveller = Traveller(
+        dist.group.WORLD, list(range(world.size)), torch.device("cpu"), random.Random(seed), ""
+    )
     began, step = time.monotonic(), 0
     while time.monotonic() - began < seconds:
         try:
@@ -290,7 +309,9 @@ def until_error(world, seed, seconds):
         except Wrong:
             raise
         except Exception as error:
-            later = Traveller(traveller.group, traveller.ranks, traveller.device, random.Random(1), "afterwards")
+            later = Traveller(
+                traveller.group, traveller.ranks, traveller.device, random.Random(1), "afterwards"
+            )
             later.travel(50, 0)
             return step, str(error), later.right
         step += 1

@@ -197,7 +197,7 @@ def test_what_nobody_awaits_yet_fills_no_memory(world, kind):
 
 
 def threads_and_sockets():
-    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
 
 
 @on_ranks(3, env=GLOO)

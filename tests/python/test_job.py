@@ -50,7 +50,9 @@ def fewer_ranks(world, port, members):
     dist.destroy_process_group()
     if world.rank not in members:
         return None
-    os.environ.update(MASTER_PORT=str(port), RANK=str(members.index(world.rank)), WORLD_SIZE=str(len(members)))
+    os.environ.update(
+        MASTER_PORT=str(port), RANK=str(members.index(world.rank)), WORLD_SIZE=str(len(members))
+    )
     dist.init_process_group("al", timeout=timedelta(seconds=20))
     check_sum(None, len(members))
     if dist.get_rank() == 1:  # the others look after their peers meanwhile

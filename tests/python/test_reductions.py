@@ -236,7 +236,11 @@ def test_the_mean_is_the_quotient(world, dtype, count):
         torch.randint(-99, 100, (count,), generator=world.generator(rank)).to(dtype)
         for rank in range(world.size)
     ]
-    wide = {torch.float64: torch.float64, torch.complex64: torch.complex64, torch.complex128: torch.complex128}
+    wide = {
+        torch.float64: torch.float64,
+        torch.complex64: torch.complex64,
+        torch.complex128: torch.complex128,
+    }
     total = sum(tensor.to(wide.get(dtype, torch.float32)) for tensor in inputs)
     parts = torch.view_as_real(total) if total.is_complex() else total
     want = parts / world.size

@@ -49,7 +49,9 @@ def test_sum(world, shape):
         inputs = [make(world, shape, dtype, rank) for rank in range(world.size)]
         for asynchronous in (False, True):
             tensor = inputs[world.rank].clone()
-            if tensor.is_complex():  # dist.all_reduce makes a copy of a sparse complex tensor, for every backend
+            if (
+                tensor.is_complex()
+            ):  # dist.all_reduce makes a copy of a sparse complex tensor, for every backend
                 dist.group.WORLD.allreduce([tensor]).wait()
             else:
                 work = dist.all_reduce(tensor, async_op=asynchronous)
