@@ -5,8 +5,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
-#include <future>
-#include <thread>
 #include <unordered_map>
 
 #include "backend/cuda_watch.h"
@@ -23,8 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
-constexpr std::chrono::seconds kToMark{3};
-constexpr std::size_t kMostLaunched = 1024;  // remembered
+constexpr std::size_t kMostLaunched = 1024;    // remembered
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 
@@ -92,7 +89,6 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
 // What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
 CudaGroup::~CudaGroup() {
   const auto began = Clock::now();
-  bool told = false;
   AdaptiveWait wait;
   while (!is_idle() && Clock::now() < began + 2 * kPatience) {
     std::optional<Error> failed;
@@ -107,14 +103,7 @@ CudaGroup::~CudaGroup() {
       }
       failed = failure_;
     }
-    if (failed && !told) {
-      told = true;
-      try {
-        routes_.mark_results();
-      } catch (const std::exception& error) {
-        log(LogLevel::kWarning, error.what());
-      }
-    }
+    if (failed) routes_.mark_results();
     if (failed) routes_.abort(failed->what());
     wait.pause();
   }
@@ -246,6 +235,7 @@ void CudaGroup::enter(const Operation& operation) {
     ++calls_;
     if (launched_.size() > kMostLaunched) launched_.pop_front();
     entering_ = true;
+    idle_.store(false);
   }
   CudaWatch::instance().wake();
 }
@@ -295,18 +285,41 @@ std::optional<Error> CudaGroup::route_failure() {
 
 // So that the oldest of what is left is, but for a look or two, what the device is at.
 void CudaGroup::forget_what_is_done() {
-  const auto before = launched_.size();
+  std::uint64_t reached = 0, calls = 0;
   while (!markers_.empty() && markers_.front().event.query()) {
-    while (!launched_.empty() && calls_ - launched_.size() < markers_.front().calls) launched_.pop_front();
+    reached = markers_.front().calls;
     markers_.pop_front();
   }
-  if (launched_.empty()) return;
-  if (launched_.size() != before) launched_.front().vigil = communicator_->begin_vigil();
-  const bool marked = !markers_.empty() && markers_.back().calls == calls_;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto before = launched_.size();
+    while (!launched_.empty() && calls_ - launched_.size() < reached) launched_.pop_front();
+    if (launched_.empty()) return;
+    if (launched_.size() != before) launched_.front().vigil = communicator_->begin_vigil();
+    calls = calls_;
+  }
+  const bool marked = !markers_.empty() && markers_.back().calls == calls;
   if (marked || markers_.size() >= kMostMarkers || !last_stream_ || is_captured(*last_stream_)) return;
   const c10::DeviceGuard on_device(device_);
-  markers_.push_back({c10::Event(c10::DeviceType::CUDA), calls_});
+  markers_.push_back({c10::Event(c10::DeviceType::CUDA), calls});
   markers_.back().event.record(*last_stream_);
+}
+
+void CudaGroup::release_what_is_done() {
+  while (true) {
+    std::shared_ptr<InFlight> front;
+    {
+      const std::lock_guard lock(mutex_);
+      if (in_flight_.empty()) return;
+      front = in_flight_.front();
+    }
+    if (!front->end.query()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      in_flight_.pop_front();  // nobody else takes from the front
+    }
+    release_elsewhere(std::move(front));
+  }
 }
 
 std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
@@ -329,24 +342,6 @@ std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
   return std::nullopt;
 }
 
-// On a thread of its own: CUDA may hold it up, when somebody loads a kernel while another one waits for a
-// peer.
-std::optional<std::string> CudaGroup::mark_results() {
-  auto promise = std::make_shared<std::promise<std::optional<std::string>>>();
-  auto marked = promise->get_future();
-  std::thread([promise, group = weak_from_this(), device = device_] {
-    const auto self = group.lock();
-    try {
-      const c10::DeviceGuard on_device(device);
-      promise->set_value(self ? self->routes_.mark_results() : std::nullopt);
-    } catch (const std::exception& error) {
-      promise->set_value(error.what());
-    }
-  }).detach();
-  if (marked.wait_for(kToMark) == std::future_status::ready) return marked.get();
-  return "CUDA holds up whoever calls it";
-}
-
 void CudaGroup::fail(const Operation& operation, const Error& error) {
   {
     const std::lock_guard lock(mutex_);
@@ -355,7 +350,7 @@ void CudaGroup::fail(const Operation& operation, const Error& error) {
   communicator_->give_up(operation, error);
   log(LogLevel::kError, error.what());
   std::optional<std::string> unmarked;
-  if (on_error_ == OnError::kPoison) unmarked = mark_results();
+  if (on_error_ == OnError::kPoison) unmarked = routes_.mark_results();
   if (on_error_ == OnError::kTeardown || unmarked) {
     log(LogLevel::kError,
         "the process ends, so that nobody takes what that operation has left for its result (" +
@@ -365,38 +360,42 @@ void CudaGroup::fail(const Operation& operation, const Error& error) {
   routes_.abort(error.what());
 }
 
+bool CudaGroup::poll() {
+  try {
+    release_what_is_done();
+    const std::unique_lock launching(launch_mutex_, std::try_to_lock);
+    if (!launching) return true;
+    settle();
+    forget_what_is_done();
+    if (!is_idle()) return true;
+    const std::lock_guard lock(mutex_);
+    if (!in_flight_.empty()) return true;
+    launched_.clear();
+    markers_.clear();
+    idle_.store(true);
+    return false;
+  } catch (const c10::Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!device_failure_) {
+      device_failure_ = communicator_->explain(last_operation_,
+                                               Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    }
+    return true;
+  }
+}
+
 bool CudaGroup::look() {
   std::optional<Error> found = failure();
-  Operation suspect;
   if (found) {
-    const std::unique_lock launching(launch_mutex_, std::try_to_lock);
-    if (launching && is_idle()) return false;
+    if (idle_.load()) return false;
     routes_.abort(found->what());  // peers' GPUs that went on may have held our streams up once more
     return true;
   }
+  Operation suspect;
   {
     const std::lock_guard lock(mutex_);
-    try {
-      found = route_failure();  // before CUDA is asked anything, which may be held up by that very failure
-      while (!found && !in_flight_.empty() && in_flight_.front()->end.query()) {
-        release_elsewhere(std::move(in_flight_.front()));
-        in_flight_.pop_front();
-      }
-      const std::unique_lock launching(launch_mutex_, std::try_to_lock);
-      if (!found && !launching && !entering_) return true;
-      if (!found && launching) {
-        settle();
-        forget_what_is_done();
-        if (in_flight_.empty() && is_idle()) {
-          launched_.clear();
-          markers_.clear();
-          return false;
-        }
-      }
-    } catch (const c10::Error& error) {
-      found = communicator_->explain(last_operation_,
-                                     Error(ErrorKind::kTransport, error.what_without_backtrace()));
-    }
+    if (idle_.load()) return false;
+    found = device_failure_ ? device_failure_ : route_failure();
     if (!found) found = trouble(Clock::now());
     if (!found) return true;
     failure_ = found;
@@ -413,7 +412,7 @@ void CudaGroup::abort(const std::string& why) {
       failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
     for (const auto& entry : in_flight_) entry->failed.store(!is_done(*entry));
   }
-  if (on_error_ != OnError::kContinue) mark_results();  // asked for, so that nobody need die of it
+  if (on_error_ != OnError::kContinue) routes_.mark_results();  // asked for, so that nobody need die of it
   routes_.abort(why);
   CudaWatch::instance().wake();
 }

@@ -68,8 +68,10 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // A stream that waits for one operation and for nothing else, for Futures.
   c10::Stream future_stream() const { return future_stream_; }
 
-  // Looks after what is in flight: releases what is done, and ends the group when a peer is lost or a
-  // deadline has passed. False when there is nothing to look after. Called by the watch.
+  // Both called by the watch, by a thread each; false when nothing is under way. poll() asks CUDA how far the
+  // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's: it ends the
+  // group when a peer is lost or a deadline has passed, whatever holds up the others.
+  bool poll();
   bool look();
   void abort(const std::string& why);
 
@@ -82,11 +84,10 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // All with launch_mutex_ held.
   void settle();
   bool is_idle();
-  void forget_what_is_done();  // and with mutex_
+  void forget_what_is_done();
+  void release_what_is_done();
   // With mutex_ held: why what is under way cannot end, if that is known.
   std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
-  // As of GpuRoutes; never throws.
-  std::optional<std::string> mark_results();
   // Says what went wrong, to everybody, and ends what is under way.
   void fail(const Operation& operation, const Error& error);
   // Another group is about to put something on a stream that this one was the last to use.
@@ -117,6 +118,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   bool entering_ = false;          // the last of them is being given to a route
   std::uint64_t calls_ = 0;        // ever launched; the last of launched_ is this one
   std::optional<Error> failure_;
+  std::optional<Error> device_failure_;  // what CUDA said when it was asked
+  std::atomic<bool> idle_{true};         // nothing was under way when CUDA was last asked, nor launched since
 };
 
 }  // namespace altorch::backend

@@ -27,14 +27,17 @@ CudaWatch& CudaWatch::instance() {
 void CudaWatch::stop() {
   stopped.store(true);
   if (!exists.load()) return;
-  const std::unique_lock idle(instance().looking_, std::chrono::seconds(3));
+  for (Round* round : {&instance().look_, &instance().poll_})
+    const std::unique_lock idle(round->busy, std::chrono::seconds(2));
 }
 
-CudaWatch::CudaWatch() {
+CudaWatch::CudaWatch() : look_{&CudaGroup::look}, poll_{&CudaGroup::poll} {
   exists.store(true);
-  std::thread thread([this] { loop(); });
-  pthread_setname_np(thread.native_handle(), "al-cuda-watch");
-  thread.detach();
+  for (const auto& [round, name] : {std::pair(&look_, "al-cuda-watch"), std::pair(&poll_, "al-cuda-poll")}) {
+    std::thread thread([this, round = round] { loop(*round); });
+    pthread_setname_np(thread.native_handle(), name);
+    thread.detach();
+  }
 }
 
 void CudaWatch::add(const std::shared_ptr<CudaGroup>& group) {
@@ -44,21 +47,22 @@ void CudaWatch::add(const std::shared_ptr<CudaGroup>& group) {
 }
 
 void CudaWatch::wake() {
-  if (awake_.load(std::memory_order_relaxed)) return;
+  if (look_.awake.load(std::memory_order_relaxed) && poll_.awake.load(std::memory_order_relaxed)) return;
   {
     const std::lock_guard lock(mutex_);
-    awake_.store(true);
+    look_.awake.store(true);
+    poll_.awake.store(true);
   }
-  woken_.notify_one();
+  woken_.notify_all();
 }
 
-void CudaWatch::loop() {
+void CudaWatch::loop(Round& round) {
   const CudaRuntime::RelaxedCapture relaxed;
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      woken_.wait(lock, [this] { return awake_.load(); });
-      awake_.store(false);  // a launch from here on asks for another round
+      woken_.wait(lock, [&] { return round.awake.load(); });
+      round.awake.store(false);  // a launch from here on asks for another round
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::vector<std::weak_ptr<CudaGroup>> groups;
@@ -66,13 +70,13 @@ void CudaWatch::loop() {
       const std::lock_guard lock(mutex_);
       groups = groups_;
     }
-    const std::lock_guard looking(looking_);
+    const std::lock_guard busy(round.busy);
     for (const auto& entry : groups) {
       if (stopped.load()) return;
       // Whatever CUDA throws while the process ends, or once the device is lost, must not end it.
       try {
         auto group = entry.lock();
-        if (group && group->look()) awake_.store(true);
+        if (group && (group.get()->*round.visit)()) round.awake.store(true);
         // Its end may take long, and others need this thread meanwhile.
         if (group.use_count() == 1) CallbackThread::instance().push([last = std::move(group)] {});
       } catch (const std::exception& error) {

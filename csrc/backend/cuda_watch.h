@@ -1,6 +1,7 @@
-// A thread that looks after the groups that have something in flight on a GPU, ten times a second: the host
-// does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed.
-// Asleep while nothing is in flight.
+// Two threads that look after the groups that have something in flight on a GPU, ten times a second: the host
+// does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed. One
+// asks CUDA how far the device is; the other, which ends what hangs, never calls CUDA, for that may hold up
+// every caller while what hangs hangs. Asleep while nothing is in flight.
 #pragma once
 
 #include <atomic>
@@ -26,11 +27,16 @@ class CudaWatch {
   static void stop();
 
  private:
+  // One of the two threads.
+  struct Round {
+    bool (CudaGroup::*visit)();
+    std::atomic<bool> awake{false};
+    std::timed_mutex busy;  // held while groups are visited
+  };
   CudaWatch();
-  void loop();
+  void loop(Round& round);
 
-  std::atomic<bool> awake_{false};
-  std::timed_mutex looking_;  // held while groups are looked after
+  Round look_, poll_;
   std::mutex mutex_;
   std::condition_variable woken_;
   std::vector<std::weak_ptr<CudaGroup>> groups_;

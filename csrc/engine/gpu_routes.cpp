@@ -146,7 +146,8 @@ std::optional<std::string> GpuRoutes::mark_results() {
     guard = guard_;
   }
   if (!guard) return std::nullopt;  // only NCCL needs one
-  return guard->raise() ? std::nullopt : std::optional<std::string>("the GPU takes no orders any more");
+  guard->raise();
+  return std::nullopt;
 }
 
 std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operation> operations,

@@ -59,7 +59,7 @@ class GpuRoutes {
   // Gives the operations to the route, and sees to it that their results are marked if they are given up.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
   // From now on, what is given up gets its results marked: to be called before abort(). Why it cannot be
-  // done, as a clause, or nothing. Any thread.
+  // done, as a clause, or nothing. Any thread; does not call CUDA.
   std::optional<std::string> mark_results();
 
   enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };

@@ -1,16 +1,10 @@
 #include "engine/poison_guard.h"
 
-#include <chrono>
-
-#include "common/adaptive_wait.h"
 #include "common/block_counts.h"
-#include "common/error.h"
 #include "common/poison.h"
 
 namespace altorch {
 namespace {
-
-constexpr std::chrono::seconds kPatience{1};
 
 std::int64_t result_elements(const Operation& operation, int rank, int size) {
   const auto all = [&] { return block_offset(operation.output_counts, operation.count, size); };
@@ -57,28 +51,11 @@ void poison_if(const std::uint32_t* given_up, const Operation& operation, int ra
 }
 
 PoisonGuard::PoisonGuard(std::unique_ptr<Device> device)
-    : device_(std::move(device)),
-      given_up_(device_->allocate(sizeof(Flag))),
-      seen_(device_->pin(sizeof(Flag))),
-      side_(device_->make_stream()) {
+    : device_(std::move(device)), given_up_(device_->pin(sizeof(Flag))) {
   device_->prepare_poison();
-  if (!set(0)) throw Error(ErrorKind::kUnsupported, "the GPU did not write to its memory within a second");
 }
 
-bool PoisonGuard::set(std::uint32_t value) {
-  Flag& seen = *reinterpret_cast<Flag*>(seen_.get());
-  device_->raise(*reinterpret_cast<Flag*>(given_up_.get()), value, side_);
-  device_->raise(seen, ++steps_, side_);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  AdaptiveWait wait;
-  while (!seen.reached(steps_)) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    wait.pause();
-  }
-  return true;
-}
-
-bool PoisonGuard::raise() { return set(1); }
+void PoisonGuard::raise() { reinterpret_cast<Flag*>(given_up_.get())->raise(1); }
 
 void PoisonGuard::guard(const Operation& operation, int rank, int size, Stream stream) {
   poison_if(&reinterpret_cast<const Flag*>(given_up_.get())->count, operation, rank, size, *device_, stream);

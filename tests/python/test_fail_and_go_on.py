@@ -23,7 +23,7 @@ import torch.distributed as dist
 from harness import PATIENCE, Cluster
 
 SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "100"))
-TIMEOUT = 3 * PATIENCE  # of the groups that are hurt
+TIMEOUT = 4 * PATIENCE  # of the groups that are hurt
 SIZES = (1, 5, 63, 1024, 30_011, 300_007)
 TYPES = (torch.float32, torch.int64, torch.float64, torch.int32)
 
@@ -153,8 +153,9 @@ class Traveller:
         self.call(10**6)
 
     def stay_away(self, odd):
+        """Of a size that no other call has: what is alike in everything but its numbers cannot be told apart."""
         if not odd:
-            self.call(10**6)
+            dist.all_reduce(torch.ones(777, device=self.device), group=self.group)
 
     def break_a_batch(self, odd):
         tensor = torch.ones(8, device=self.device)
@@ -290,7 +291,8 @@ def test_cpu_tensors(size):
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 1, reason="no GPU is visible")
 def test_cuda_tensors():
-    travel_together(2, SECONDS, cuda=True)
+    """One group at a time: CUDA holds up every thread while one copies pageable memory behind a call that hangs."""
+    travel_together(2, SECONDS, cuda=True, threads=False)
 
 
 def connect(world):
