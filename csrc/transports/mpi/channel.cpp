@@ -16,7 +16,7 @@ namespace {
 // A request that does not complete is worth this many polls per test: each one makes MPI look at the network
 // again.
 constexpr int kPollsPerTest = 8;
-constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
+constexpr std::size_t kHeaderBytes = sizeof(LongHeader);
 
 RequestExtra* extra_of(const Request& request) { return static_cast<RequestExtra*>(request.extra); }
 
@@ -62,13 +62,13 @@ void MpiChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   auto extra = std::make_unique<RequestExtra>();
   extra->is_long = true;
   extra->pieces_posted = true;
-  extra->total = bytes;
+  extra->header.total = bytes;
   extra->pieces.reserve(bytes / piece_ + 1);
   int error;
   {
     const MpiEntry entry(mpi_);
     if (!entry) return fail(request, entry.refusal());
-    error = table.isend(&extra->total, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
+    error = table.isend(&extra->header, kHeaderBytes, peer, mpi_tag, communicator_, &handle);
     for (std::size_t sent = 0; error == 0 && sent < bytes; sent += piece_) {
       std::intptr_t piece = 0;
       int length = static_cast<int>(std::min(piece_, bytes - sent));
@@ -111,8 +111,12 @@ int MpiChannel::post_receive(void* data, std::size_t bytes, int peer, int tag, R
     extra->data = static_cast<char*>(data);
     extra->tag = tag;
     request.extra = extra;
-    target = &extra->total;
+    target = &extra->header;
     length = kHeaderBytes;
+  } else if (bytes == kHeaderBytes) {  // it may get the header of a long message, and must look
+    auto* extra = new RequestExtra;
+    extra->data = static_cast<char*>(data);
+    request.extra = extra;
   }
   std::intptr_t handle = 0;
   const int error = mpi_.table().irecv(target, static_cast<int>(length), peer, tag, communicator_, &handle);
@@ -175,6 +179,13 @@ State MpiChannel::test_one(Request& request, std::optional<Error>& error) {
           error =
               Error(ErrorKind::kUnsupported, "A receive of more than 1 GiB cannot take a message of less.");
         }
+      } else if (!extra->header.is_one()) {
+        error = check_size(request, kHeaderBytes);
+      }
+      if (!error && !is_header && extra != nullptr && extra->data != nullptr) {
+        LongHeader header;
+        std::memcpy(&header, extra->data, sizeof header);
+        if (header.is_one()) error = check_size(request, header.total);
       }
       if (error) {
         release(request);
@@ -206,15 +217,15 @@ State MpiChannel::test_probing(Request& request, std::optional<Error>& error) {
 State MpiChannel::test_long(Request& request, std::optional<Error>& error) {
   RequestExtra& extra = *extra_of(request);
   if (!extra.pieces_posted) {
-    error = check_size(request, extra.total);
+    error = check_size(request, extra.header.total);
     if (error) {
       release(request);
       return State::kFailed;
     }
     extra.pieces_posted = true;
-    for (std::size_t received = 0; received < extra.total; received += piece_) {
+    for (std::size_t received = 0; received < extra.header.total; received += piece_) {
       std::intptr_t piece = 0;
-      int length = static_cast<int>(std::min<std::size_t>(piece_, extra.total - received));
+      int length = static_cast<int>(std::min<std::size_t>(piece_, extra.header.total - received));
       int code =
           mpi_.table().irecv(extra.data + received, length, request.peer, extra.tag, communicator_, &piece);
       if (code != 0) {

@@ -12,6 +12,14 @@
 
 namespace altorch {
 
+// What comes first of a long message. The magic number tells it from a message of the same length.
+struct LongHeader {
+  static constexpr std::uint64_t kMagic[2] = {0x616C746F7263686Cull, 0x9E3779B97F4A7C15ull};
+  std::uint64_t magic[2] = {kMagic[0], kMagic[1]};
+  std::uint64_t total = 0;
+  bool is_one() const { return magic[0] == kMagic[0] && magic[1] == kMagic[1]; }
+};
+
 struct RequestExtra {
   // Posting failed: what test() reports.
   std::optional<Error> failure;
@@ -19,7 +27,7 @@ struct RequestExtra {
   // A receive that is not posted yet, or a long message, of which the header comes first, in Request::handle.
   bool is_probing = false;
   bool is_long = false;
-  std::uint64_t total = 0;  // the header itself
+  LongHeader header;
   char* data = nullptr;
   int tag = 0;
   bool pieces_posted = false;
