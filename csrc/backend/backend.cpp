@@ -166,12 +166,20 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
     return work ? work : finished(type, operation.sequence, outputs);
   } catch (const Error& error) {
     throw not_launched(operation, error);
+  } catch (const c10::Error& error) {  // the peers may have enqueued it
+    communicator_->give_up(operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    throw;
   }
 }
 
 AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool async,
                                              std::unique_lock<std::mutex>* turn) {
-  for (Block& block : call.loads) block.load();
+  try {
+    for (Block& block : call.loads) block.load();
+  } catch (const c10::Error& error) {
+    communicator_->give_up(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    throw;
+  }
   const std::uint64_t sequence = call.operation.sequence;
   const auto window = windows_.joinable();
   const bool in_own = window && window->own;

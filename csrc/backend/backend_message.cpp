@@ -92,7 +92,15 @@ AlBackend::WorkPtr AlBackend::recvAnysource(Tensors& tensors, int tag) {
 AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
   // Blocks the host, so that what the ranks gave to their GPUs before is done when they meet.
   guarded([&] {
-    for (const auto& group : cuda_groups()) group->drain(deadline(options.timeout));
+    for (const auto& group : cuda_groups()) {
+      try {
+        group->drain(deadline(options.timeout));
+      } catch (const Error& error) {
+        Operation next;  // the barrier, which has no number yet
+        next.sequence = communicator_->sequence() + 1;
+        throw communicator_->give_up(next, error);
+      }
+    }
   });
   return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp, [](Call&) {});
 }

@@ -189,6 +189,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   launch(c10d::OpType::_ALLREDUCE_SPARSE, std::move(exchange), /*async=*/false);
   const c10::DeviceGuard on_device(tensor.device());
   call.finish(*communicator_);
+  cuda_group(call.second)->throw_if_failed();  // the sum was made of what had been given up
   if (call.failure) throw *call.failure;
   if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, sequence, {tensor});
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);

@@ -32,6 +32,9 @@ std::shared_ptr<Window> AlBackend::new_window(bool own) {
         return backend->cuda_group(first)->launch(c10d::OpType::COALESCED, std::move(calls), /*async=*/true);
       } catch (const Error& error) {
         throw backend->not_launched(first, error);
+      } catch (const c10::Error& error) {
+        backend->communicator_->give_up(first, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+        throw;
       }
     });
   };

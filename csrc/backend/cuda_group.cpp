@@ -5,6 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <thread>
 #include <unordered_map>
 
 #include "backend/cuda_watch.h"
@@ -87,26 +89,43 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
       last_(c10::DeviceType::CUDA) {}
 
 // What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
+// By another thread, for CUDA may hold up who asks it whether all is done.
 CudaGroup::~CudaGroup() {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::thread ender;
+  if (!idle_.load()) {
+    ender = std::thread([&] {
+      std::unique_lock lock(mutex);
+      if (!failure() && !changed.wait_for(lock, kPatience, [&] { return over; })) end_in_flight();
+      while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return over; })) {
+        if (const auto failed = failure()) {
+          routes_.mark_results();
+          routes_.abort(failed->what());
+        }
+      }
+    });
+  }
   const auto began = Clock::now();
   AdaptiveWait wait;
-  while (!is_idle() && Clock::now() < began + 2 * kPatience) {
-    std::optional<Error> failed;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!failure_ && Clock::now() > began + kPatience) {
-        const Error cause(ErrorKind::kClosed, "the group was destroyed on rank " +
-                                                  std::to_string(communicator_->rank()) +
-                                                  " before this was done, which is ended now");
-        failure_ = communicator_->explain(last_operation_, cause);
-        log(LogLevel::kWarning, failure_->what());
-      }
-      failed = failure_;
-    }
-    if (failed) routes_.mark_results();
-    if (failed) routes_.abort(failed->what());
-    wait.pause();
+  while (!is_idle() && Clock::now() < began + 2 * kPatience) wait.pause();
+  {
+    const std::lock_guard lock(mutex);
+    over = true;
   }
+  changed.notify_all();
+  if (ender.joinable()) ender.join();
+}
+
+void CudaGroup::end_in_flight() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) return;
+  const Error cause(ErrorKind::kClosed, "the group was destroyed on rank " +
+                                            std::to_string(communicator_->rank()) +
+                                            " before this was done, which is ended now");
+  failure_ = communicator_->explain(last_operation_, cause);
+  log(LogLevel::kWarning, failure_->what());
 }
 
 // Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
@@ -368,10 +387,10 @@ bool CudaGroup::poll() {
     settle();
     forget_what_is_done();
     if (!is_idle()) return true;
+    markers_.clear();  // CUDA again, so not with mutex_ held
     const std::lock_guard lock(mutex_);
     if (!in_flight_.empty()) return true;
     launched_.clear();
-    markers_.clear();
     idle_.store(true);
     return false;
   } catch (const c10::Error& error) {
@@ -410,7 +429,7 @@ void CudaGroup::abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (!failure_)
       failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
-    for (const auto& entry : in_flight_) entry->failed.store(!is_done(*entry));
+    for (const auto& entry : in_flight_) entry->failed.store(true);  // CUDA is not asked: it may hold us up
   }
   if (on_error_ != OnError::kContinue) routes_.mark_results();  // asked for, so that nobody need die of it
   routes_.abort(why);

@@ -81,6 +81,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // A route did not take it, or a graph did.
   void withdraw();
   std::optional<Error> route_failure();
+  void end_in_flight();
   // All with launch_mutex_ held.
   void settle();
   bool is_idle();

@@ -49,7 +49,6 @@ std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& 
   return guarded([&] {
     check_settings();
     GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds)};
-    options->timeout = settings.timeout;
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
     return std::make_unique<Rendezvous>(store, std::move(settings), key, is_job, *options, both,

@@ -161,6 +161,7 @@ void Communicator::submit(std::shared_ptr<Task> task) {
 }
 
 void Communicator::enroll(Operation& operation) {
+  const std::lock_guard lock(history_mutex_);
   operation.history = history_;
   history_ = append_call(history_, fingerprint(operation));
 }
@@ -185,13 +186,21 @@ void Communicator::post(std::shared_ptr<Task> task) {
     }
     if (!gated && begin_message(*task)) return;
   } catch (const Error& error) {
-    throw explain(task->operation, error);
+    throw not_begun(*task, error);
   }
   if (!gated) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(task));
   }
   ProgressThread::instance().watch(shared_from_this(), gated);
+}
+
+// Unless it was only refused, something may have begun.
+Error Communicator::not_begun(const Task& task, const Error& error) {
+  const ErrorKind kind = error.kind();
+  const bool refused =
+      kind == ErrorKind::kInvalidArgument || kind == ErrorKind::kUnsupported || kind == ErrorKind::kClosed;
+  return refused ? explain(task.operation, error) : fail(task.operation, error, task.vigil, true);
 }
 
 // True when the message is finished already. Throws Error when it was not posted.
@@ -311,7 +320,7 @@ bool Communicator::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& m
       if (closed) throw *closed;
       if (begin_message(*task)) continue;
     } catch (...) {
-      finish(*task, kMessageRoute, explain(task->operation, caught()), true);
+      finish(*task, kMessageRoute, not_begun(*task, caught()), true);
       continue;
     }
     messages_.push_back(std::move(task));
@@ -522,8 +531,12 @@ std::optional<Error> Communicator::failure() const {
 
 Error Communicator::refuse(const Operation& operation, const Error& cause) {
   if (!operation.is_message()) {
-    history_ = append_call(history_, kRefused);
-    board_->record({operation.sequence, kRefused, history_});
+    std::uint64_t history = 0;
+    {
+      const std::lock_guard lock(history_mutex_);
+      history = history_ = append_call(history_, kRefused);
+    }
+    board_->record({operation.sequence, kRefused, history});
     if (size_ > 1 && !closing_.load()) board_->publish_refusal(operation.sequence, cause.what());
   }
   return explain(operation, cause);

@@ -122,6 +122,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool drive_messages(Clock::time_point now, bool& moved);
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved);
   bool begin_message(Task& task);
+  Error not_begun(const Task& task, const Error& error);
   std::string label(const Operation& operation) const;
   std::string prefix(const Operation& operation) const;
 
@@ -133,6 +134,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::shared_ptr<StallBoard> board_;
   const std::chrono::milliseconds stall_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::mutex history_mutex_;   // a leaf; guards the next
   std::uint64_t history_ = 0;  // see enroll()
 
   mutable std::mutex mutex_;  // guards what follows up to the blank line

@@ -127,6 +127,7 @@ void GpuRoutes::make_guard() {
     const std::lock_guard lock(mutex_);
     guard_ = std::move(made);
   } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
     kernels_obstacle_ = error.what();
   }
 }
@@ -139,14 +140,9 @@ void GpuRoutes::enqueue(GpuRoute& route, std::span<const Operation> operations, 
 }
 
 std::optional<std::string> GpuRoutes::mark_results() {
+  const std::lock_guard lock(mutex_);
   if (!kernels_obstacle_.empty()) return kernels_obstacle_;
-  std::shared_ptr<PoisonGuard> guard;
-  {
-    const std::lock_guard lock(mutex_);
-    guard = guard_;
-  }
-  if (!guard) return std::nullopt;  // only NCCL needs one
-  guard->raise();
+  if (guard_) guard_->raise();  // only NCCL needs one
   return std::nullopt;
 }
 
