@@ -34,14 +34,6 @@ bool is_captured(const c10::Stream& stream) {
   return CudaRuntime::instance().is_capturing(stream.native_handle());
 }
 
-bool is_done(const InFlight& call) {
-  try {
-    return call.end.query();
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
-
 // torch names a stream that is not its own by its address.
 c10::Stream own_stream(CudaDevice* device, c10::Device where, bool high_priority) {
   if (!device) return devices().getStreamFromGlobalPool(where, high_priority);

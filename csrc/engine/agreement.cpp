@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "common/block_counts.h"
 #include "common/error.h"
@@ -20,11 +19,6 @@ std::string of(std::int64_t bytes, std::int64_t tag) {
 }
 
 }  // namespace
-
-struct Agreement::Header {
-  std::uint32_t aborted;  // 1: somebody writes the reason; 2: it can be read
-  char reason[1020];
-};
 
 // Written back to front and read front to back: who sees the number sees what belongs to it, or a newer one.
 struct Agreement::Call {
@@ -47,7 +41,7 @@ Agreement::Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks)
       sent_(static_cast<std::size_t>(ranks), 0),
       received_(static_cast<std::size_t>(ranks), 0) {}
 
-Agreement::Header& Agreement::header() const { return *reinterpret_cast<Header*>(memory_.get()); }
+AbortNote& Agreement::note() const { return *reinterpret_cast<AbortNote*>(memory_.get()); }
 
 Agreement::Call& Agreement::call(int rank, std::uint64_t number) const {
   auto* all = reinterpret_cast<Call*>(memory_.get() + kPage);
@@ -149,16 +143,8 @@ void Agreement::disagree(const std::string& text) {
   throw Error(ErrorKind::kMismatch, text);
 }
 
-void Agreement::abort(const std::string& why) {
-  std::uint32_t nobody = 0;
-  if (!std::atomic_ref(header().aborted).compare_exchange_strong(nobody, 1)) return;
-  std::strncpy(header().reason, why.c_str(), sizeof header().reason - 1);
-  std::atomic_ref(header().aborted).store(2, std::memory_order_release);
-}
+void Agreement::abort(const std::string& why) { note().write(why); }
 
-std::optional<std::string> Agreement::aborted() const {
-  if (std::atomic_ref(header().aborted).load(std::memory_order_acquire) != 2) return std::nullopt;
-  return std::string(header().reason);
-}
+std::optional<std::string> Agreement::aborted() const { return note().read(); }
 
 }  // namespace altorch

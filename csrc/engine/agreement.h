@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/abort_note.h"
 #include "engine/operation.h"
 
 namespace altorch {
@@ -37,12 +38,11 @@ class Agreement {
 
  private:
   static constexpr std::uint64_t kKept = 1024, kKeptMessages = 64;
-  struct Header;
   struct Call;     // of a rank
   struct Message;  // one end of it
   enum End { kSender, kReceiver };
 
-  Header& header() const;
+  AbortNote& note() const;
   Call& call(int rank, std::uint64_t number) const;
   Message& message(int from, int to, End end, std::uint64_t number) const;
   void compare_call(const Operation& operation);

@@ -1,7 +1,6 @@
 #include "engine/host_staged/board.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace altorch {
 namespace {
@@ -17,12 +16,7 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage 
 
 }  // namespace
 
-// What follows it: posts, letters, then the data of both, each at a page.
-struct Board::Header {
-  std::uint32_t aborted;  // 1: somebody writes the reason; 2: it can be read
-  char reason[1020];
-};
-
+// Behind the note why somebody gave up: posts, letters, then the data of both, each at a page.
 BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
   posts = kPage;
@@ -58,7 +52,7 @@ std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
     : memory_(std::move(memory)), layout_(layout), offsets_(layout), rank_(rank) {}
 
-Board::Header& Board::header() const { return *at<Header>(0); }
+AbortNote& Board::note() const { return *at<AbortNote>(0); }
 
 std::size_t Board::pair(int from, int to, std::size_t number, std::size_t index) const {
   const int others = to > from ? to - 1 : to;  // nobody writes to itself
@@ -93,14 +87,10 @@ std::uint64_t* Board::pair_area(int from, int to, std::uint32_t exchange) const 
   return at<std::uint64_t>(offsets_.pairs + number * kWordsPerByte * layout_.pair_bytes());
 }
 
-const std::uint32_t* Board::abort_flag() const { return &header().aborted; }
+const std::uint32_t* Board::abort_flag() const { return &note().aborted; }
 
 void Board::abort(const std::string& why, std::uint32_t round) {
-  std::uint32_t nobody = 0;
-  if (std::atomic_ref(header().aborted).compare_exchange_strong(nobody, 1)) {
-    std::strncpy(header().reason, why.c_str(), sizeof header().reason - 1);
-    std::atomic_ref(header().aborted).store(2, std::memory_order_release);
-  }
+  note().write(why);
   for (int rank = 0; rank < layout_.ranks; ++rank) {
     for (std::size_t slot = 0; slot < layout_.slots; ++slot) {
       Post& entry = post(rank, slot);
@@ -113,9 +103,6 @@ void Board::abort(const std::string& why, std::uint32_t round) {
   }
 }
 
-std::optional<std::string> Board::aborted() const {
-  if (std::atomic_ref(header().aborted).load(std::memory_order_acquire) != 2) return std::nullopt;
-  return std::string(header().reason);
-}
+std::optional<std::string> Board::aborted() const { return note().read(); }
 
 }  // namespace altorch

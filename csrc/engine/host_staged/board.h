@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/abort_note.h"
 #include "common/flag.h"
 #include "device/device.h"
 
@@ -80,8 +81,7 @@ class Board {
   const std::uint32_t* abort_flag() const;
 
  private:
-  struct Header;
-  Header& header() const;
+  AbortNote& note() const;
   template <typename Object>
   Object* at(std::size_t offset) const {
     return reinterpret_cast<Object*>(memory_.get() + offset);

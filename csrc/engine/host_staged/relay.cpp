@@ -174,11 +174,11 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, carrier_->rank(), carrier_->size());
   const auto is_long = [&](const BlockMessage& message) { return message.bytes > piece_bytes_; };
   // On one stream what is sent must not wait for what is received.
-  const auto sends = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
   const bool overlaps = std::any_of(messages.begin(), messages.end(), is_long) ||
                         !all_sent_at_once(messages, piece_bytes_, down_.slots());
   if (!overlaps) {
-    std::stable_partition(messages.begin(), messages.end(), sends);
+    std::stable_partition(messages.begin(), messages.end(),
+                          [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
   }
   const auto sides = sides_.fork(stream, overlaps ? 2 : 0);
   for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {
