@@ -45,14 +45,8 @@ AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> commu
 AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
 
 c10d::ErrorType AlBackend::getError() {
-  for (const auto& group : cuda_groups()) {
-    try {
-      group->throw_if_failed();
-    } catch (const Error& error) {
-      failures_->note(error);
-    }
-  }
-  return failures_->first();
+  const auto failure = communicator_->failure();
+  return failure ? error_type(failure->kind()) : c10d::ErrorType::SUCCESS;
 }
 
 void AlBackend::abort() {
@@ -94,14 +88,14 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   GpuRouteOptions routes;
   routes.make_carrier = [this] { return make_carrier(); };
   routes.nccl = options_->nccl;
-  routes.marks_results = options_->on_error == OnError::kPoison;
+  const OnError on_error = options_->on_error.value_or(on_error_setting());
+  routes.marks_results = on_error == OnError::kPoison;
   if (device == inherited_on_) routes.nccl_communicator = std::move(inherited_nccl_);
   routes.publish_nccl = [name = settings_.name, device](nccl::Comm comm, bool exists) {
     publish_nccl(name, device, comm, exists);
   };
-  auto group =
-      std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
-                                  options_->is_high_priority_stream, options_->on_error, std::move(routes));
+  auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
+                                           options_->is_high_priority_stream, on_error, std::move(routes));
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;
@@ -188,10 +182,6 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
     bool buffers_free = true;
     try {
       communicator_->run(call.operation, buffers_free, turn);
-    } catch (const Error& error) {
-      failures_->note(error);
-      if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
-      throw;
     } catch (...) {
       if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
       throw;
@@ -212,9 +202,9 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool 
     };
   }
   if (window) window->work->add_outputs(call.outputs);
-  auto work = in_own ? window->work
-                     : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs),
-                                                   communicator_, failures_);
+  auto work =
+      in_own ? window->work
+             : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
   work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
   if (window && !in_own) window->work->add_task(task, {}, nullptr);
   try {

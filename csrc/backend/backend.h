@@ -167,7 +167,6 @@ class AlBackend : public c10d::Backend {
   // What a synchronous call gives: nothing where nobody looks, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   // What went wrong first, for getError().
-  const std::shared_ptr<FailureRecord> failures_ = std::make_shared<FailureRecord>();
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};

@@ -52,7 +52,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   if (!sends) outputs.push_back(tensor);
   if (window) window->work->add_outputs(outputs);
   auto work = c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), std::move(outputs),
-                                          communicator_, failures_);
+                                          communicator_);
   auto task = post(operation, tag);
   std::function<void()> finish;
   if (!sends && block.staged()) finish = [block] { block.store(); };
@@ -131,9 +131,7 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
     };
     const auto finish = [&](const std::shared_ptr<Task>& task) {
       communicator_->wait(*task, std::chrono::milliseconds(0));
-      if (!task->error) return;
-      failures_->note(*task->error);
-      throw *task->error;
+      if (task->error) throw *task->error;
     };
     if (getRank() != 0) {
       try {

@@ -137,7 +137,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
     auto summed = std::make_shared<Task>();
     summed->operation = whole;
     auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence,
-                                            Tensors{tensors[0]}, communicator_, failures_);
+                                            Tensors{tensors[0]}, communicator_);
     work->add_task(summed, {tensors[0]}, nullptr);
     try {
       submit(communicator_, std::move(call), [group = communicator_, summed](auto exchanged) {

@@ -39,7 +39,7 @@ std::shared_ptr<Window> AlBackend::new_window(bool own) {
     });
   };
   auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(),
-                                          Tensors(), communicator_, failures_);
+                                          Tensors(), communicator_);
   return std::make_shared<Window>(own, std::move(work), std::move(launch));
 }
 

@@ -31,7 +31,7 @@ void CudaWatch::stop() {
     const std::unique_lock idle(round->busy, std::chrono::seconds(2));
 }
 
-CudaWatch::CudaWatch() : look_{&CudaGroup::look}, poll_{&CudaGroup::poll} {
+CudaWatch::CudaWatch() : look_(&CudaGroup::look), poll_(&CudaGroup::poll) {
   exists.store(true);
   for (const auto& [round, name] : {std::pair(&look_, "al-cuda-watch"), std::pair(&poll_, "al-cuda-poll")}) {
     std::thread thread([this, round = round] { loop(*round); });

@@ -29,7 +29,8 @@ class CudaWatch {
  private:
   // One of the two threads.
   struct Round {
-    bool (CudaGroup::*visit)();
+    explicit Round(bool (CudaGroup::*what)()) : visit(what) {}
+    bool (CudaGroup::*const visit)();
     std::atomic<bool> awake{false};
     std::timed_mutex busy;  // held while groups are visited
   };

@@ -23,4 +23,23 @@ std::exception_ptr as_torch(const Error& error) {
   }
 }
 
+c10d::ErrorType error_type(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kTimeout:
+      return c10d::ErrorType::TIMEOUT;
+    case ErrorKind::kPeerLost:
+      return c10d::ErrorType::REMOTE_ERROR;
+    case ErrorKind::kMismatch:
+    case ErrorKind::kTransport:
+    case ErrorKind::kInternal:
+      return c10d::ErrorType::COMM_ERROR;
+    case ErrorKind::kInvalidArgument:
+    case ErrorKind::kInvalidType:
+    case ErrorKind::kUnsupported:
+    case ErrorKind::kClosed:
+      break;
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
 }  // namespace altorch::backend

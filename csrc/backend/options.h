@@ -3,6 +3,7 @@
 
 #include <torch/version.h>
 
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/on_error.h"
@@ -19,7 +20,7 @@ struct AlOptions : public c10d::Backend::Options {
 
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;
-  OnError on_error = on_error_setting();
+  std::optional<OnError> on_error;  // nothing: what ALTORCH_ON_ERROR says
 };
 
 }  // namespace altorch::backend

@@ -6,8 +6,10 @@
 
 #include "bootstrap/probes.h"
 #include "common/agreement.h"
+#include "common/env.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
+#include "engine/route.h"
 
 namespace altorch::backend {
 namespace {
@@ -45,6 +47,17 @@ Fields to_agree_on(const AlOptions& options) {
   return fields;
 }
 
+// What is wrong here is told in the meeting, so that nobody waits for a rank that has refused.
+std::string complaint() {
+  if (const auto error = wrong_setting()) return error->what();
+  try {
+    RouteTable();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 Fields identity_of_this_process(const JobWatch* watch) {
   Fields identity = ProcessCard::own().fields();
   identity.push_back(watch ? watch->name : "");
@@ -66,7 +79,7 @@ c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const GroupSet
   return own;
 }
 
-// A rank's word: what must agree, who its process is, and what the caller brought.
+// A rank's word: its complaint, what must agree, who its process is, and what the caller brought.
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettings settings,
                        const std::string& key, bool is_job, const AlOptions& options, const Fields& word,
                        std::size_t agreed)
@@ -74,10 +87,11 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
   const std::string purpose = "to make group '" + settings_.name + "'";
   const auto watch = current_watch();
   const Fields identity = identity_of_this_process(watch.get());
-  Fields full = slice(word, 0, agreed);
+  Fields full = {complaint()};
+  full.insert(full.end(), word.begin(), word.begin() + static_cast<std::ptrdiff_t>(agreed));
   const Fields own = to_agree_on(options);
   full.insert(full.end(), own.begin(), own.end());
-  const std::size_t to_agree = full.size();
+  const std::size_t agreed_end = full.size();
   full.insert(full.end(), identity.begin(), identity.end());
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
@@ -86,16 +100,21 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
   WatchedStore attended(keys, is_job ? nullptr : watch, settings_.job_ranks);
   const Gathering met =
       gather(attended, "altorch/" + key, settings_.rank, settings_.size, settings_.timeout, purpose, full);
+  const std::string prefix = "altorch: group '" + settings_.name + "': ";
   std::vector<Fields> to_compare, identities;
-  for (const Fields& row : met.words) {
-    to_compare.push_back(slice(row, 0, std::min(to_agree, row.size())));
+  for (std::size_t i = 0; i < met.words.size(); ++i) {
+    const Fields& row = met.words[i];
+    const std::string& wrong = row.front();
+    if (!wrong.empty()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  prefix + "on global rank " + std::to_string(settings_.job_ranks[i]) + ", " + wrong);
+    }
+    to_compare.push_back(slice(row, 1, std::min(agreed_end, row.size()) - 1));
   }
-  if (const auto error = disagreement(to_compare, settings_.job_ranks)) {
-    throw error->with_prefix("altorch: group '" + settings_.name + "': ");
-  }
+  if (const auto error = disagreement(to_compare, settings_.job_ranks)) throw error->with_prefix(prefix);
   for (const Fields& row : met.words) {
-    const std::size_t rest = to_agree + identity.size();
-    identities.push_back(slice(row, to_agree, identity.size()));
+    const std::size_t rest = agreed_end + identity.size();
+    identities.push_back(slice(row, agreed_end, identity.size()));
     words_.push_back(slice(row, rest, row.size() - std::min(rest, row.size())));
   }
   settings_.key_prefix = met.prefix;

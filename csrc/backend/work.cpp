@@ -38,12 +38,11 @@ AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<
     : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), done_(true), ended_(began_) {}
 
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-               std::shared_ptr<Communicator> communicator, std::shared_ptr<FailureRecord> failures)
+               std::shared_ptr<Communicator> communicator)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       communicator_(std::move(communicator)),
-      failures_(std::move(failures)),
       pending_(1) {}  // one for seal()
 
 void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
@@ -70,7 +69,6 @@ void AlWork::part_done(const Task& task) {
   {
     const std::lock_guard lock(guard_);
     if (task.error) {
-      failures_->note(*task.error);
       if (!failure_) failure_ = as_torch(*task.error);
       timed_out_ |= task.error->kind() == ErrorKind::kTimeout;
     }

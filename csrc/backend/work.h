@@ -8,7 +8,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "backend/failure.h"
 #include "engine/communicator.h"
 
 namespace altorch::backend {
@@ -28,7 +27,7 @@ class AlWork : public c10d::Work {
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs);
   // For tasks that add_task() brings.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-         std::shared_ptr<Communicator> communicator, std::shared_ptr<FailureRecord> failures);
+         std::shared_ptr<Communicator> communicator);
 
   // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then. A
   // task may be part of two works.
@@ -71,7 +70,6 @@ class AlWork : public c10d::Work {
   const std::uint64_t sequence_;
   std::vector<at::Tensor> outputs_;
   const std::shared_ptr<Communicator> communicator_;
-  const std::shared_ptr<FailureRecord> failures_;
   std::atomic<int> pending_{0};
   std::atomic<bool> done_{false};
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -31,9 +31,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-void check_settings() {
-  RouteTable();  // a bad ALTORCH_ROUTE is refused before anybody waits for this rank
-  on_error_setting();
+void warn_of_unknown_settings() {
   for (const std::string& unknown : unknown_settings()) {
     TORCH_WARN_ONCE("altorch: the environment variable ", unknown,
                     " is none that altorch knows; `altorch info` lists them");
@@ -47,7 +45,7 @@ std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& 
                                          const std::vector<std::string>& agreed,
                                          const std::vector<std::string>& word) {
   return guarded([&] {
-    check_settings();
+    warn_of_unknown_settings();
     GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds)};
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
@@ -222,7 +220,8 @@ PYBIND11_MODULE(_C, module) {
           },
           py::arg("pool"))
       .def("abandon_window", &AlBackend::abandon_window, py::call_guard<py::gil_scoped_release>(),
-           "Ends this thread's coalescing window, in which something was thrown; calls that it kept are dropped.")
+           "Ends this thread's coalescing window, in which something was thrown; calls that it kept are "
+           "dropped.")
       .def("add_buffer", &AlBackend::add_buffer, py::call_guard<py::gil_scoped_release>(), py::arg("address"),
            py::arg("bytes"), py::arg("symmetric"))
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),

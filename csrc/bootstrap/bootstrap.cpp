@@ -33,8 +33,7 @@ MpiThreadLevel wanted_thread_level() {
   if (word == "serialized") return MpiThreadLevel::kSerialized;
   if (word == "multiple") return MpiThreadLevel::kMultiple;
   if (word == "single") return MpiThreadLevel::kSingle;
-  throw Error(ErrorKind::kInvalidArgument,
-              "ALTORCH_MPI_THREAD='" + word + "' is none of serialized, multiple, single.");
+  throw Error(ErrorKind::kInvalidArgument, "ALTORCH_MPI_THREAD='" + word + "' is no thread level");
 }
 
 StartMode mode_for(const MpiLibrary& library, const BootstrapOptions& options, const Launcher& launcher) {

@@ -1,5 +1,6 @@
 #include "common/env.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,8 +15,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_MPI", "path or name", "",
      "The MPI library to use: a path to libmpi.so, 'mpich', 'openmpi', or 'none' for Gloo. Empty: look for "
      "one."},
-    {"ALTORCH_MPI_THREAD", "word", "serialized",
-     "The thread level asked of MPI: single, serialized (fastest shared-memory paths) or multiple."},
+    {"ALTORCH_MPI_THREAD", "serialized|multiple|single", "serialized",
+     "The thread level asked of MPI; serialized has the fastest shared-memory paths."},
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
      "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'. Must be the same on every rank.",
@@ -29,14 +30,13 @@ constexpr Setting kSettings[] = {
      /*must_agree=*/true},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
-    {"ALTORCH_ON_ERROR", "word", "poison",
+    {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",
      "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
      "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "
      "on "
      "standard error) or continue (they hold whatever was there; the next call raises)."},
     {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI, or NCCL, on every rank."},
-    {"ALTORCH_LOG_LEVEL", "word", "warning",
-     "What is written to standard error: error, warning, info or debug."},
+    {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };
 
 }  // namespace
@@ -60,6 +60,25 @@ double numeric_setting(const char* name) {
     throw Error(ErrorKind::kInvalidArgument, std::string(name) + "='" + text + "' is not a number");
   }
   return value;
+}
+
+std::optional<Error> wrong_setting() {
+  for (const Setting& row : kSettings) {
+    const std::string type = row.type, value = setting(row.name);
+    const auto wrong = [&](const std::string& what) {
+      return Error(ErrorKind::kInvalidArgument, std::string(row.name) + "='" + value + "' is " + what);
+    };
+    if (type == "seconds" || type == "bytes") {
+      char* end = nullptr;
+      const double number = std::strtod(value.c_str(), &end);
+      if (end == value.c_str() || *end != '\0') return wrong("not a number");
+      if (!std::isfinite(number) || number < 0) return wrong("no number of " + type);
+    }
+    if (type.find('|') == std::string::npos) continue;
+    const bool among = ("|" + type + "|").find("|" + value + "|") != std::string::npos;
+    if (!among || value.find('|') != std::string::npos) return wrong("none of " + type);
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> unknown_settings() {

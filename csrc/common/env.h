@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "common/error.h"
+
 namespace altorch {
 
 struct Setting {
   const char* name;
-  const char* type;
+  const char* type;  // "seconds", "bytes", the words it may be ("error|warning"), or what it is otherwise
   const char* default_value;
   const char* meaning;
   bool must_agree = false;  // the ranks of a group are compared when it is made (agreement.h)
@@ -24,6 +26,9 @@ std::span<const Setting> settings();
 std::string setting(const char* name);
 // The same as a number; a value that is none throws ErrorKind::kInvalidArgument with the setting's name.
 double numeric_setting(const char* name);
+
+// The first whose value is not of its type.
+std::optional<Error> wrong_setting();
 
 // ALTORCH_* variables that are set and that no row names: most likely spelling mistakes.
 std::vector<std::string> unknown_settings();

@@ -3,7 +3,6 @@
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/patient_store.h"
-#include "common/poll_pause.h"
 #include "common/random_name.h"
 
 namespace altorch {
@@ -105,21 +104,11 @@ class Gatherer {
 Gathering gather(KeyValueStore& store, const std::string& key, int rank, int size,
                  std::chrono::milliseconds timeout, const std::string& purpose, const Fields& word) {
   if (size == 1) return {key + "/" + random_name(), {word}};
-  const auto deadline = Clock::now() + timeout;
   Gatherer own(store, key, rank, size, word);
   try {
-    PollPause pause;
-    while (true) {
-      if (auto met = if_it_answers([&] { return own.look(); })) {
-        own.withdraw_challenge();
-        return *std::move(met);
-      }
-      store.attend();
-      if (Clock::now() > deadline)
-        throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
-                                             "; find the rank that is late or took another path");
-      pause.pause();
-    }
+    auto met = wait_until_there(store, timeout, [&] { return own.look(); });
+    own.withdraw_challenge();
+    return met;
   } catch (const Error& error) {
     const std::string absent = own.absent();
     own.withdraw_challenge();

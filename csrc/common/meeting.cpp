@@ -30,27 +30,17 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
                               std::chrono::milliseconds timeout, const std::string& purpose,
                               const std::string& word) {
   if (size == 1) return {word};
-  const auto deadline = Clock::now() + timeout;
   const auto key_of = [&](int who) { return key + "/" + std::to_string(who); };
   try {
     sooner_or_later([&] { store.set(key_of(rank), word); });
     if (rank != 0) sooner_or_later([&] { store.add(key + "/count", 1); });
-    PollPause pause;
-    while (true) {
-      const auto table = if_it_answers(
-          [&] { return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table"); });
-      if (table) {
-        auto words = decode_fields(*table);
-        if (words.size() == static_cast<std::size_t>(size)) return words;
-        throw Error(ErrorKind::kInternal, "the table of a meeting has " + std::to_string(words.size()) +
-                                              " rows for " + std::to_string(size) + " ranks");
-      }
-      store.attend();
-      if (Clock::now() > deadline)
-        throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
-                                             "; find the rank that is late or took another path");
-      pause.pause();
-    }
+    const std::string table = wait_until_there(store, timeout, [&] {
+      return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table");
+    });
+    auto words = decode_fields(table);
+    if (words.size() == static_cast<std::size_t>(size)) return words;
+    throw Error(ErrorKind::kInternal, "the table of a meeting has " + std::to_string(words.size()) +
+                                          " rows for " + std::to_string(size) + " ranks");
   } catch (const Error& error) {
     throw error.with_prefix(absent_ranks(store, key_of, size) + " " + purpose + ": ");
   }

@@ -29,8 +29,7 @@ void start_native_thread(const char* name, std::function<void()> body) {
   const int error = pthread_create(&thread, nullptr, thread_main, argument.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
-    throw Error(ErrorKind::kTransport,
-                std::string("No more threads: ") + std::strerror(error) + ".");
+    throw Error(ErrorKind::kTransport, std::string("No more threads: ") + std::strerror(error) + ".");
   }
   argument.release();
   pthread_setname_np(thread, name);

@@ -2,8 +2,10 @@
 // failure to him yet.
 #pragma once
 
+#include "common/absent.h"
 #include "common/error.h"
 #include "common/key_value_store.h"
+#include "common/poll_pause.h"
 
 namespace altorch {
 
@@ -25,6 +27,21 @@ void sooner_or_later(Request&& request) {
     request();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kTimeout) throw;
+  }
+}
+
+// What `look` finds sooner or later, an optional. Throws Error(kTimeout), and what store.attend() throws.
+template <typename Look>
+auto wait_until_there(KeyValueStore& store, std::chrono::milliseconds timeout, Look&& look) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  PollPause pause;
+  while (true) {
+    if (auto found = if_it_answers(look)) return *std::move(found);
+    store.attend();
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
+                                           "; find the rank that is late or took another path");
+    pause.pause();
   }
 }
 

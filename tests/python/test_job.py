@@ -110,6 +110,24 @@ def test_what_must_agree_is_compared(name, mpi):
             assert outcome.seconds < 20, outcome.report()
 
 
+WRONG = {
+    "ALTORCH_ROUTE": "all_reduce=nonsense",
+    "ALTORCH_STALL_SECONDS": "soon",
+    "ALTORCH_ON_ERROR": "ignore",
+    "ALTORCH_MPI_THREAD": "many",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_setting_of_one_rank_is_told_to_all(name):
+    with Cluster(3, group=False, launcher="plain") as cluster:
+        per_rank = {1: {"setting": name, "value": WRONG[name]}}
+        for outcome in cluster.run(start, deadline=60, per_rank=per_rank):
+            assert outcome.status == "error", outcome.report()
+            assert all(word in outcome.message for word in ("rank 1", name, WRONG[name])), outcome.message
+            assert outcome.seconds < 15, outcome.report()
+
+
 def start_and_leave(world, port):
     os.environ["MASTER_PORT"] = str(port)
     world.start()

@@ -107,6 +107,23 @@ def test_other_calls_do_not_come_between(world):
 
 
 @on_ranks(2)
+def test_inside_a_callback(world):
+    """The sum is made on the thread that runs callbacks: one that waits for it there must not wait for itself."""
+    done = []
+
+    def reduce_another(future):
+        sparse = torch.sparse_coo_tensor([[world.rank]], torch.ones(1), (4,))
+        dist.all_reduce(sparse, async_op=True).wait()
+        done.append(sparse.to_dense().sum().item())
+        return future.value()[0]
+
+    for _ in range(5):
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        assert torch.equal(work.get_future().then(reduce_another).wait(), torch.full((3,), 2.0))
+    assert done == [2.0] * 5
+
+
+@on_ranks(2)
 def test_gradients_and_inference(world):
     leaf = torch.ones(4, 2, requires_grad=True)
     nn.functional.embedding(torch.tensor([world.rank, 3]), leaf, sparse=True).sum().backward()

@@ -8,6 +8,7 @@ Environment: ALTORCH_TEST_SUITE_PERSONA, ALTORCH_TEST_SUITE_BACKEND, WORLD_SIZE.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import os
 import sys
@@ -107,6 +108,9 @@ class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):  #
 def _run_rank(environment: dict[str, str], target: Any, args: Any, kwargs: Any) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    # The suite asks a rank that hangs where it is, but hears nothing any more once the test itself is over.
+    deadline = float(environment.get("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "300"))
+    faulthandler.dump_traceback_later(0.9 * deadline)
     target(*args, **kwargs)
 
 

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "common/adaptive_wait.h"
+#include "common/bounded_call.h"
 #include "common/log.h"
 #include "transports/mpi/channel.h"
 #include "transports/mpi/collectives.h"
@@ -113,39 +114,35 @@ bool Mpi::barrier(std::chrono::milliseconds timeout) {
 void Mpi::finalize(std::chrono::milliseconds patience) {
   if (origin_ == MpiOrigin::kExisting || broken_ || !usable()) return;
   if (origin_ == MpiOrigin::kBootstrap && !leave_together(patience)) return;
-  const MpiEntry entry(*this);
-  if (!entry) return;
-  finalized_ = true;
   // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
   // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
   // the store may be gone; so MPI is left to the end of the process.
   if (origin_ == MpiOrigin::kBootstrap && has_several_nodes_ && library_.family != MpiFamily::kOpenMpi)
     return;
-  if (before_finalize_) before_finalize_();
-  table().finalize();
+  const auto end = [self = shared_from_this()] {
+    const MpiEntry entry(*self);
+    if (!entry) return;
+    self->finalized_ = true;
+    if (self->before_finalize_) self->before_finalize_();
+    self->table().finalize();
+  };
+  if (origin_ != MpiOrigin::kBootstrap || !calls_from_any_thread_) return end();
+  if (!BoundedCall("al-mpi-end", end).wait_for(patience))
+    log(LogLevel::kInfo, "MPI_Finalize waits for a rank that has ended without it, and is left to itself.");
 }
 
 // MPI_Finalize waits for the other ranks without end. A launcher watches over that and takes a process that
-// leaves without it for a failure; under our own bootstrap nobody does, so the ranks meet first.
+// leaves without it for a failure; under our own bootstrap nobody does, so the ranks meet first. Twice: a
+// rank may be through a barrier while its own messages still wait to be sent, or because of those of a rank
+// that has given up since. The last word nobody can be sure of, so finalize() has its deadline, too.
 bool Mpi::leave_together(std::chrono::milliseconds patience) {
-  // A rank may be through a barrier while its own messages still wait to be sent, so a second one keeps it
-  // here until the others are through the first. Whether they are through the second matters to nobody.
-  constexpr std::chrono::milliseconds kLinger{200};
   try {
-    if (!barrier(patience)) {
-      log(LogLevel::kInfo, "MPI is not finalised: some rank has not come to the end of its program in time.");
-      return false;
-    }
+    if (barrier(patience) && barrier(patience)) return true;
+    log(LogLevel::kInfo, "MPI is not finalised: some rank has not come to the end of its program in time.");
   } catch (const Error& error) {
     log(LogLevel::kInfo, std::string("MPI is not finalised: ") + error.what());
-    return false;
   }
-  try {
-    barrier(kLinger);
-  } catch (const Error&) {
-    // Somebody has left already.
-  }
-  return true;
+  return false;
 }
 
 bool Mpi::usable() const {

@@ -1,12 +1,10 @@
 // Making communicators, and the other waits of set-up: each with a deadline, and a look for lost ranks.
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 
 #include "common/absent.h"
 #include "common/adaptive_wait.h"
+#include "common/bounded_call.h"
 #include "common/env.h"
-#include "common/native_thread.h"
 #include "transports/mpi/mpi.h"
 #include "transports/mpi/mpi_entry.h"
 
@@ -20,11 +18,8 @@ Error too_late(const std::string& what, std::chrono::milliseconds timeout) {
                                         ": some rank does not take part; find the one that is late or lost");
 }
 
-// A call that blocks inside MPI, on a thread of its own.
-struct Blocking {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
+// What MPI_Comm_create_group gave.
+struct CreatedPart {
   std::optional<Error> refusal;
   int code = 0;
   std::intptr_t communicator = 0;
@@ -78,36 +73,30 @@ std::intptr_t Mpi::copy_world(const GroupCreation& creation) {
 }
 
 std::intptr_t Mpi::create_part(std::span<const int> world_ranks, int tag, const GroupCreation& creation) {
-  auto call = std::make_shared<Blocking>();
-  const auto body = [call, self = shared_from_this(), tag,
+  const auto part = std::make_shared<CreatedPart>();
+  const auto body = [part, self = shared_from_this(), tag,
                      ranks = std::vector<int>(world_ranks.begin(), world_ranks.end())] {
-    int code = 0;
-    std::intptr_t communicator = 0;
-    std::optional<Error> refusal;
-    {
-      const MpiEntry entry(*self);
-      if (entry) {
-        code =
-            self->table().comm_create_group(static_cast<int>(ranks.size()), ranks.data(), tag, &communicator);
-      } else {
-        refusal = entry.refusal();
-      }
+    const MpiEntry entry(*self);
+    if (!entry) {
+      part->refusal = entry.refusal();
+      return;
     }
-    const std::lock_guard lock(call->mutex);
-    call->code = code;
-    call->communicator = communicator;
-    call->refusal = std::move(refusal);
-    call->done = true;
-    call->changed.notify_all();
+    part->code = self->table().comm_create_group(static_cast<int>(ranks.size()), ranks.data(), tag,
+                                                 &part->communicator);
   };
   if (calls_from_any_thread_) {
-    start_native_thread("al-mpi-create", body);
+    wait_for_part(BoundedCall("al-mpi-create", body), creation);
   } else {
     body();
   }
+  if (part->refusal) throw *part->refusal;
+  check("MPI_Comm_create_group", part->code);
+  return part->communicator;
+}
+
+void Mpi::wait_for_part(BoundedCall call, const GroupCreation& creation) {
   const auto deadline = AdaptiveWait::Clock::now() + creation.timeout;
-  std::unique_lock lock(call->mutex);
-  while (!call->changed.wait_for(lock, kBetweenLooks, [&] { return call->done; })) {
+  while (!call.wait_for(kBetweenLooks)) {
     try {
       creation.attend();
       if (AdaptiveWait::Clock::now() > deadline)
@@ -118,9 +107,6 @@ std::intptr_t Mpi::create_part(std::span<const int> world_ranks, int tag, const 
       throw;
     }
   }
-  if (call->refusal) throw *call->refusal;
-  check("MPI_Comm_create_group", call->code);
-  return call->communicator;
 }
 
 // After an error the request is still on its way: its memory must stay.

@@ -20,6 +20,22 @@ TEST(Env, GivesDefaultsAndValues) {
   EXPECT_THROW(setting("ALTORCH_NO_SUCH"), Error);
 }
 
+TEST(Env, FindsValuesOfAWrongType) {
+  EXPECT_FALSE(wrong_setting());
+  for (const auto& [name, value] : {std::pair{"ALTORCH_STALL_SECONDS", "soon"},
+                                    {"ALTORCH_STALL_SECONDS", "nan"},
+                                    {"ALTORCH_PINNED_BYTES", "-1"},
+                                    {"ALTORCH_LOG_LEVEL", "loud"},
+                                    {"ALTORCH_ON_ERROR", "poison|teardown"},
+                                    {"ALTORCH_MPI_THREAD", "multi"}}) {
+    setenv(name, value, 1);
+    const auto wrong = wrong_setting();
+    unsetenv(name);
+    ASSERT_TRUE(wrong) << name;
+    EXPECT_TRUE(std::string(wrong->what()).starts_with(name)) << wrong->what();
+  }
+}
+
 TEST(Env, FindsMisspelledSettings) {
   setenv("ALTORCH_ROUT", "all_reduce=ring", 1);
   const auto unknown = unknown_settings();
