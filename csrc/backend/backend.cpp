@@ -42,7 +42,15 @@ AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> commu
       finished_(is_recorded() ? c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())
                               : nullptr) {}
 
-AlBackend::~AlBackend() { communicator_->close("the group was destroyed"); }
+AlBackend::~AlBackend() { AlBackend::release_resources(); }
+
+void AlBackend::release_resources() {
+  if (!communicator_) return;
+  communicator_->close("the group was destroyed");
+  cuda_groups_.clear();
+  communicator_.reset();
+  settings_.store_lease.reset();
+}
 
 c10d::ErrorType AlBackend::getError() {
   const auto failure = communicator_->failure();

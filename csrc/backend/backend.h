@@ -27,6 +27,8 @@ class AlBackend : public c10d::Backend {
   AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
             c10::intrusive_ptr<AlOptions> options);
   ~AlBackend() override;
+  // Weak pointers to a group put its end off; what it holds goes before that. For c10 alone.
+  void release_resources() override;
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -161,12 +163,11 @@ class AlBackend : public c10d::Backend {
   // Of a synchronous call that is done, or is in order on the caller's stream.
   WorkPtr finished(c10d::OpType type, std::uint64_t sequence, const Tensors& outputs) const;
 
-  const GroupSettings settings_;
-  const std::shared_ptr<Communicator> communicator_;
+  GroupSettings settings_;
+  std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
   // What a synchronous call gives: nothing where nobody looks, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
-  // What went wrong first, for getError().
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};

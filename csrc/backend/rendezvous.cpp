@@ -95,23 +95,17 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
   full.insert(full.end(), identity.begin(), identity.end());
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
+  settings_.store_lease = StoreWorker::lease(store);
   // Whoever was watched before this is watched meanwhile too, under the numbers of today.
   C10dStore keys(store, "");
   WatchedStore attended(keys, is_job ? nullptr : watch, settings_.job_ranks);
   const Gathering met =
       gather(attended, "altorch/" + key, settings_.rank, settings_.size, settings_.timeout, purpose, full);
-  const std::string prefix = "altorch: group '" + settings_.name + "': ";
-  std::vector<Fields> to_compare, identities;
-  for (std::size_t i = 0; i < met.words.size(); ++i) {
-    const Fields& row = met.words[i];
-    const std::string& wrong = row.front();
-    if (!wrong.empty()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  prefix + "on global rank " + std::to_string(settings_.job_ranks[i]) + ", " + wrong);
-    }
-    to_compare.push_back(slice(row, 1, std::min(agreed_end, row.size()) - 1));
+  if (const auto error = obstacle(met.words, agreed_end)) {
+    if (is_job) leave_in_turn(attended, met.prefix + "/refused", settings_.rank, settings_.size, kFarewell);
+    throw error->with_prefix("altorch: group '" + settings_.name + "': ");
   }
-  if (const auto error = disagreement(to_compare, settings_.job_ranks)) throw error->with_prefix(prefix);
+  std::vector<Fields> identities;
   for (const Fields& row : met.words) {
     const std::size_t rest = agreed_end + identity.size();
     identities.push_back(slice(row, agreed_end, identity.size()));
@@ -122,6 +116,20 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
   store_ = std::make_shared<C10dStore>(store, met.prefix);
   choose_watch(identities, is_job);
   watched_ = std::make_unique<WatchedStore>(*store_, watch_, settings_.job_ranks);
+}
+
+// The same on every rank: the first that complains, or the first difference.
+std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const {
+  std::vector<Fields> to_compare;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& wrong = words[i].front();
+    if (!wrong.empty()) {
+      return Error(ErrorKind::kInvalidArgument,
+                   "on global rank " + std::to_string(settings_.job_ranks[i]) + ", " + wrong);
+    }
+    to_compare.push_back(slice(words[i], 1, std::min(agreed_end, words[i].size()) - 1));
+  }
+  return disagreement(to_compare, settings_.job_ranks);
 }
 
 // The watch that all members have in common; where they have none, a new one, of these ranks alone.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -25,6 +26,7 @@ struct GroupSettings {
   std::vector<int> job_ranks;  // of the members, as the job's first group of today numbers them
   std::vector<int> mpi_ranks;  // of the members, as MPI numbers them: by the first group that there ever was
   std::chrono::milliseconds timeout{0};
+  std::shared_ptr<StoreLease> store_lease;  // the rendezvous takes it
 };
 
 // The caller may give the same options to several groups: a copy for this one.
@@ -58,6 +60,7 @@ class Rendezvous {
   void leave() noexcept;
 
  private:
+  std::optional<Error> obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const;
   void choose_watch(const std::vector<Fields>& identities, bool is_job);
 
   GroupSettings settings_;

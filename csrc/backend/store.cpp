@@ -21,6 +21,9 @@ void C10dStore::finish(const StoreRequest& request, const std::string& key) {
   if (!request.error) return;
   try {
     std::rethrow_exception(request.error);
+  } catch (const c10::Error& cause) {
+    throw Error(ErrorKind::kTransport,
+                "the c10d store failed at key '" + key + "': " + cause.what_without_backtrace());
   } catch (const std::exception& cause) {
     throw Error(ErrorKind::kTransport, "the c10d store failed at key '" + key + "': " + cause.what());
   }

@@ -5,45 +5,89 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "common/native_thread.h"
-
 namespace altorch::backend {
+namespace {
+
+constexpr std::chrono::seconds kFarewell{1};
+
+// The worker of today; its mutex guards all leases, too.
+struct Latest {
+  std::mutex mutex;
+  std::weak_ptr<StoreWorker> worker;
+};
+
+Latest& latest() {
+  static auto* instance = new Latest();
+  return *instance;
+}
+
+}  // namespace
+
+StoreLease::~StoreLease() { worker_->close(); }
 
 std::shared_ptr<StoreWorker> StoreWorker::of(c10::intrusive_ptr<c10d::Store> store) {
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get()))
     store = prefixed->getUnderlyingNonPrefixStore();
-  struct Latest {
-    std::mutex mutex;
-    c10::weak_intrusive_ptr<c10d::Store> original{c10::intrusive_ptr<c10d::Store>()};
-    std::weak_ptr<StoreWorker> worker;
-  };
-  static auto* latest = new Latest();
-  const std::lock_guard lock(latest->mutex);
-  if (auto found = latest->worker.lock();
-      found && (found->store() == store || latest->original.lock() == store))
-    return found;
-  auto made = std::make_shared<StoreWorker>(store->clone());
-  latest->original = c10::weak_intrusive_ptr<c10d::Store>(store);
-  latest->worker = made;
+  const std::lock_guard lock(latest().mutex);
+  if (auto found = latest().worker.lock(); found && found->serves(store)) return found;
+  auto made = std::make_shared<StoreWorker>(std::move(store));
+  latest().worker = made;
   return made;
 }
 
-StoreWorker::StoreWorker(c10::intrusive_ptr<c10d::Store> store)
-    : state_(std::make_shared<State>()), process_(getpid()) {
-  state_->store = std::move(store);
-  start_native_thread("al-store", [state = state_] { serve(*state); });
+std::shared_ptr<StoreLease> StoreWorker::lease(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto worker = of(store);
+  const std::lock_guard lock(latest().mutex);
+  if (auto found = worker->lease_.lock()) return found;
+  auto made = std::make_shared<StoreLease>(worker);
+  worker->lease_ = made;
+  worker->was_leased_ = true;
+  return made;
 }
 
-StoreWorker::~StoreWorker() {
-  if (getpid() != process_) return;  // the lock may be anybody's in a forked child
+// One whose last lease has ended is closed, or about to be.
+bool StoreWorker::serves(const c10::intrusive_ptr<c10d::Store>& store) const {
+  if (was_leased_ && lease_.expired()) return false;
   const std::lock_guard lock(state_->mutex);
-  state_->stopping = true;
-  state_->submitted.notify_one();
+  return !state_->stopping && (state_->store == store || original_ == store);
+}
+
+StoreWorker::StoreWorker(c10::intrusive_ptr<c10d::Store> original)
+    : original_(std::move(original)),
+      state_(std::make_shared<State>(original_->clone())),
+      thread_("al-store", [state = state_] { serve(*state); }),
+      process_(getpid()) {}
+
+void StoreWorker::close() noexcept {
+  if (getpid() != process_) return;  // the lock may be anybody's in a forked child
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->stopping) return;
+    state_->stopping = true;
+    state_->submitted.notify_one();
+  }
+  const bool idle = thread_.ends_within(kFarewell);
+  c10::intrusive_ptr<c10d::Store> original, clone;  // outlive the lock
+  const std::lock_guard lock(state_->mutex);
+  original = std::move(original_);
+  if (idle) clone = std::move(state_->store);
 }
 
 void StoreWorker::check_not_forked() const {
   if (getpid() == process_) return;
   throw Error(ErrorKind::kClosed, "a forked child has no connection to the store of its parent's job");
+}
+
+void StoreWorker::check_open() const {
+  if (!state_->stopping) return;
+  throw Error(ErrorKind::kClosed, "the store was let go with the last group of this process");
+}
+
+c10::intrusive_ptr<c10d::Store> StoreWorker::store() const {
+  check_not_forked();
+  const std::lock_guard lock(state_->mutex);
+  check_open();
+  return state_->store;
 }
 
 void StoreWorker::serve(State& state) {
@@ -72,6 +116,7 @@ void StoreWorker::serve(State& state) {
 void StoreWorker::submit(std::shared_ptr<StoreRequest> request) {
   check_not_forked();
   const std::lock_guard lock(state_->mutex);
+  check_open();
   state_->queue.push_back(std::move(request));
   state_->submitted.notify_one();
 }

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "common/error.h"
+#include "common/native_thread.h"
 
 namespace altorch::backend {
 
@@ -24,19 +25,39 @@ struct StoreRequest {
   std::exception_ptr error;  // what run() threw
 };
 
+class StoreWorker;
+
+// What a group holds for as long as it may ask the store. The last one closes the store before its destructor
+// returns (or leaves that to its thread, after a second without an answer): a process that ended while a
+// thread of ours asks or closes it would leave half a record in a store that is a file (c10d::FileStore), and
+// whoever reads that comes to no end.
+class StoreLease {
+ public:
+  explicit StoreLease(std::shared_ptr<StoreWorker> worker) : worker_(std::move(worker)) {}
+  ~StoreLease();
+  StoreLease(const StoreLease&) = delete;
+
+ private:
+  const std::shared_ptr<StoreWorker> worker_;
+};
+
 class StoreWorker {
  public:
   // All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get
   // on the original does not stop us. One, because a clone looks host names up, which takes seconds on a
   // machine without a name server.
   static std::shared_ptr<StoreWorker> of(c10::intrusive_ptr<c10d::Store> store);
+  static std::shared_ptr<StoreLease> lease(const c10::intrusive_ptr<c10d::Store>& store);
 
-  explicit StoreWorker(c10::intrusive_ptr<c10d::Store> store);
-  // What is queued is still carried out; nobody waits for it.
-  ~StoreWorker();
+  // Works on a clone of `original`.
+  explicit StoreWorker(c10::intrusive_ptr<c10d::Store> original);
+  ~StoreWorker() { close(); }
   StoreWorker(const StoreWorker&) = delete;
 
-  const c10::intrusive_ptr<c10d::Store>& store() const { return state_->store; }
+  // What is queued is still carried out; from now on everything is refused.
+  void close() noexcept;
+  // This and submit() throw Error(kClosed).
+  c10::intrusive_ptr<c10d::Store> store() const;
   void submit(std::shared_ptr<StoreRequest> request);
   // Whether it was done within `patience`; false at once when an earlier request has taken longer than that
   // already.
@@ -45,18 +66,26 @@ class StoreWorker {
  private:
   using Clock = std::chrono::steady_clock;
   struct State {
+    explicit State(c10::intrusive_ptr<c10d::Store> clone) : store(std::move(clone)) {}
+    std::mutex mutex;  // guards what follows
     c10::intrusive_ptr<c10d::Store> store;
-    std::mutex mutex;
     std::condition_variable submitted, finished;
     std::deque<std::shared_ptr<StoreRequest>> queue;
     Clock::time_point busy_since{};  // with the head of the queue
     bool stopping = false;
   };
   static void serve(State& state);
+  void check_open() const;  // with the mutex held
   void check_not_forked() const;
+  bool serves(const c10::intrusive_ptr<c10d::Store>& store) const;
 
+  // A weak pointer of c10's would keep it from closing, when all others let it go.
+  c10::intrusive_ptr<c10d::Store> original_;
   const std::shared_ptr<State> state_;  // the thread holds it too
+  NativeThread thread_;
   const long process_;
+  std::weak_ptr<StoreLease> lease_;
+  bool was_leased_ = false;
 };
 
 }  // namespace altorch::backend

@@ -46,7 +46,7 @@ std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& 
                                          const std::vector<std::string>& word) {
   return guarded([&] {
     warn_of_unknown_settings();
-    GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds)};
+    GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds), nullptr};
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
     return std::make_unique<Rendezvous>(store, std::move(settings), key, is_job, *options, both,

@@ -2,6 +2,7 @@
 
 #include "common/absent.h"
 #include "common/error.h"
+#include "common/meeting.h"
 #include "common/patient_store.h"
 #include "common/random_name.h"
 
@@ -31,6 +32,16 @@ class Gatherer {
     try {
       store_.remove(challenge_key());
     } catch (const std::exception&) {  // then it is one of those that are answered in vain
+    }
+  }
+
+  // In vain. Rank 0, which may host the store, goes after the others who came, or after a while.
+  void leave() noexcept {
+    if (under_.empty()) return;
+    try {
+      const auto came = rank_ == 0 ? store_.try_get(prefix() + "/count") : std::nullopt;
+      leave_in_turn(store_, prefix() + "/left", rank_, came ? std::stoi(*came) + 1 : 1, kFarewell);
+    } catch (const std::exception&) {  // the store is gone, or does not answer
     }
   }
 
@@ -89,6 +100,7 @@ class Gatherer {
   std::string word_key(int rank) const { return prefix() + "/word/" + std::to_string(rank); }
 
   static constexpr std::chrono::milliseconds kBetweenChallenges{50};
+  static constexpr std::chrono::seconds kFarewell{2};
 
   KeyValueStore& store_;
   const std::string key_;
@@ -112,6 +124,7 @@ Gathering gather(KeyValueStore& store, const std::string& key, int rank, int siz
   } catch (const Error& error) {
     const std::string absent = own.absent();
     own.withdraw_challenge();
+    own.leave();
     throw error.with_prefix(absent + " " + purpose + ": ");
   }
 }

@@ -36,4 +36,19 @@ void start_native_thread(const char* name, std::function<void()> body) {
   pthread_detach(thread);
 }
 
+NativeThread::NativeThread(const char* name, std::function<void()> body) {
+  start_native_thread(name, [end = end_, body = std::move(body)]() mutable {
+    body();
+    body = nullptr;
+    const std::lock_guard lock(end->mutex);
+    end->reached = true;
+    end->changed.notify_all();
+  });
+}
+
+bool NativeThread::ends_within(std::chrono::milliseconds patience) {
+  std::unique_lock lock(end_->mutex);
+  return end_->changed.wait_for(lock, patience, [&] { return end_->reached; });
+}
+
 }  // namespace altorch

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,6 +109,32 @@ def test_what_must_agree_is_compared(name, mpi):
             assert name in outcome.message and "rank 1" in outcome.message, outcome.message
             assert "ranks 0, 2" in outcome.message, outcome.message
             assert outcome.seconds < 20, outcome.report()
+
+
+def lives_over_files(world, directory):
+    for life in range(30):
+        path, left = Path(directory, f"store{life}"), Path(directory, f"left{life}")
+        dist.init_process_group(
+            "al",
+            init_method=f"file://{path}",
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=20),
+        )
+        check_sum(None, world.size)
+        while world.rank == 0 and not left.exists():
+            time.sleep(0.001)
+        dist.destroy_process_group()
+        # The last one that closes the store removes the file.
+        assert world.rank == 1 or not path.exists(), life
+        left.touch()
+
+
+def test_destroy_lets_go_of_the_store(tmp_path):
+    """At once: a process that ended while a thread of ours closes a FileStore would leave half a record in it, and who
+    closes it next would read that for ever."""
+    with Cluster(2, group=False, launcher="plain") as cluster:
+        cluster.check(lives_over_files, deadline=90, directory=str(tmp_path))
 
 
 WRONG = {
@@ -270,6 +297,7 @@ def test_a_rank_that_is_alone_on_its_node_dies(mpi):
 SCRIPT = """
 import altorch, torch, torch.distributed as dist
 from datetime import timedelta
+from pathlib import Path
 dist.init_process_group("al", timeout=timedelta(seconds=60))
 dist.all_reduce(torch.ones(2))
 if dist.get_rank() == 1:

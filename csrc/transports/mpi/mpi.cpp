@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "common/adaptive_wait.h"
-#include "common/bounded_call.h"
 #include "common/log.h"
+#include "common/native_thread.h"
 #include "transports/mpi/channel.h"
 #include "transports/mpi/collectives.h"
 #include "transports/mpi/mpi_entry.h"
@@ -127,7 +127,7 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
     self->table().finalize();
   };
   if (origin_ != MpiOrigin::kBootstrap || !calls_from_any_thread_) return end();
-  if (!BoundedCall("al-mpi-end", end).wait_for(patience))
+  if (!NativeThread("al-mpi-end", end).ends_within(patience))
     log(LogLevel::kInfo, "MPI_Finalize waits for a rank that has ended without it, and is left to itself.");
 }
 

@@ -41,8 +41,8 @@ constexpr const char* name_of(MpiOrigin origin) {
   return names[static_cast<int>(origin)];
 }
 
-class BoundedCall;
 class Mpi;
+class NativeThread;
 
 // One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may be in
 // flight when the group is destroyed, unless it is marked broken.
@@ -134,7 +134,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
   std::intptr_t copy_world(const GroupCreation& creation);
   std::intptr_t create_part(std::span<const int> world_ranks, int tag, const GroupCreation& creation);
-  void wait_for_part(BoundedCall call, const GroupCreation& creation);
+  void wait_for_part(NativeThread creating, const GroupCreation& creation);
   void hold_up(const std::string& why);
   bool leave_together(std::chrono::milliseconds patience);
 

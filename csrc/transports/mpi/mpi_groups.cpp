@@ -3,8 +3,8 @@
 
 #include "common/absent.h"
 #include "common/adaptive_wait.h"
-#include "common/bounded_call.h"
 #include "common/env.h"
+#include "common/native_thread.h"
 #include "transports/mpi/mpi.h"
 #include "transports/mpi/mpi_entry.h"
 
@@ -85,7 +85,7 @@ std::intptr_t Mpi::create_part(std::span<const int> world_ranks, int tag, const 
                                                  &part->communicator);
   };
   if (calls_from_any_thread_) {
-    wait_for_part(BoundedCall("al-mpi-create", body), creation);
+    wait_for_part(NativeThread("al-mpi-create", body), creation);
   } else {
     body();
   }
@@ -94,9 +94,9 @@ std::intptr_t Mpi::create_part(std::span<const int> world_ranks, int tag, const 
   return part->communicator;
 }
 
-void Mpi::wait_for_part(BoundedCall call, const GroupCreation& creation) {
+void Mpi::wait_for_part(NativeThread creating, const GroupCreation& creation) {
   const auto deadline = AdaptiveWait::Clock::now() + creation.timeout;
-  while (!call.wait_for(kBetweenLooks)) {
+  while (!creating.ends_within(kBetweenLooks)) {
     try {
       creation.attend();
       if (AdaptiveWait::Clock::now() > deadline)
