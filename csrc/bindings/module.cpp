@@ -16,6 +16,7 @@
 #include "common/env.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
+#include "engine/callback_thread.h"
 #include "engine/explain.h"
 #include "engine/gpu_routes.h"
 #include "engine/route.h"
@@ -320,8 +321,14 @@ PYBIND11_MODULE(_C, module) {
              "Starts MPI in a process that an MPI launcher started; (rank, size).");
   module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
              "Collective over the MPI job: everybody's text, in rank order.");
-  module.def("stop_watching", &CudaWatch::stop, py::call_guard<py::gil_scoped_release>(),
-             "At exit, before CUDA goes: nobody looks after what is in flight on GPUs any more.");
+  module.def(
+      "stop_threads",
+      [] {
+        CudaWatch::stop();
+        CallbackThread::finish(std::chrono::seconds(2));
+      },
+      py::call_guard<py::gil_scoped_release>(),
+      "At exit, before CUDA and Python go: nothing looks after GPUs or wants Python's lock any more.");
   module.def(
       "finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
       "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");

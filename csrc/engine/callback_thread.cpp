@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kStuck{10};
 constexpr std::chrono::seconds kSpareLives{2};
+
+std::atomic<bool> exists{false};
 
 void start(const char* name, std::function<void()> body) {
   std::thread thread(std::move(body));
@@ -28,6 +31,7 @@ CallbackThread& CallbackThread::instance() {
 }
 
 CallbackThread::CallbackThread() {
+  exists.store(true);
   start("al-callbacks", [this] { loop(/*spare=*/false); });
   start("al-relief", [this] { relieve(); });
 }
@@ -36,6 +40,10 @@ void CallbackThread::push(std::function<void()> work) {
   bool wake = false, watch = false;
   {
     const std::lock_guard lock(mutex_);
+    if (finished_) {
+      [[maybe_unused]] const auto* kept = new std::function<void()>(std::move(work));
+      return;
+    }
     queue_.push_back(std::move(work));
     const auto idle = static_cast<std::size_t>(idle_);
     wake = idle > 0;
@@ -45,6 +53,16 @@ void CallbackThread::push(std::function<void()> work) {
   }
   if (wake) wake_.notify_one();
   if (watch) stuck_.notify_one();
+}
+
+void CallbackThread::finish(std::chrono::milliseconds patience) {
+  if (!exists.load()) return;
+  CallbackThread& self = instance();
+  std::unique_lock lock(self.mutex_);
+  self.done_.wait_for(lock, patience, [&] { return self.queue_.empty() && self.busy_ == 0; });
+  self.finished_ = true;
+  [[maybe_unused]] const auto* kept = new auto(std::move(self.queue_));
+  self.queue_.clear();
 }
 
 void CallbackThread::loop(bool spare) {
@@ -62,6 +80,7 @@ void CallbackThread::loop(bool spare) {
     auto work = std::move(queue_.front());
     queue_.pop_front();
     ++begun_;
+    ++busy_;
     lock.unlock();
     try {
       work();
@@ -70,6 +89,8 @@ void CallbackThread::loop(bool spare) {
     }
     work = nullptr;  // outside the lock: it may own tensors
     lock.lock();
+    --busy_;
+    if (queue_.empty() && busy_ == 0) done_.notify_all();
   }
 }
 

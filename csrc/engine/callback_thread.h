@@ -5,6 +5,7 @@
 // behind it (PowerSGD's hook does): when nothing moves for a while, one more thread goes on with the queue.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,11 @@ class CallbackThread {
  public:
   static CallbackThread& instance();
   void push(std::function<void()> work);
+  // At exit, while Python can still be waited for: what was pushed is done, for `patience` at most; from then
+  // on nothing begins, and what is pushed is kept for ever. A thread that wanted Python's lock later would be
+  // ended by the interpreter in the middle of C++, and the process with it. Does nothing where there are no
+  // such threads.
+  static void finish(std::chrono::milliseconds patience);
 
  private:
   CallbackThread();
@@ -26,9 +32,11 @@ class CallbackThread {
   void relieve();
 
   std::mutex mutex_;
-  std::condition_variable wake_, stuck_;
+  std::condition_variable wake_, stuck_, done_;
   std::deque<std::function<void()>> queue_;
-  int idle_ = 0;             // threads that wait for work
+  int idle_ = 0;  // threads that wait for work
+  int busy_ = 0;  // threads that have some
+  bool finished_ = false;
   bool watching_ = false;    // relieve() looks whether the queue moves
   std::uint64_t begun_ = 0;  // pieces of work
 };

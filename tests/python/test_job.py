@@ -294,6 +294,23 @@ def test_a_rank_that_is_alone_on_its_node_dies(mpi):
             assert "rank 1" in text, text
 
 
+def run_program(directory, source, launcher, env, may_fail=False):
+    """Exit codes and output of 2 ranks."""
+    program = directory / "program.py"
+    program.write_text(source)
+    plan = launch(2, [str(program)], launcher=launcher, env=env, log_directory=directory, mpirun=None)
+    try:
+        for process in plan.processes:
+            process.wait(timeout=45 * PATIENCE)
+    finally:
+        for process in plan.processes:
+            process.kill()
+    codes = [process.returncode for process in plan.processes]
+    texts = "\n".join(path.read_text(errors="replace") for path in directory.glob("*.log"))
+    assert may_fail or not any(codes), (codes, texts)
+    return codes, texts
+
+
 SCRIPT = """
 import altorch, torch, torch.distributed as dist
 from datetime import timedelta
@@ -312,19 +329,36 @@ except Exception as error:
 @pytest.mark.parametrize("launcher", ["plain", "torchrun", "mpirun"])
 def test_an_uncaught_exception_ends_the_job(launcher, tmp_path):
     """No rank waits in MPI_Finalize for one that waits in a collective."""
-    program = tmp_path / "program.py"
-    program.write_text(SCRIPT)
     started = time.monotonic()
-    plan = launch(
-        2, [str(program)], launcher=launcher, env=clean_environment(), log_directory=tmp_path, mpirun=None
-    )
-    try:
-        for process in plan.processes:
-            process.wait(timeout=45 * PATIENCE)
-    finally:
-        for process in plan.processes:
-            process.kill()
-    texts = "\n".join(path.read_text(errors="replace") for path in tmp_path.glob("*.log"))
+    codes, texts = run_program(tmp_path, SCRIPT, launcher, clean_environment(), may_fail=True)
     assert "a bug of the user's" in texts, texts
-    assert any(process.returncode != 0 for process in plan.processes), texts
+    assert any(codes), texts
     assert time.monotonic() - started < 40 * PATIENCE, texts
+
+
+RELEASES = """
+import time
+import altorch, torch, torch.distributed as dist
+
+
+class Slow:
+    def __del__(self):
+        time.sleep(0.3)
+
+
+dist.init_process_group("al")
+tensor = torch.ones(64)
+tensor.note = Slow()
+work = dist.all_reduce(tensor, async_op=True)
+del tensor
+while not work.is_completed():
+    time.sleep(0.001)
+del work
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("mpi", ["", "none"])
+def test_a_program_may_end_while_tensors_are_released(mpi, tmp_path):
+    """The thread that releases them wants Python's lock, which at the end of the interpreter it never gets."""
+    run_program(tmp_path, RELEASES, "plain", clean_environment({"ALTORCH_MPI": mpi} if mpi else {}))

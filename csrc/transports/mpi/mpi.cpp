@@ -114,15 +114,17 @@ bool Mpi::barrier(std::chrono::milliseconds timeout) {
 void Mpi::finalize(std::chrono::milliseconds patience) {
   if (origin_ == MpiOrigin::kExisting || broken_ || !usable()) return;
   if (origin_ == MpiOrigin::kBootstrap && !leave_together(patience)) return;
+  {
+    const MpiEntry entry(*this);
+    if (!entry) return;
+    finalized_ = true;  // nobody enters any more
+  }
   // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
   // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
   // the store may be gone; so MPI is left to the end of the process.
   if (origin_ == MpiOrigin::kBootstrap && has_several_nodes_ && library_.family != MpiFamily::kOpenMpi)
     return;
   const auto end = [self = shared_from_this()] {
-    const MpiEntry entry(*self);
-    if (!entry) return;
-    self->finalized_ = true;
     if (self->before_finalize_) self->before_finalize_();
     self->table().finalize();
   };

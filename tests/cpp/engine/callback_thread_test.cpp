@@ -1,6 +1,7 @@
 #include "engine/callback_thread.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -24,6 +25,26 @@ TEST(CallbackThread, RunsWhatIsPushedInOrder) {
   }
   ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+}
+
+// In a process of its own, for there it is over.
+TEST(CallbackThreadDeathTest, FinishesWhatWasPushedAndBeginsNothingMore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [] {
+    std::atomic<int> done{0}, later{0};
+    for (int i = 0; i < 20; ++i) {
+      CallbackThread::instance().push([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ++done;
+      });
+    }
+    CallbackThread::finish(std::chrono::seconds(20));
+    const int in_time = done;
+    CallbackThread::instance().push([&] { ++later; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    _exit(in_time == 20 && later == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(0), "");
 }
 
 // Each waits for what the next one does, which stands behind it.
