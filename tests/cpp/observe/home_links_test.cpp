@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "bootstrap/file_store.h"
@@ -33,7 +34,14 @@ class HomeLinksTest : public ::testing::Test {
       kill(child_, SIGKILL);
       waitpid(child_, nullptr, 0);
     }
-    std::filesystem::remove_all(directory_);
+    // The threads that watch a peer's home outlive a Liveness, and may still write of its death.
+    std::error_code failed;
+    for (int i = 0; i < 1000; ++i) {
+      std::filesystem::remove_all(directory_, failed);
+      if (!failed) return;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    ADD_FAILURE() << "cannot remove " << directory_ << ": " << failed.message();
   }
 
   LivenessSettings settings_of(int rank) const {
