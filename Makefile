@@ -8,7 +8,7 @@ TORCH ?= torch>=2.11,<2.16
 VENV ?= .venv
 RANKS ?= 2
 USE_SYSTEM ?=
-SANITIZER ?= address
+SANITIZER ?= address,undefined
 PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
@@ -26,7 +26,7 @@ help:
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
-	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined'
+	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined|address,undefined'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
@@ -120,12 +120,12 @@ sanitize-gpu: $(STAMP)
 	  '$(SANITIZED_ON_GPU)'; fi
 
 lint: build
-	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff mypy
+	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check -r cmake/lint_tools.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/lint.sh $(BUILD)
 
 format: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" ruff format .
-	clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
+	PATH="$(CURDIR)/$(BIN):$$PATH" clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
 
 bench: build
 	$(BIN)/python -m benchmarks.run_all

@@ -1,4 +1,4 @@
-"""The figures as Markdown, for the README: the aims, and altorch beside Gloo with the floors of the same run."""
+"""The figures as Markdown, for docs/benchmarks.md: the aims, and altorch beside Gloo with that run's floors."""
 
 from __future__ import annotations
 

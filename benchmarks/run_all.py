@@ -3,7 +3,7 @@
 python -m benchmarks.run_all                     # about ten minutes
 python -m benchmarks.run_all --quick             # about two: fewer sizes, one type
 python -m benchmarks.run_all --only-aims FILE    # the table again, from rows measured before
-python -m benchmarks.run_all --only-aims FILE --markdown    # the same for the README
+python -m benchmarks.run_all --only-aims FILE --markdown    # the same for docs/benchmarks.md
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="default benchmarks/results/<date>-<machine>.jsonl"
     )
     parser.add_argument("--only-aims", type=Path, metavar="FILE", help="run nothing, judge the rows of FILE")
-    parser.add_argument("--markdown", action="store_true", help="print the figures as the README shows them")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the figures as docs/benchmarks.md shows them"
+    )
     parser.add_argument("--without-al", action="store_true", help="leave altorch itself out: a baseline")
     parser.add_argument("--mpi", metavar="FOLDER", help="bin folder of the MPI to call from C")
     arguments = parser.parse_args()

@@ -151,7 +151,7 @@ Error AlBackend::not_launched(const Operation& operation, const Error& error) {
   return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
 }
 
-AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
+AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async,
                                      std::unique_lock<std::mutex>* turn) {
   if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async, turn);
   const Operation operation = call.operation;
@@ -162,7 +162,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
                                            window->keep(std::move(call)));
     }
     const Tensors outputs = async ? Tensors() : call.outputs;
-    std::vector<Call> calls;
+    std::vector<PreparedCall> calls;
     calls.push_back(std::move(call));
     auto work = group->launch(type, std::move(calls), async);
     return work ? work : finished(type, operation.sequence, outputs);
@@ -174,7 +174,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, Call call, bool async,
   }
 }
 
-AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, Call call, bool async,
+AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call, bool async,
                                              std::unique_lock<std::mutex>* turn) {
   try {
     for (Block& block : call.loads) block.load();

@@ -10,9 +10,9 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "backend/call.h"
 #include "backend/cuda_group.h"
 #include "backend/options.h"
+#include "backend/prepared_call.h"
 #include "backend/process.h"
 #include "backend/tensors.h"
 #include "backend/window.h"
@@ -127,8 +127,10 @@ class AlBackend : public c10d::Backend {
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
   // `turn`: unlocked when a call that blocks has its place among those of other threads.
-  WorkPtr launch(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn = nullptr);
-  WorkPtr launch_on_host(c10d::OpType type, Call call, bool async, std::unique_lock<std::mutex>* turn);
+  WorkPtr launch(c10d::OpType type, PreparedCall call, bool async,
+                 std::unique_lock<std::mutex>* turn = nullptr);
+  WorkPtr launch_on_host(c10d::OpType type, PreparedCall call, bool async,
+                         std::unique_lock<std::mutex>* turn);
   Error not_launched(const Operation& operation, const Error& error);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);

@@ -35,7 +35,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.output = sends ? nullptr : block.data();
   operation.count = block.numel();
   if (tensor.is_cuda()) {
-    Call call;
+    PreparedCall call;
     call.operation = operation;
     call.operation.device = tensor.device().index();
     call.operation.sequence = communicator_->sequence();
@@ -102,7 +102,8 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
       }
     }
   });
-  return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp, [](Call&) {});
+  return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp,
+               [](PreparedCall&) {});
 }
 
 // Rank 0 hears from everyone, then lets everyone go: unlike a barrier it can say who has not come.

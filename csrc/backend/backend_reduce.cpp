@@ -16,7 +16,7 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
 AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
   return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
-               [&](Call& call) {
+               [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
                  set_reduction(call.operation, options.reduceOp, tensor);
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
@@ -43,26 +43,27 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp, [&](Call& call) {
-    const at::Tensor& tensor = only_tensor(tensors, "reduce's tensor");
-    check_rank(options.rootRank, "dst");
-    set_reduction(call.operation, options.reduceOp, tensor);
-    const Block block(tensor);
-    call.operation.root = static_cast<int>(options.rootRank);
-    call.operation.input = call.operation.output = block.data();
-    call.operation.count = block.numel();
-    call.keep = {tensor, block.tensor()};
-    call.outputs = {tensor};
-    if (!block.staged()) return;
-    call.loads = {block};
-    if (options.rootRank == getRank()) call.stores = {block};
-  });
+  return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp,
+               [&](PreparedCall& call) {
+                 const at::Tensor& tensor = only_tensor(tensors, "reduce's tensor");
+                 check_rank(options.rootRank, "dst");
+                 set_reduction(call.operation, options.reduceOp, tensor);
+                 const Block block(tensor);
+                 call.operation.root = static_cast<int>(options.rootRank);
+                 call.operation.input = call.operation.output = block.data();
+                 call.operation.count = block.numel();
+                 call.keep = {tensor, block.tensor()};
+                 call.outputs = {tensor};
+                 if (!block.staged()) return;
+                 call.loads = {block};
+                 if (options.rootRank == getRank()) call.stores = {block};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
   return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp,
-               [&](Call& call) {
+               [&](PreparedCall& call) {
                  const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
                  check_list(inputs, getSize(), output, "reduce_scatter's input_list");
                  set_reduction(call.operation, options.reduceOp, output);
@@ -86,7 +87,7 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
 AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
   return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp,
-               [&](Call& call) {
+               [&](PreparedCall& call) {
                  check_tensor(output, "reduce_scatter_tensor's output");
                  check_tensor(input, "reduce_scatter_tensor's input");
                  check_same_dtype(input, output, "reduce_scatter_tensor's input");

@@ -168,7 +168,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
     error = thrown;
   }
   call.note(error, buffers_free);
-  Call exchange;
+  PreparedCall exchange;
   call.prepare(call.second, exchange.output_counts, *communicator_);
   const bool host_only = call.failure.has_value();
   exchange.operation = call.second;

@@ -23,7 +23,7 @@ void set_broken_window_hook(std::function<void(const std::string&)> function) {
 std::shared_ptr<Window> AlBackend::new_window(bool own) {
   // A Work may begin its window's calls when the group is gone already.
   auto self = c10::weak_intrusive_ptr<AlBackend>(c10::intrusive_ptr<AlBackend>::reclaim_copy(this));
-  auto launch = [self = std::move(self)](std::vector<Call> calls) -> WorkPtr {
+  auto launch = [self = std::move(self)](std::vector<PreparedCall> calls) -> WorkPtr {
     const auto backend = self.lock();
     return guarded([&] {
       if (!backend) throw Error(ErrorKind::kClosed, "altorch: the group of this coalescing window is gone");
@@ -77,7 +77,7 @@ void AlBackend::give_up(Window& window, const std::string& why) {
   const Error cause(ErrorKind::kClosed, "its coalescing window was given up before it ended: " + why);
   for (const auto& batch : window.batches) {
     const auto calls = batch->drop(as_torch(Error(cause.kind(), std::string("altorch: ") + cause.what())));
-    for (const Call& call : calls)
+    for (const PreparedCall& call : calls)
       log(LogLevel::kWarning, communicator_->refuse(call.operation, cause).what());
   }
 }

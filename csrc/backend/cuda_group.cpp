@@ -3,6 +3,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -98,6 +99,7 @@ CudaGroup::~CudaGroup() {
         }
       }
     });
+    pthread_setname_np(ender.native_handle(), "al-cuda-end");
   }
   const auto began = Clock::now();
   AdaptiveWait wait;
@@ -160,9 +162,10 @@ void CudaGroup::connect(const Operation& usual) {
   routes_.choose({&usual, 1}, /*capturing=*/false);
 }
 
-c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<Call> calls, bool async) {
+c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<PreparedCall> calls,
+                                                 bool async) {
   c10::SmallVector<Operation, 4> operations;
-  for (Call& call : calls) {
+  for (PreparedCall& call : calls) {
     call.bind();
     operations.push_back(call.operation);
   }
@@ -182,7 +185,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     throw_if_failed();
     communicator_->check_open();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
-    for (Call& call : calls) {
+    for (PreparedCall& call : calls) {
       for (Block& block : call.loads) block.load();
     }
     if (async) {
@@ -213,7 +216,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       last_stream_ = stream;
       settled_ = false;
     }
-    for (const Call& call : calls) {
+    for (const PreparedCall& call : calls) {
       if (call.stores.empty()) continue;
       const c10::StreamGuard on_stream(stream);
       for (const Block& block : call.stores) block.store();
@@ -221,19 +224,19 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
       entry->end.record(stream);
-      for (Call& call : calls)
+      for (PreparedCall& call : calls)
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
       const std::lock_guard lock(mutex_);
       if (!capturing) in_flight_.push_back(entry);
     }
   }
-  for (const Call& call : calls) {
+  for (const PreparedCall& call : calls) {
     communicator_->statistics().add(call.operation.kind, "cuda", route->name(),
                                     payload_bytes(call.operation, communicator_->size()), {});
   }
   if (!async) return nullptr;  // the caller's stream is in order already
   std::vector<at::Tensor> outputs;
-  for (Call& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
+  for (PreparedCall& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
   const int source = first.kind == OpKind::kReceive ? first.root : -1;
   return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
                                        shared_from_this(), std::move(entry), source);

@@ -18,8 +18,8 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "backend/call.h"
 #include "backend/on_error.h"
+#include "backend/prepared_call.h"
 #include "device/cuda_device.h"
 #include "engine/communicator.h"
 #include "engine/gpu_routes.h"
@@ -53,7 +53,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // Makes the route that this operation takes; collective over the group.
   void connect(const Operation& usual);
   // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
-  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<Call> calls, bool async);
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);
 
   // NCCL's communicator, if there is one.
   nccl::Communicator* nccl_communicator() { return routes_.nccl_communicator(); }

@@ -28,7 +28,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     // Threads that call at once have their turns in the order of their numbers: peers know a call by its
     // number, and would wait for one that stands behind another here.
     std::unique_lock turn(order_mutex_);
-    Call call;
+    PreparedCall call;
     call.operation.kind = kind;
     call.operation.timeout = deadline(timeout);
     call.operation.sequence = communicator_->next_sequence();

@@ -5,7 +5,7 @@
 
 namespace altorch::backend {
 
-bool Batch::add(Call& call) {
+bool Batch::add(PreparedCall& call) {
   const std::lock_guard lock(mutex_);
   if (begun_) return false;
   calls_.push_back(std::move(call));
@@ -26,7 +26,7 @@ Batch::WorkPtr Batch::begin() {
   return work_;
 }
 
-std::vector<Call> Batch::drop(std::exception_ptr why) {
+std::vector<PreparedCall> Batch::drop(std::exception_ptr why) {
   const std::lock_guard lock(mutex_);
   if (begun_) return {};
   begun_ = true;
@@ -40,7 +40,7 @@ bool KeptWork::wait(std::chrono::milliseconds timeout) {
   return done;
 }
 
-std::shared_ptr<Batch> Window::keep(Call call) {
+std::shared_ptr<Batch> Window::keep(PreparedCall call) {
   if (batches.empty() || !batches.back()->add(call)) {
     batches.push_back(std::make_shared<Batch>(launch));
     batches.back()->add(call);

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/call.h"
+#include "backend/prepared_call.h"
 #include "backend/work.h"
 
 namespace altorch::backend {
@@ -21,20 +21,20 @@ namespace altorch::backend {
 class Batch {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  using Launch = std::function<WorkPtr(std::vector<Call> calls)>;
+  using Launch = std::function<WorkPtr(std::vector<PreparedCall> calls)>;
   explicit Batch(Launch launch) : launch_(std::move(launch)) {}
 
   // False when it was begun already.
-  bool add(Call& call);
+  bool add(PreparedCall& call);
   // The Work of all its calls; launches them the first time. Throws what launching threw, then and later.
   WorkPtr begin();
   // Its calls, which will never be launched: begin() throws `why`.
-  std::vector<Call> drop(std::exception_ptr why);
+  std::vector<PreparedCall> drop(std::exception_ptr why);
 
  private:
   const Launch launch_;
   std::mutex mutex_;  // guards what follows
-  std::vector<Call> calls_;
+  std::vector<PreparedCall> calls_;
   bool begun_ = false;
   WorkPtr work_;
   std::exception_ptr failure_;
@@ -71,7 +71,7 @@ struct Window {
       : own(is_own), work(std::move(cpu_work)), launch(std::move(batch_launch)) {}
 
   // Keeps a call on CUDA tensors for the end.
-  std::shared_ptr<Batch> keep(Call call);
+  std::shared_ptr<Batch> keep(PreparedCall call);
 
   const std::thread::id owner = std::this_thread::get_id();
   const bool own;  // the backend's, around the calls of one *_coalesced call; else torch's

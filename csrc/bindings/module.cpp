@@ -123,6 +123,7 @@ py::list setting_rows() {
     entry["type"] = row.type;
     entry["default"] = row.default_value;
     entry["meaning"] = row.meaning;
+    entry["must_agree"] = row.must_agree;
     entry["value"] = setting(row.name);
     rows.append(entry);
   }

@@ -1,8 +1,7 @@
 // Starts MPI in this process, whoever started the process.
 //
-//   (a) torchrun, or anything that tells RANK and WORLD_SIZE: we are the process manager (PMI-1 for the MPICH
-//   family, flux/
-//       for Open MPI 4, pmix/ for Open MPI 5), over the rendezvous store;
+//   (a) torchrun, or anything that tells RANK and WORLD_SIZE: we are the process manager, over the rendezvous
+//       store (PMI-1 for the MPICH family, flux/ for Open MPI 4, pmix_server/ for Open MPI 5);
 //   (b) mpirun or srun: MPI_Init finds its launcher;
 //   (c) MPI is initialised already, by mpi4py for example: it is used as it is.
 #pragma once

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/native_thread.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/native_thread.h"
 
 namespace altorch {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/frames.h"
-#include "common/native_thread.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/native_thread.h"
 
 namespace altorch {
 namespace {

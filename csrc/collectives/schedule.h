@@ -64,18 +64,18 @@ struct Schedule {
 // What is asked of an algorithm. Regions, by operation (p = size):
 //   all_reduce      Output holds `count` elements, reduced in place; Input is not used.
 //   reduce          Input holds `count`; the root's Output receives `count` (Output may be Input itself on
-//   the
-//                   root). Other ranks' Output is not touched, nobody's Input is changed unless it is Output.
+//                   the root). Other ranks' Output is not touched, nobody's Input is changed unless it is
+//                   Output.
 //   broadcast       Output holds `count`, valid on the root before, everywhere after.
 //   all_gather      Input holds output_counts[rank]; Output holds all blocks in rank order. Input may be the
 //                   rank's own block of Output (the copy then moves nothing).
 //   reduce_scatter  Input holds all blocks (input_counts), Output holds input_counts[rank]. Input is not
 //                   changed, unless Output is the rank's own block of Input.
 //   all_to_all      Input holds input_counts[i] for rank i, Output output_counts[i] from rank i; never the
-//   same. gather          Input holds the rank's own block; the root's Output all blocks (output_counts, on
-//   every rank:
-//                   empty on ranks other than the root when only the root knows them, then `count` is the own
-//                   block).
+//                   same memory.
+//   gather          Input holds the rank's own block; the root's Output all blocks (output_counts, on every
+//                   rank: empty on ranks other than the root when only the root knows them, then `count` is
+//                   the own block).
 //   scatter         the root's Input holds all blocks (input_counts, same rule), Output the rank's own block.
 //   barrier         no data; messages carry 0 elements.
 // For an even collective input_counts / output_counts are all equal to `count` (the count of one block) and

@@ -1,13 +1,17 @@
-// The element types that altorch moves and reduces.
+// The element types that altorch moves and reduces: a row for each.
 //
-// The order is part of the wire fingerprint (engine/fingerprint.h): append, never reorder.
+// What a library or a kernel calls them stands with that library: transports/mpi, transports/nccl,
+// device/kernels/names.cpp, reduction/kernels.inc.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "common/enum_table.h"
+
 namespace altorch {
 
+// The order is part of the wire fingerprint (engine/fingerprint.h): append, never reorder.
 enum class DType : std::uint8_t {
   kUInt8,
   kInt8,
@@ -31,30 +35,59 @@ enum class DType : std::uint8_t {
   kFloat8E8M0FNU,
 };
 inline constexpr int kDTypeCount = 20;
+template <>
+inline constexpr int kCountOf<DType> = kDTypeCount;
 
-// Bytes of one element.
-constexpr std::size_t size_of(DType dtype) {
-  constexpr std::size_t sizes[kDTypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 2, 4, 8, 8, 16, 1, 1, 1, 1, 1};
-  return sizes[static_cast<int>(dtype)];
-}
+enum class NumberClass : std::uint8_t { kUnsigned, kSigned, kBool, kHalf, kFloat, kComplex, kFloat8 };
 
-// torch's name of the type, for messages: "float32", "bfloat16", "float8_e5m2".
-constexpr const char* name_of(DType dtype) {
-  constexpr const char* names[kDTypeCount] = {
-      "uint8",           "int8",          "uint16",     "int16",         "uint32",      "int32",
-      "uint64",          "int64",         "bool",       "float16",       "bfloat16",    "float32",
-      "float64",         "complex64",     "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-      "float8_e5m2fnuz", "float8_e8m0fnu"};
-  return names[static_cast<int>(dtype)];
-}
+struct DTypeTraits {
+  const char* name;   // torch's, for messages
+  std::size_t bytes;  // of one element
+  NumberClass number;
+  // Eight bytes that repeat and stand in a result that must not look healthy: NaN, or the extreme of a type
+  // that has none. Larger elements hold it twice. Of bools, true: no value of theirs could be told from a
+  // healthy one.
+  std::uint64_t poison;
+};
 
-constexpr bool is_float8(DType dtype) { return dtype >= DType::kFloat8E4M3FN; }
-constexpr bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-constexpr bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+inline constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
+inline constexpr EnumTable<DType, DTypeTraits> kDTypes({
+    {DType::kUInt8, {"uint8", 1, NumberClass::kUnsigned, kAllOnes}},
+    {DType::kInt8, {"int8", 1, NumberClass::kSigned, 0x8080808080808080u}},
+    {DType::kUInt16, {"uint16", 2, NumberClass::kUnsigned, kAllOnes}},
+    {DType::kInt16, {"int16", 2, NumberClass::kSigned, 0x8000800080008000u}},
+    {DType::kUInt32, {"uint32", 4, NumberClass::kUnsigned, kAllOnes}},
+    {DType::kInt32, {"int32", 4, NumberClass::kSigned, 0x8000000080000000u}},
+    {DType::kUInt64, {"uint64", 8, NumberClass::kUnsigned, kAllOnes}},
+    {DType::kInt64, {"int64", 8, NumberClass::kSigned, 0x8000000000000000u}},
+    {DType::kBool, {"bool", 1, NumberClass::kBool, 0x0101010101010101u}},
+    {DType::kFloat16, {"float16", 2, NumberClass::kHalf, kAllOnes}},
+    {DType::kBFloat16, {"bfloat16", 2, NumberClass::kHalf, kAllOnes}},
+    {DType::kFloat32, {"float32", 4, NumberClass::kFloat, kAllOnes}},
+    {DType::kFloat64, {"float64", 8, NumberClass::kFloat, kAllOnes}},
+    {DType::kComplex64, {"complex64", 8, NumberClass::kComplex, kAllOnes}},
+    {DType::kComplex128, {"complex128", 16, NumberClass::kComplex, kAllOnes}},
+    {DType::kFloat8E4M3FN, {"float8_e4m3fn", 1, NumberClass::kFloat8, kAllOnes}},
+    {DType::kFloat8E5M2, {"float8_e5m2", 1, NumberClass::kFloat8, kAllOnes}},
+    // Their only NaN.
+    {DType::kFloat8E4M3FNUZ, {"float8_e4m3fnuz", 1, NumberClass::kFloat8, 0x8080808080808080u}},
+    {DType::kFloat8E5M2FNUZ, {"float8_e5m2fnuz", 1, NumberClass::kFloat8, 0x8080808080808080u}},
+    {DType::kFloat8E8M0FNU, {"float8_e8m0fnu", 1, NumberClass::kFloat8, kAllOnes}},
+});
+
+constexpr std::size_t size_of(DType dtype) { return kDTypes[dtype].bytes; }
+constexpr const char* name_of(DType dtype) { return kDTypes[dtype].name; }
+constexpr std::uint64_t poison_of(DType dtype) { return kDTypes[dtype].poison; }
+
+constexpr bool is_float8(DType dtype) { return kDTypes[dtype].number == NumberClass::kFloat8; }
+constexpr bool is_half(DType dtype) { return kDTypes[dtype].number == NumberClass::kHalf; }
+constexpr bool is_complex(DType dtype) { return kDTypes[dtype].number == NumberClass::kComplex; }
 constexpr bool is_floating(DType dtype) {
-  return is_half(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  return is_half(dtype) || kDTypes[dtype].number == NumberClass::kFloat;
 }
 // Integers proper: bool is not one.
-constexpr bool is_integral(DType dtype) { return dtype < DType::kBool; }
+constexpr bool is_integral(DType dtype) {
+  return kDTypes[dtype].number == NumberClass::kUnsigned || kDTypes[dtype].number == NumberClass::kSigned;
+}
 
 }  // namespace altorch

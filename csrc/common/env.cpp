@@ -19,22 +19,19 @@ constexpr Setting kSettings[] = {
      "The thread level asked of MPI; serialized has the fastest shared-memory paths."},
     {"ALTORCH_ROUTE", "rules", "",
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
-     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'. Must be the same on every rank.",
+     "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'.",
      /*must_agree=*/true},
-    {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576",
-     "Size of one segment of a pipelined algorithm. Must be the same on every rank.", /*must_agree=*/true},
+    {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576", "Size of one segment of a pipelined algorithm.",
+     /*must_agree=*/true},
     {"ALTORCH_PINNED_BYTES", "bytes", "33554432",
-     "Pinned memory that each rank of a group may take to carry CUDA tensors through the host. Must be the "
-     "same "
-     "on every rank.",
+     "Pinned memory that each rank of a group may take to carry CUDA tensors through the host.",
      /*must_agree=*/true},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
     {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",
      "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
      "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "
-     "on "
-     "standard error) or continue (they hold whatever was there; the next call raises)."},
+     "on standard error) or continue (they hold whatever was there; the next call raises)."},
     {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI, or NCCL, on every rank."},
     {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };

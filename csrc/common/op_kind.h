@@ -1,7 +1,9 @@
-// The kinds of operation. Names are torch.distributed's.
+// The kinds of operation: a row for each. Names are torch.distributed's.
 #pragma once
 
 #include <cstdint>
+
+#include "common/enum_table.h"
 
 namespace altorch {
 
@@ -20,12 +22,33 @@ enum class OpKind : std::uint8_t {
   kReceive,
 };
 inline constexpr int kOpKindCount = 11;
+template <>
+inline constexpr int kCountOf<OpKind> = kOpKindCount;
 
-constexpr const char* name_of(OpKind kind) {
-  constexpr const char* names[kOpKindCount] = {"all_reduce",     "reduce",     "broadcast", "all_gather",
-                                               "reduce_scatter", "all_to_all", "gather",    "scatter",
-                                               "barrier",        "send",       "recv"};
-  return names[static_cast<int>(kind)];
-}
+struct OpKindTraits {
+  const char* name;
+  bool reduces = false;
+  bool rooted = false;   // one rank has a part of its own
+  bool blocks = false;   // one of the buffers holds a block for each rank; otherwise both hold one vector
+  bool message = false;  // between two ranks
+};
+
+inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
+    {OpKind::kAllReduce, {.name = "all_reduce", .reduces = true}},
+    {OpKind::kReduce, {.name = "reduce", .reduces = true, .rooted = true}},
+    {OpKind::kBroadcast, {.name = "broadcast", .rooted = true}},
+    {OpKind::kAllGather, {.name = "all_gather", .blocks = true}},
+    {OpKind::kReduceScatter, {.name = "reduce_scatter", .reduces = true, .blocks = true}},
+    {OpKind::kAllToAll, {.name = "all_to_all", .blocks = true}},
+    {OpKind::kGather, {.name = "gather", .rooted = true, .blocks = true}},
+    {OpKind::kScatter, {.name = "scatter", .rooted = true, .blocks = true}},
+    {OpKind::kBarrier, {.name = "barrier"}},
+    {OpKind::kSend, {.name = "send", .message = true}},
+    {OpKind::kReceive, {.name = "recv", .message = true}},
+});
+constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
+constexpr bool reduces(OpKind kind) { return kOpKinds[kind].reduces; }
+constexpr bool is_rooted(OpKind kind) { return kOpKinds[kind].rooted; }
+constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
 
 }  // namespace altorch

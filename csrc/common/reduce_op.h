@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/enum_table.h"
+
 namespace altorch {
 
 // The order is part of the wire fingerprint: append, never reorder.
@@ -18,11 +20,20 @@ enum class ReduceOp : std::uint8_t {
   kPremulSum,
 };
 inline constexpr int kReduceOpCount = 9;
+template <>
+inline constexpr int kCountOf<ReduceOp> = kReduceOpCount;
 
-constexpr const char* name_of(ReduceOp op) {
-  constexpr const char* names[kReduceOpCount] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
-                                                 "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
-  return names[static_cast<int>(op)];
-}
+inline constexpr EnumTable<ReduceOp, const char*> kReduceOpNames({
+    {ReduceOp::kSum, "SUM"},
+    {ReduceOp::kAvg, "AVG"},
+    {ReduceOp::kProduct, "PRODUCT"},
+    {ReduceOp::kMin, "MIN"},
+    {ReduceOp::kMax, "MAX"},
+    {ReduceOp::kBand, "BAND"},
+    {ReduceOp::kBor, "BOR"},
+    {ReduceOp::kBxor, "BXOR"},
+    {ReduceOp::kPremulSum, "PREMUL_SUM"},
+});
+constexpr const char* name_of(ReduceOp op) { return kReduceOpNames[op]; }
 
 }  // namespace altorch

@@ -46,8 +46,7 @@ struct SmallExchange {
   std::uint32_t exchange = 0;  // never 0, and twice the same only after all numbers between
   int scaled = 0;              // 1: this rank's part is multiplied with `factor`
   double factor = 1.0;
-  std::uint64_t poison =
-      ~std::uint64_t{0};  // stands in the result where a part has not come (common/poison.h)
+  std::uint64_t poison = ~std::uint64_t{0};  // stands in the result where a part has not come (poison_of())
 };
 
 // Blocks between this rank and others that share pinned memory: see kernels/pairs.cuh.

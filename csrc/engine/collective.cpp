@@ -19,18 +19,12 @@ int tag_bits(const Channel& channel) {
 
 }  // namespace
 
-CollectiveCall call_of(const Operation& operation) {
-  return {operation.kind,          operation.dtype,  operation.op,    operation.root,
-          operation.input,         operation.output, operation.count, operation.input_counts,
-          operation.output_counts, operation.factor, operation.apart};
-}
-
 Collective::Collective(Links& links, const RouteTable& routes)
     : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}
 
 bool Collective::native_offered(const Operation& operation) const {
   return links_.collectives() && !Staging::needed(operation, channel_.size(), nullptr) &&
-         links_.collectives()->offers(call_of(operation));
+         links_.collectives()->offers(operation);
 }
 
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
@@ -132,7 +126,7 @@ State Collective::advance(std::optional<Error>& error) {
       if (phase_ == Phase::kAgreement) {
         error = check_agreement();
         if (error) return State::kFailed;
-        links_.collectives()->start(call_of(piece_), native_request_);
+        links_.collectives()->start(piece_, native_request_);
         phase_ = Phase::kNative;
         continue;
       }

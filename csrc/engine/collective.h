@@ -15,9 +15,6 @@
 
 namespace altorch {
 
-// The operation as a library's collectives take it; its spans are the operation's.
-CollectiveCall call_of(const Operation& operation);
-
 // Reused from one operation to the next, so that a repeated operation allocates nothing.
 // Thread rules: one user at a time.
 class Collective {

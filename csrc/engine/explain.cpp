@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "engine/route.h"
 #include "engine/staging.h"
+#include "transports/mpi/collectives.h"
 
 namespace altorch {
 OpKind kind_named(const std::string& name) {
@@ -40,7 +41,8 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
     said.reason = "one message, posted at once by the calling thread";
     return said;
   }
-  Route route = RouteTable().choose(asked, ranks, true);
+  const bool native_offered = !Staging::needed(asked, ranks, nullptr) && MpiCollectives::has(asked, ranks);
+  Route route = RouteTable().choose(asked, ranks, native_offered);
   if (!algorithm.empty() && algorithm != "native") {
     route = {find_algorithm(asked.kind, algorithm), "asked for"};
     if (!route.algorithm) {
@@ -48,6 +50,12 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
                                                    "; `altorch algorithms` lists them");
     }
   } else if (algorithm == "native") {
+    if (!native_offered) {
+      throw Error(ErrorKind::kInvalidArgument, "MPI has no " + operation + " of " + dtype + " among " +
+                                                   std::to_string(ranks) +
+                                                   " ranks that gives every rank the same bits; `altorch "
+                                                   "algorithms` lists those that serve");
+    }
     route = {nullptr, "asked for"};
   }
   said.algorithm = route.name();

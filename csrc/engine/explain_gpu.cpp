@@ -19,7 +19,7 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::string steps_of_nccl(const Operation& asked) {
-  const bool one = !asked.is_message() && nccl::Communicator::is_one_call(call_of(asked));
+  const bool one = !asked.is_message() && nccl::Communicator::is_one_call(asked);
   return one ? "one call of NCCL on the stream\n"
              : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
 }
@@ -29,12 +29,13 @@ bool goes_in_pairs(const Operation& asked, int ranks) {
   return asked.kind == OpKind::kAllToAll && bytes > 0 && bytes <= board_layout(ranks).pair_bytes();
 }
 
+constexpr const char* kStepsInPairs =
+    "one kernel per rank: it posts a block for each other rank, and takes theirs when they are there\n";
+
 std::string steps_of_staging(const Operation& asked, int ranks, bool share_gpus) {
   const BoardLayout layout = board_layout(ranks);
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
-  if (!share_gpus && goes_in_pairs(asked, ranks))
-    return "one kernel per rank: it posts a block for each other rank, and takes theirs when they are "
-           "there\n";
+  if (!share_gpus && goes_in_pairs(asked, ranks)) return kStepsInPairs;
   if (!is_vector_collective(asked.kind)) {
     const std::size_t pieces =
         pieces_of(static_cast<std::size_t>(asked.count * element), layout.letter_bytes);
@@ -72,6 +73,17 @@ std::string steps_of_relay(Operation asked, int ranks) {
   return text + ", copied back; pieces overlap\n";
 }
 
+// Ranks in a row on each node, with a GPU for each or one for all of the node.
+World imagined(int ranks, int nodes, bool share_gpus) {
+  std::vector<GpuCard> cards(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    GpuCard& card = cards[static_cast<std::size_t>(rank)];
+    card.home = std::to_string(static_cast<std::int64_t>(rank) * nodes / ranks);
+    card.gpu = card.home + (share_gpus ? "" : "/" + std::to_string(rank));
+  }
+  return World::of(cards);
+}
+
 }  // namespace
 
 Explanation explain_on_gpus(const std::string& operation, const std::string& dtype, std::int64_t bytes,
@@ -80,40 +92,32 @@ Explanation explain_on_gpus(const std::string& operation, const std::string& dty
   asked.kind = kind_named(operation);
   asked.dtype = dtype_named(dtype);
   asked.count = bytes / static_cast<std::int64_t>(size_of(asked.dtype));
-  std::string missing[3];
-  if (share_gpus) missing[0] = "ranks share a GPU, which NCCL refuses";
-  if (auto obstacle = NcclRoute::obstacle_to(asked)) missing[0] = *obstacle;
-  if (nodes > 1) missing[1] = "ranks of several nodes share no memory";
-  if (ranks > DeviceReduction::kMaxParts) missing[1] = "there are too many ranks on one node";
+  const World world = imagined(ranks, nodes, share_gpus);
   const std::string_view ruled = RouteTable().gpu_route(asked, ranks);
-  const std::string steps[] = {steps_of_nccl(asked), steps_of_staging(asked, ranks, share_gpus),
-                               steps_of_relay(asked, ranks)};
-  const char* reasons[] = {"every rank has a GPU of its own, and NCCL has the operation",
-                           "the GPUs exchange through pinned memory themselves",
-                           "carries anything between any ranks"};
-  std::vector<std::size_t> order{0, 1, 2};
-  auto small = GpuRoutes::preferred(ranks, !share_gpus, asked);
-  if (!share_gpus && goes_in_pairs(asked, ranks)) small = GpuRoutes::kHostStaged;
-  if (small && ruled.empty() && missing[*small].empty()) {
-    reasons[1] = "small, on one node: the host is done in half the time that NCCL needs";
-    reasons[2] = "small, on a GPU that ranks share: flags would wait for it to switch between processes";
-    std::rotate(order.begin(), order.begin() + *small, order.begin() + *small + 1);
-  }
+  const Candidates candidates({&asked, 1}, world, ruled);
+  const auto taken = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return !obstacle(candidate.id, {&asked, 1}, world, false) &&
+           (!candidate.in_pairs || goes_in_pairs(asked, ranks));
+  });
   Explanation said;
-  for (const std::size_t i : order) {
-    const std::string name(kGpuRouteNames[i]);
-    if (!ruled.empty() && ruled != name && missing[i].empty())
-      missing[i] = "ALTORCH_ROUTE says " + std::string(ruled);
-    if (said.route.empty() && missing[i].empty()) {
-      said.route = name;
-      said.algorithm = name;
-      said.reason = ruled == name ? "ALTORCH_ROUTE" : reasons[i];
-      said.rounds = steps[i];
-    } else {
-      said.others.push_back({name, missing[i].empty() ? "the first that serves is taken" : missing[i]});
-    }
+  said.route = said.algorithm = "none";
+  if (taken != candidates.end()) {
+    said.route = said.algorithm = kGpuRouteNames[taken->id];
+    said.reason = taken->reason;
+    said.rounds = taken->in_pairs            ? kStepsInPairs
+                  : taken->id == kNccl       ? steps_of_nccl(asked)
+                  : taken->id == kHostStaged ? steps_of_staging(asked, ranks, share_gpus)
+                                             : steps_of_relay(asked, ranks);
   }
-  if (said.route.empty()) said.route = said.algorithm = "none";
+  for (const GpuRouteId id : {kNccl, kHostStaged, kHostRelay}) {
+    if (taken != candidates.end() && taken->id == id) continue;
+    const bool allowed = std::any_of(candidates.begin(), candidates.end(),
+                                     [&](const Candidate& candidate) { return candidate.id == id; });
+    said.others.push_back({std::string(kGpuRouteNames[id]),
+                           obstacle(id, {&asked, 1}, world, false)
+                               .value_or(allowed ? "the first that serves is taken"
+                                                 : "ALTORCH_ROUTE says " + std::string(ruled))});
+  }
   return said;
 }
 

@@ -32,7 +32,12 @@ std::uint64_t agreed_count(const Operation& operation) {
     case OpKind::kGather:    // only the root knows
     case OpKind::kScatter:
       return 0;
-    default:
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+    case OpKind::kBarrier:
+    case OpKind::kSend:
+    case OpKind::kReceive:
       break;
   }
   return static_cast<std::uint64_t>(operation.count);
@@ -41,8 +46,7 @@ std::uint64_t agreed_count(const Operation& operation) {
 }  // namespace
 
 std::uint64_t fingerprint(const Operation& operation) {
-  const bool rooted = operation.kind == OpKind::kReduce || operation.kind == OpKind::kBroadcast ||
-                      operation.kind == OpKind::kGather || operation.kind == OpKind::kScatter;
+  const bool rooted = is_rooted(operation.kind);
   std::uint64_t bits = static_cast<std::uint64_t>(operation.kind);
   bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
   bits = bits << kOpBits | (operation.reduces() ? static_cast<std::uint64_t>(operation.op) : 0);
@@ -74,16 +78,11 @@ std::string describe_fingerprint(std::uint64_t bits) {
   const auto kind = static_cast<OpKind>(bits >> kDTypeBits);
   std::string text = name_of(kind);
   if (kind == OpKind::kBarrier) return text;
-  const bool reduces =
-      kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
-  if (reduces) text += std::string("(") + name_of(op) + ")";
+  if (reduces(kind)) text += std::string("(") + name_of(op) + ")";
   text += " of ";
   if (count > 0) text += std::to_string(count) + " ";
   text += name_of(dtype);
-  if (kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
-      kind == OpKind::kScatter) {
-    text += " with root " + std::to_string(root);
-  }
+  if (is_rooted(kind)) text += " with root " + std::to_string(root);
   if (on_gpu) text += " on a GPU";
   return text;
 }

@@ -21,7 +21,7 @@ class GpuRoute {
   virtual void enqueue(std::span<const Operation> operations, void* stream) = 0;
 
   // Whether the results of what was enqueued last are marked by the route itself where they do not come
-  // (common/poison.h). By the thread that has enqueued.
+  // (common/dtype.h: poison). By the thread that has enqueued.
   virtual bool marks_results() const { return false; }
 
   // What went wrong since, if anything did. Any thread.

@@ -1,7 +1,6 @@
 #include "engine/gpu_routes.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "common/env.h"
 #include "common/log.h"
@@ -17,55 +16,22 @@
 namespace altorch {
 namespace {
 
-// What a rank tells the others, one line each.
-struct Card {
-  std::string gpu, home;            // the same text: the same GPU, the same node
-  std::string nccl, staged, relay;  // why not; empty: it can
-
-  static Card of(int device) {
-    Card card;
-    card.gpu = CudaDevice::identity(device);
-    card.home = shared_memory_home();
-    try {
-      nccl::library();
-    } catch (const Error& error) {
-      card.nccl = error.what();
-    }
-    card.relay = CudaDevice::obstacle(device).value_or("");
-    card.staged = card.relay.empty() ? nvrtc_obstacle().value_or("") : card.relay;
-    return card;
+GpuCard card_of(int device) {
+  GpuCard card;
+  card.gpu = CudaDevice::identity(device);
+  card.home = shared_memory_home();
+  try {
+    nccl::library();
+  } catch (const Error& error) {
+    card.obstacles[kNccl] = error.what();
   }
-  template <typename Each>
-  void for_each(Each&& each) {
-    for (std::string* line : {&gpu, &home, &nccl, &staged, &relay}) each(*line);
-  }
-  std::string text() {
-    std::string all;
-    for_each([&](std::string& line) {
-      std::replace(line.begin(), line.end(), '\n', ' ');
-      all += line + "\n";
-    });
-    return all;
-  }
-  static Card from(const std::string& text) {
-    Card card;
-    std::istringstream lines(text);
-    card.for_each([&](std::string& line) { std::getline(lines, line); });
-    return card;
-  }
-};
-
-// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does.
-constexpr std::size_t kSmallReads = 192 << 10;
-// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between processes,
-// the host does not.
-constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
+  card.obstacles[kHostRelay] = CudaDevice::obstacle(device).value_or("");
+  card.obstacles[kHostStaged] =
+      card.obstacles[kHostRelay].empty() ? nvrtc_obstacle().value_or("") : card.obstacles[kHostRelay];
+  return card;
+}
 
 constexpr char kWithCudaTensor[] = "with a CUDA tensor";
-
-std::string on_rank(std::size_t rank, const std::string& reason) {
-  return "on rank " + std::to_string(rank) + " " + reason;
-}
 
 }  // namespace
 
@@ -75,43 +41,19 @@ BoardLayout board_layout(int ranks) {
   return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
 }
 
-std::array<std::string, 3> gpu_route_obstacles(int device) {
-  const Card card = Card::of(device);
-  return {card.nccl, card.staged, card.relay};
-}
+std::array<std::string, kGpuRouteIds> gpu_route_obstacles(int device) { return card_of(device).obstacles; }
 
 GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
     : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
   AttendedStore store(communicator, first);
   const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
-                          Card::of(device_).text());
-  std::vector<Card> cards;
-  for (const std::string& word : words) cards.push_back(Card::from(word));
-  const auto miss = [&](Kind kind, const std::string& reason) {
-    if (!missing_[kind]) missing_[kind] = reason;
-  };
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const Card& card = cards[rank];
-    if (!card.nccl.empty()) miss(kNccl, on_rank(rank, card.nccl));
-    if (!card.staged.empty()) miss(kHostStaged, on_rank(rank, card.staged));
-    if (!card.relay.empty()) miss(kHostRelay, on_rank(rank, card.relay));
-    if (card.home != cards.front().home)
-      miss(kHostStaged, "ranks 0 and " + std::to_string(rank) + " share no memory");
-    for (std::size_t other = 0; other < rank; ++other) {
-      if (cards[other].gpu != card.gpu) continue;
-      own_gpus_ = false;
-      miss(kNccl, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-                      " share one GPU, which NCCL refuses");
-    }
-  }
-  if (communicator.size() > DeviceReduction::kMaxParts)
-    miss(kHostStaged, "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks");
-  const bool one_home = std::all_of(cards.begin(), cards.end(),
-                                    [&](const Card& card) { return card.home == cards.front().home; });
-  if (one_home && communicator.size() > 1 && communicator.size() <= Agreement::kMostRanks)
-    make_agreement(store);
-  kernels_obstacle_ = cards[static_cast<std::size_t>(communicator.rank())].staged;
+                          card_of(device_).text());
+  std::vector<GpuCard> cards;
+  for (const std::string& word : words) cards.push_back(GpuCard::from(word));
+  world_ = World::of(cards);
+  if (world_.one_home && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
+  kernels_obstacle_ = cards[static_cast<std::size_t>(communicator.rank())].obstacles[kHostStaged];
 }
 
 void GpuRoutes::make_agreement(KeyValueStore& store) {
@@ -123,7 +65,7 @@ void GpuRoutes::make_agreement(KeyValueStore& store) {
 void GpuRoutes::make_guard() {
   if (!options_.marks_results || !kernels_obstacle_.empty()) return;
   try {
-    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !own_gpus_));
+    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !world_.own_gpus));
     const std::lock_guard lock(mutex_);
     guard_ = std::move(made);
   } catch (const Error& error) {
@@ -146,27 +88,6 @@ std::optional<std::string> GpuRoutes::mark_results() {
   return std::nullopt;
 }
 
-std::optional<std::string> GpuRoutes::obstacle(Kind kind, std::span<const Operation> operations,
-                                               bool capturing) const {
-  if (missing_[kind]) return missing_[kind];
-  if (kind != kNccl && capturing)
-    return "its operations cannot be captured into a CUDA graph: their flags differ from replay to replay";
-  for (const Operation& operation : operations) {
-    const auto found = kind == kNccl ? NcclRoute::obstacle_to(operation) : host_staged_obstacle(operation);
-    if (found) return found;
-  }
-  return std::nullopt;
-}
-
-std::optional<GpuRoutes::Kind> GpuRoutes::preferred(int ranks, bool own_gpus, const Operation& operation) {
-  if (ranks < 2 || !is_vector_collective(operation.kind)) return std::nullopt;
-  const std::size_t most = own_gpus
-                               ? std::min(kSmallBesideNccl, kSmallReads / static_cast<std::size_t>(ranks - 1))
-                               : kSmallOnSharedGpu;
-  if (!Shared::is_small(operation, ranks, most)) return std::nullopt;
-  return own_gpus ? kHostStaged : kHostRelay;
-}
-
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
   check_own_messages(operations, communicator_.rank());
   GpuRoute& route = find(operations, capturing);
@@ -177,41 +98,27 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 }
 
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
-  const std::string_view asked = rules_.gpu_route(operations.front(), communicator_.size());
-  if (asked.empty()) {
-    // NCCL always: later it may be needed while a graph is captured.
-    if (!missing_[kNccl]) made(kNccl, operations.front());
-    const auto small = operations.size() == 1 ? preferred(communicator_.size(), own_gpus_, operations.front())
-                                              : std::nullopt;
-    if (GpuRoute* route = in_pairs(operations, capturing)) return *route;
-    const bool serves = small && !obstacle(*small, operations, capturing);
-    if (GpuRoute* route = serves ? made(*small, operations.front()) : nullptr) return *route;
-  }
+  const Operation& first = operations.front();
+  const std::string_view asked = rules_.gpu_route(first, world_.ranks);
+  // NCCL always: later it may be needed while a graph is captured.
+  if (asked.empty() && !world_.missing[kNccl]) made(kNccl, first);
   std::string reasons;
-  for (const Kind kind : {kNccl, kHostStaged, kHostRelay}) {
-    // Who asks for staging through the host means either way.
-    const bool allowed = asked.empty() || asked == kGpuRouteNames[kind] ||
-                         (asked == kGpuRouteNames[kHostStaged] && kind == kHostRelay);
-    if (!allowed) continue;
-    auto reason = obstacle(kind, operations, capturing);
+  for (const Candidate& candidate : Candidates(operations, world_, asked)) {
+    auto reason = obstacle(candidate.id, operations, world_, capturing);
     if (!reason) {
-      if (GpuRoute* route = made(kind, operations.front())) return *route;
-      reason = missing_[kind];
+      GpuRoute* route = made(candidate.id, first);
+      if (route && candidate.in_pairs) route = in_pairs(first);
+      if (route) return *route;
+      reason = world_.missing[candidate.id];
     }
-    reasons += (reasons.empty() ? "" : "; ") + std::string(kGpuRouteNames[kind]) + ": " + *reason;
+    if (candidate.only_small) continue;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(kGpuRouteNames[candidate.id]) + ": " + *reason;
   }
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }
 
-// What all ranks know alike decides whether there is shared memory for it, for they have to make that
-// together; then each looks at its own blocks.
-GpuRoute* GpuRoutes::in_pairs(std::span<const Operation> operations, bool capturing) {
-  const Operation& operation = operations.front();
-  const bool possible = operation.kind == OpKind::kAllToAll && operations.size() == 1 && own_gpus_ &&
-                        communicator_.size() > 1 && !missing_[kNccl];
-  if (!possible || obstacle(kHostStaged, operations, capturing) || !made(kHostStaged, operation))
-    return nullptr;
+GpuRoute* GpuRoutes::in_pairs(const Operation& operation) {
   if (!small_pairs_)
     small_pairs_.emplace(static_cast<Shared&>(*routes_[kHostStaged]),
                          static_cast<NcclRoute&>(*routes_[kNccl]), communicator_.rank(),
@@ -219,20 +126,20 @@ GpuRoute* GpuRoutes::in_pairs(std::span<const Operation> operations, bool captur
   return small_pairs_->serves(operation) ? &*small_pairs_ : nullptr;
 }
 
-GpuRoute* GpuRoutes::made(Kind kind, const Operation& operation) {
-  if (routes_[kind]) return routes_[kind].get();  // only choose() writes it
+GpuRoute* GpuRoutes::made(GpuRouteId id, const Operation& operation) {
+  if (routes_[id]) return routes_[id].get();  // only choose() writes it
   // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
   AttendedStore store(communicator_, operation);
-  meet(store, std::string("route/") + std::string(kGpuRouteNames[kind]), communicator_.rank(),
+  meet(store, std::string("route/") + std::string(kGpuRouteNames[id]), communicator_.rank(),
        communicator_.size(), timeout_, kWithCudaTensor);
-  auto route = make(kind, store, operation);
+  auto route = make(id, store, operation);
   const std::lock_guard lock(mutex_);
-  routes_[kind] = std::move(route);
-  return routes_[kind].get();
+  routes_[id] = std::move(route);
+  return routes_[id].get();
 }
 
-std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store, const Operation& operation) {
-  switch (kind) {
+std::unique_ptr<GpuRoute> GpuRoutes::make(GpuRouteId id, KeyValueStore& store, const Operation& operation) {
+  switch (id) {
     case kNccl: {
       auto made = std::move(options_.nccl_communicator);
       if (!made) {
@@ -249,17 +156,20 @@ std::unique_ptr<GpuRoute> GpuRoutes::make(Kind kind, KeyValueStore& store, const
     }
     case kHostStaged:
       return make_host_staged(store);
-    default:
+    case kHostRelay:
       return std::make_unique<Relay>(
-          std::make_unique<CudaDevice>(device_, !own_gpus_), options_.make_carrier(),
+          std::make_unique<CudaDevice>(device_, !world_.own_gpus), options_.make_carrier(),
           RelayOptions{
               .pinned_bytes = pinned_bytes(), .timeout = timeout_, .marks = kernels_obstacle_.empty()});
+    case kGpuRouteIds:
+      break;
   }
+  return nullptr;
 }
 
 std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
   const int rank = communicator_.rank(), size = communicator_.size();
-  auto device = std::make_unique<CudaDevice>(device_, !own_gpus_);
+  auto device = std::make_unique<CudaDevice>(device_, !world_.own_gpus);
   const BoardLayout layout = board_layout(size);
   PinnedMemory memory;
   DeviceMemory scratch;
@@ -275,13 +185,13 @@ std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
       meet(store, "host_staged", rank, size, timeout_, "to share memory for its CUDA tensors", obstacle);
   for (std::size_t other = 0; other < verdicts.size(); ++other) {
     if (verdicts[other].empty()) continue;
-    missing_[kHostStaged] = on_rank(other, verdicts[other]);
+    world_.missing[kHostStaged] = "on rank " + std::to_string(other) + " " + verdicts[other];
     log(LogLevel::kWarning, "CUDA tensors of group '" + communicator_.name() +
-                                "' go the slower way by host_relay: " + *missing_[kHostStaged]);
+                                "' go the slower way by host_relay: " + *world_.missing[kHostStaged]);
     return nullptr;
   }
   return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank),
-                                  std::move(scratch), rank, own_gpus_);
+                                  std::move(scratch), rank, world_.own_gpus);
 }
 
 GpuRoutes::~GpuRoutes() { retire_nccl(); }

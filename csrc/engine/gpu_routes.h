@@ -1,13 +1,5 @@
-// Which ways a group has for operations on device memory, and which one an operation takes: the first of
-// these that can serve every rank, or what ALTORCH_ROUTE says.
-//
-//   nccl         NCCL, one GPU per rank
-//   host_staged  pinned memory that the ranks of one node share; the GPUs drive it themselves
-//   host_relay   pinned memory of each rank, carried by MPI or Gloo: any ranks anywhere
-//
-// Small collectives take another one: host_staged beside NCCL, since the host needs half of the time for it
-// (of an all_to_all the blocks of those pairs of ranks that have little for each other: small_pairs.h), and
-// host_relay where ranks share a GPU, since processes take turns on it, and flags wait for each turn.
+// The ways that a group has for operations on device memory: made when they are first chosen (route/decide.h
+// says which), ended together.
 #pragma once
 
 #include <array>
@@ -19,13 +11,14 @@
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
 #include "engine/poison_guard.h"
+#include "engine/route/decide.h"
 #include "engine/small_pairs.h"
 #include "transports/nccl/communicator.h"
 
 namespace altorch {
 
 // What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
-std::array<std::string, 3> gpu_route_obstacles(int device);
+std::array<std::string, kGpuRouteIds> gpu_route_obstacles(int device);
 // Pinned memory of each rank of a group that ALTORCH_PINNED_BYTES allows.
 std::size_t pinned_bytes();
 // Of the memory that so many ranks of one node share.
@@ -62,10 +55,6 @@ class GpuRoutes {
   // done, as a clause, or nothing. Any thread; does not call CUDA.
   std::optional<std::string> mark_results();
 
-  enum Kind { kNccl, kHostStaged, kHostRelay, kKinds };
-  // The route of a small collective, if that is not the first that serves. `own_gpus`: ranks share none.
-  static std::optional<Kind> preferred(int ranks, bool own_gpus, const Operation& operation);
-
   // NCCL's communicator, if there is one. Any thread.
   nccl::Communicator* nccl_communicator();
 
@@ -74,13 +63,12 @@ class GpuRoutes {
   void abort(const std::string& why);
 
  private:
-  std::optional<std::string> obstacle(Kind kind, std::span<const Operation> operations, bool capturing) const;
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
-  // Null where the operation goes as a whole.
-  GpuRoute* in_pairs(std::span<const Operation> operations, bool capturing);
-  // Null when it turned out, on some rank, that there can be none: missing_ says why.
-  GpuRoute* made(Kind kind, const Operation& operation);
-  std::unique_ptr<GpuRoute> make(Kind kind, KeyValueStore& store, const Operation& operation);
+  // Null when it turned out, on some rank, that there can be none: world_.missing says why.
+  GpuRoute* made(GpuRouteId id, const Operation& operation);
+  // Null where this rank has no small block.
+  GpuRoute* in_pairs(const Operation& operation);
+  std::unique_ptr<GpuRoute> make(GpuRouteId id, KeyValueStore& store, const Operation& operation);
   std::unique_ptr<GpuRoute> make_host_staged(KeyValueStore& store);
   std::vector<GpuRoute*> all_made();
   void retire_nccl();
@@ -92,13 +80,12 @@ class GpuRoutes {
   const std::chrono::milliseconds timeout_;
   GpuRouteOptions options_;
   const RouteTable rules_;
-  std::optional<std::string> missing_[kKinds];  // why a route serves no operation here
-  bool own_gpus_ = true;                        // no two ranks share one
-  std::optional<Agreement> agreement_;          // where the ranks share memory
-  std::string kernels_obstacle_;                // why this rank has no kernels, and so can mark nothing
-  std::mutex mutex_;                            // guards routes_ and guard_
+  World world_;
+  std::optional<Agreement> agreement_;  // where the ranks share memory
+  std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing
+  std::mutex mutex_;                    // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;
-  std::unique_ptr<GpuRoute> routes_[kKinds];
+  std::unique_ptr<GpuRoute> routes_[kGpuRouteIds];
   std::optional<SmallPairs> small_pairs_;  // over two of them
   std::atomic<bool> published_{false};
 };

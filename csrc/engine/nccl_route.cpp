@@ -5,16 +5,13 @@
 namespace altorch {
 
 std::optional<std::string> NcclRoute::obstacle_to(const Operation& operation) {
-  return nccl::Communicator::obstacle(call_of(operation));
+  return nccl::Communicator::obstacle(operation);
 }
 
 void NcclRoute::enqueue(std::span<const Operation> operations, void* stream) {
-  if (operations.size() == 1) {
-    const CollectiveCall call = call_of(operations.front());
-    return communicator_->enqueue({&call, 1}, stream);
-  }
-  std::vector<CollectiveCall> calls;
-  for (const Operation& operation : operations) calls.push_back(call_of(operation));
+  const Call& first = operations.front();
+  if (operations.size() == 1) return communicator_->enqueue({&first, 1}, stream);
+  const std::vector<Call> calls(operations.begin(), operations.end());
   communicator_->enqueue(calls, stream);
 }
 

@@ -10,16 +10,7 @@ std::int64_t payload_bytes(const Operation& operation, int size) {
     const auto& counts = operation.output_counts.empty() ? operation.input_counts : operation.output_counts;
     return element * std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   }
-  switch (operation.kind) {
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-    case OpKind::kAllToAll:
-    case OpKind::kGather:
-    case OpKind::kScatter:
-      return element * operation.count * size;
-    default:
-      return element * operation.count;
-  }
+  return element * operation.count * (kOpKinds[operation.kind].blocks ? size : 1);
 }
 
 }  // namespace altorch

@@ -1,7 +1,7 @@
 #include "engine/poison_guard.h"
 
 #include "common/block_counts.h"
-#include "common/poison.h"
+#include "common/dtype.h"
 
 namespace altorch {
 namespace {

@@ -1,5 +1,5 @@
 // Keeps results of calls that were given up from looking healthy: behind each call stands a kernel that
-// overwrites its result (common/poison.h) if it has been given up by then. All in the stream's order, so that
+// overwrites its result (poison_of()) if it has been given up by then. All in the stream's order, so that
 // whatever comes later in the stream, or after it was waited for, sees the mark.
 //
 // Whatever lets a stream go on has to say so first. The routes through the host have a word for that beside

@@ -9,6 +9,7 @@
 
 #include "collectives/algorithm.h"
 #include "engine/operation.h"
+#include "engine/route/world.h"
 
 namespace altorch {
 
@@ -18,9 +19,6 @@ struct Route {
 
   std::string_view name() const { return algorithm ? algorithm->name : std::string_view("native"); }
 };
-
-// The routes of CUDA tensors, see gpu_routes.h.
-inline constexpr std::string_view kGpuRouteNames[] = {"nccl", "host_staged", "host_relay"};
 
 // The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
 // Thread rules: immutable after construction.
@@ -32,7 +30,7 @@ class RouteTable {
 
   // `native_offered`: the transport can carry this very call out as a whole.
   Route choose(const Operation& operation, int size, bool native_offered) const;
-  // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of gpu_routes.h, or nothing.
+  // What ALTORCH_ROUTE says of the operation on CUDA tensors: one of kGpuRouteNames, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
  private:

@@ -164,7 +164,8 @@ std::string StallBoard::whereabouts(std::uint64_t sequence) {
   } catch (const std::exception&) {
     return "the job's store does not answer, so that nobody knows where the other ranks are";
   }
-  if (!silent.empty()) behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
+  if (!silent.empty())
+    behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
   return behind.empty() ? "every rank waits in this operation" : behind;
 }
 

@@ -42,6 +42,7 @@ def test_info():
     assert all(row["reason"] for row in routes.values()), "a route without a reason"
     assert {"nccl", "host_staged", "host_relay"} <= set(routes)
     assert any(row["name"] == "ALTORCH_MPI" for row in found["settings"])
+    assert document("settings") == found["settings"]
     text = altorch("info")
     assert "torch" in text and "gloo" in text
 
@@ -105,14 +106,17 @@ def test_explain_on_gpus():
     found = explain(*large)
     assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {"host_staged", "host_relay"}
     shared = explain(*large, "--shared-gpus")
-    assert shared["route"] == "host_staged" and "share a GPU" in shared["routes_not_taken"]["nccl"]
+    assert shared["route"] == "host_staged" and "share one GPU" in shared["routes_not_taken"]["nccl"]
     assert "pinned memory" in shared["rounds_text"]
     crowded = explain("all_reduce", "--bytes", "1K", "--shared-gpus")
     assert crowded["route"] == "host_relay" and "switch between processes" in crowded["reason"]
     small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
     far = explain("all_to_all", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_relay"})
-    assert far["route"] == "host_relay" and "several nodes" in far["routes_not_taken"]["host_staged"]
+    assert far["route"] == "host_relay" and "share no memory" in far["routes_not_taken"]["host_staged"]
+    # Who asks for staging through the host gets it, whichever way serves.
+    staged = explain("all_reduce", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_staged"})
+    assert staged["route"] == "host_relay"
     text = altorch("explain", "reduce_scatter", "--device", "cuda", "--dtype", "int16")
     assert "host_staged" in text and "NCCL cannot reduce int16" in text
 
@@ -173,6 +177,15 @@ def test_explain_shows_rounds_and_obeys_the_choice():
     assert "send" in found["rounds_text"].lower() or "->" in found["rounds_text"], found["rounds_text"]
     other = document("explain", "all_reduce", "--ranks", "4", env={"ALTORCH_ROUTE": "all_reduce=ring"})
     assert other["algorithm"] == "ring" and "ALTORCH_ROUTE" in other["reason"], other
+
+
+def test_explain_says_native_only_where_the_engine_takes_it():
+    native = {"ALTORCH_ROUTE": "all_reduce=native"}
+    assert document("explain", "all_reduce", "--ranks", "2", env=native)["algorithm"] == "native"
+    # MPI would round half types once for each rank.
+    half = ("explain", "all_reduce", "--ranks", "4", "--dtype", "bfloat16")
+    assert document(*half, env=native)["algorithm"] != "native"
+    assert "same bits" in altorch(*half, "--algorithm", "native", status=2)
 
 
 def test_explain_refuses_nonsense_in_a_sentence():

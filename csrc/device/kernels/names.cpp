@@ -1,70 +1,59 @@
 #include "device/kernels/names.h"
 
+#include "common/error.h"
 #include "device/kernels/source.inc"
 
 namespace altorch {
 namespace {
 
-const char* number_of(DType dtype) {
-  switch (dtype) {
-    case DType::kUInt8:
-      return "Integer<unsigned char, unsigned>";
-    case DType::kInt8:
-      return "Integer<signed char, unsigned>";
-    case DType::kUInt16:
-      return "Integer<unsigned short, unsigned>";
-    case DType::kInt16:
-      return "Integer<short, unsigned>";
-    case DType::kUInt32:
-      return "Integer<unsigned, unsigned>";
-    case DType::kInt32:
-      return "Integer<int, unsigned>";
-    case DType::kUInt64:
-      return "Integer<unsigned long long, unsigned long long>";
-    case DType::kInt64:
-      return "Integer<long long, unsigned long long>";
-    case DType::kBool:
-      return "Bool";
-    case DType::kFloat16:
-      return "Float16";
-    case DType::kBFloat16:
-      return "BFloat16";
-    case DType::kFloat64:
-      return "Plain<double>";
-    case DType::kComplex64:
-      return "Complex<float>";
-    case DType::kComplex128:
-      return "Complex<double>";
-    default:
-      return "Plain<float>";
-  }
-}
+// As reduce.cuh and its companions call them; nullptr: a type that no kernel reduces.
+constexpr EnumTable<DType, const char*> kNumbers({
+    {DType::kUInt8, "Integer<unsigned char, unsigned>"},
+    {DType::kInt8, "Integer<signed char, unsigned>"},
+    {DType::kUInt16, "Integer<unsigned short, unsigned>"},
+    {DType::kInt16, "Integer<short, unsigned>"},
+    {DType::kUInt32, "Integer<unsigned, unsigned>"},
+    {DType::kInt32, "Integer<int, unsigned>"},
+    {DType::kUInt64, "Integer<unsigned long long, unsigned long long>"},
+    {DType::kInt64, "Integer<long long, unsigned long long>"},
+    {DType::kBool, "Bool"},
+    {DType::kFloat16, "Float16"},
+    {DType::kBFloat16, "BFloat16"},
+    {DType::kFloat32, "Plain<float>"},
+    {DType::kFloat64, "Plain<double>"},
+    {DType::kComplex64, "Complex<float>"},
+    {DType::kComplex128, "Complex<double>"},
+    {DType::kFloat8E4M3FN, nullptr},
+    {DType::kFloat8E5M2, nullptr},
+    {DType::kFloat8E4M3FNUZ, nullptr},
+    {DType::kFloat8E5M2FNUZ, nullptr},
+    {DType::kFloat8E8M0FNU, nullptr},
+});
 
-// Of bools: a sum and a maximum are "or", a product and a minimum "and".
-const char* operator_of(ReduceOp op, bool is_bool) {
-  switch (op) {
-    case ReduceOp::kProduct:
-      return is_bool ? "And" : "Product";
-    case ReduceOp::kMin:
-      return is_bool ? "And" : "Min";
-    case ReduceOp::kMax:
-      return is_bool ? "Or" : "Max";
-    case ReduceOp::kBand:
-      return "And";
-    case ReduceOp::kBor:
-      return "Or";
-    case ReduceOp::kBxor:
-      return "Xor";
-    default:
-      return is_bool ? "Or" : "Sum";
-  }
-}
+// Of numbers, and of bools: there a sum and a maximum are "or", a product and a minimum "and".
+struct Operators {
+  const char *number, *of_bools;
+};
+constexpr EnumTable<ReduceOp, Operators> kOperators({
+    {ReduceOp::kSum, {"Sum", "Or"}},
+    {ReduceOp::kAvg, {"Sum", "Or"}},
+    {ReduceOp::kProduct, {"Product", "And"}},
+    {ReduceOp::kMin, {"Min", "And"}},
+    {ReduceOp::kMax, {"Max", "Or"}},
+    {ReduceOp::kBand, {"And", "And"}},
+    {ReduceOp::kBor, {"Or", "Or"}},
+    {ReduceOp::kBxor, {"Xor", "Xor"}},
+    {ReduceOp::kPremulSum, {"Sum", "Or"}},
+});
 
 const std::string kSpace = "altorch::kernels::";
 
 std::string instance(const char* kernel, DType dtype, ReduceOp op) {
-  return kSpace + kernel + "<" + kSpace + number_of(dtype) + ", " + kSpace +
-         operator_of(op, dtype == DType::kBool) + (op == ReduceOp::kAvg ? ", true>" : ", false>");
+  const char* const number = kNumbers[dtype];
+  if (!number) throw Error(ErrorKind::kInternal, std::string("no kernel reduces ") + name_of(dtype) + ".");
+  const char* const combines = dtype == DType::kBool ? kOperators[op].of_bools : kOperators[op].number;
+  return kSpace + kernel + "<" + kSpace + number + ", " + kSpace + combines +
+         (op == ReduceOp::kAvg ? ", true>" : ", false>");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace altorch {
 
-// Names of instances of kernels, as NVRTC takes them.
+// Names of instances of kernels, as NVRTC takes them. Throw Error(kInternal) for a type that cannot be reduced.
 std::string reduction_kernel(DType dtype, ReduceOp op);
 std::string small_reduction_kernel(DType dtype, ReduceOp op);
 std::string small_move_kernel();

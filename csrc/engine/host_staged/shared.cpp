@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/poison.h"
+#include "common/dtype.h"
 #include "engine/host_staged/operands.h"
 #include "engine/poison_guard.h"
 

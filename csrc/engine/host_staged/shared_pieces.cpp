@@ -185,12 +185,21 @@ void Shared::post(const Turn& turn) {
     case OpKind::kBroadcast:
       if (rank_ == operation.root) copy(whole.begin, 0, whole.count);
       break;
-    default: {  // everything but this rank's own share
+    case OpKind::kAllReduce:
+    case OpKind::kReduce: {  // everything but this rank's own share
       const PieceCutter::Range own = share(turn, rank_);
       const std::int64_t behind = own.begin + own.count;
       copy(whole.begin, 0, own.begin);
       copy(whole.begin + behind, behind, whole.count - behind);
+      break;
     }
+    case OpKind::kAllToAll:  // these go as messages: messages.h
+    case OpKind::kGather:
+    case OpKind::kScatter:
+    case OpKind::kBarrier:
+    case OpKind::kSend:
+    case OpKind::kReceive:
+      break;
   }
   device_->raise(mine.posted, turn.number, turn.down);
 }
@@ -276,7 +285,13 @@ void Shared::collect(const Turn& turn) {
       wait_for(board_.post(operation.root, turn.slot).posted, turn.number, turn.up);
       copy(whole.begin, board_.data(operation.root, turn.slot), whole.count);
       break;
-    default:
+    case OpKind::kReduceScatter:  // reduce() has left the result in its place
+    case OpKind::kAllToAll:
+    case OpKind::kGather:
+    case OpKind::kScatter:
+    case OpKind::kBarrier:
+    case OpKind::kSend:
+    case OpKind::kReceive:
       break;
   }
   device_->raise(board_.post(rank_, turn.slot).done, turn.number, turn.up);

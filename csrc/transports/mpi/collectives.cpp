@@ -11,79 +11,52 @@
 namespace altorch {
 namespace {
 
-std::optional<AltorchMpiType> reduction_type(DType dtype) {
-  switch (dtype) {
-    case DType::kUInt8:
-    case DType::kBool:
-      return ALTORCH_MPI_UINT8;
-    case DType::kInt8:
-      return ALTORCH_MPI_INT8;
-    case DType::kUInt16:
-      return ALTORCH_MPI_UINT16;
-    case DType::kInt16:
-      return ALTORCH_MPI_INT16;
-    case DType::kUInt32:
-      return ALTORCH_MPI_UINT32;
-    case DType::kInt32:
-      return ALTORCH_MPI_INT32;
-    case DType::kUInt64:
-      return ALTORCH_MPI_UINT64;
-    case DType::kInt64:
-      return ALTORCH_MPI_INT64;
-    case DType::kFloat32:
-      return ALTORCH_MPI_FLOAT32;
-    case DType::kFloat64:
-      return ALTORCH_MPI_FLOAT64;
-    case DType::kComplex64:
-      return ALTORCH_MPI_COMPLEX64;
-    case DType::kComplex128:
-      return ALTORCH_MPI_COMPLEX128;
-    default:
-      return std::nullopt;
-  }
-}
+// For a reduction; -1 where MPI has none.
+constexpr int kNone = -1;
+constexpr EnumTable<DType, int> kTypes({
+    {DType::kUInt8, ALTORCH_MPI_UINT8},
+    {DType::kInt8, ALTORCH_MPI_INT8},
+    {DType::kUInt16, ALTORCH_MPI_UINT16},
+    {DType::kInt16, ALTORCH_MPI_INT16},
+    {DType::kUInt32, ALTORCH_MPI_UINT32},
+    {DType::kInt32, ALTORCH_MPI_INT32},
+    {DType::kUInt64, ALTORCH_MPI_UINT64},
+    {DType::kInt64, ALTORCH_MPI_INT64},
+    {DType::kBool, ALTORCH_MPI_UINT8},
+    {DType::kFloat16, kNone},
+    {DType::kBFloat16, kNone},
+    {DType::kFloat32, ALTORCH_MPI_FLOAT32},
+    {DType::kFloat64, ALTORCH_MPI_FLOAT64},
+    {DType::kComplex64, ALTORCH_MPI_COMPLEX64},
+    {DType::kComplex128, ALTORCH_MPI_COMPLEX128},
+    {DType::kFloat8E4M3FN, kNone},
+    {DType::kFloat8E5M2, kNone},
+    {DType::kFloat8E4M3FNUZ, kNone},
+    {DType::kFloat8E5M2FNUZ, kNone},
+    {DType::kFloat8E8M0FNU, kNone},
+});
 
-// bool is stored as 0 and 1, so that the bit operators are the logical ones.
-std::optional<AltorchMpiOp> bool_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMax:
-    case ReduceOp::kBor:
-      return ALTORCH_MPI_BOR;
-    case ReduceOp::kProduct:
-    case ReduceOp::kMin:
-    case ReduceOp::kBand:
-      return ALTORCH_MPI_BAND;
-    case ReduceOp::kBxor:
-      return ALTORCH_MPI_BXOR;
-    default:
-      return std::nullopt;
-  }
-}
+// MPI's minimum and maximum take no care of NaN, and its bits are those of integers. bool is stored as 0 and
+// 1, so that the bit operators are the logical ones.
+struct Operators {
+  int integral, real, complex, of_bools;
+};
+constexpr EnumTable<ReduceOp, Operators> kOperators({
+    {ReduceOp::kSum, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_BOR}},
+    {ReduceOp::kAvg, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
+    {ReduceOp::kProduct, {ALTORCH_MPI_PRODUCT, ALTORCH_MPI_PRODUCT, kNone, ALTORCH_MPI_BAND}},
+    {ReduceOp::kMin, {ALTORCH_MPI_MIN, kNone, kNone, ALTORCH_MPI_BAND}},
+    {ReduceOp::kMax, {ALTORCH_MPI_MAX, kNone, kNone, ALTORCH_MPI_BOR}},
+    {ReduceOp::kBand, {ALTORCH_MPI_BAND, kNone, kNone, ALTORCH_MPI_BAND}},
+    {ReduceOp::kBor, {ALTORCH_MPI_BOR, kNone, kNone, ALTORCH_MPI_BOR}},
+    {ReduceOp::kBxor, {ALTORCH_MPI_BXOR, kNone, kNone, ALTORCH_MPI_BXOR}},
+    {ReduceOp::kPremulSum, {kNone, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
+});
 
-std::optional<AltorchMpiOp> reduction_op(DType dtype, ReduceOp op) {
-  if (dtype == DType::kBool) return bool_op(op);
-  const bool integral = is_integral(dtype);
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return ALTORCH_MPI_SUM;
-    case ReduceOp::kPremulSum:
-      return integral ? std::nullopt : std::optional(ALTORCH_MPI_SUM);
-    case ReduceOp::kProduct:
-      return is_complex(dtype) ? std::nullopt : std::optional(ALTORCH_MPI_PRODUCT);
-    case ReduceOp::kMin:
-      return integral ? std::optional(ALTORCH_MPI_MIN) : std::nullopt;
-    case ReduceOp::kMax:
-      return integral ? std::optional(ALTORCH_MPI_MAX) : std::nullopt;
-    case ReduceOp::kBand:
-      return integral ? std::optional(ALTORCH_MPI_BAND) : std::nullopt;
-    case ReduceOp::kBor:
-      return integral ? std::optional(ALTORCH_MPI_BOR) : std::nullopt;
-    case ReduceOp::kBxor:
-      return integral ? std::optional(ALTORCH_MPI_BXOR) : std::nullopt;
-  }
-  return std::nullopt;
+int operator_of(ReduceOp op, DType dtype) {
+  const Operators& row = kOperators[op];
+  if (dtype == DType::kBool) return row.of_bools;
+  return is_integral(dtype) ? row.integral : is_complex(dtype) ? row.complex : row.real;
 }
 
 // To move an element, any MPI type of its size does.
@@ -100,10 +73,6 @@ AltorchMpiType moving_type(DType dtype) {
     default:
       return ALTORCH_MPI_COMPLEX128;
   }
-}
-
-bool reduces(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
 }
 
 std::int64_t total(std::span<const std::int64_t> counts, std::int64_t even, int size) {
@@ -135,8 +104,9 @@ void narrow(std::span<const std::int64_t> counts, std::int64_t even, int size, s
 MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, int rank, int size)
     : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size) {}
 
-bool MpiCollectives::offers(const CollectiveCall& call) const {
-  if (reduces(call.kind) && (!reduction_type(call.dtype) || !reduction_op(call.dtype, call.op))) return false;
+bool MpiCollectives::has(const Call& call, int size) {
+  if (call.reduces() && (kTypes[call.dtype] == kNone || operator_of(call.op, call.dtype) == kNone))
+    return false;
   switch (call.kind) {
     case OpKind::kBarrier:
       return true;
@@ -146,19 +116,21 @@ bool MpiCollectives::offers(const CollectiveCall& call) const {
       return call.count <= INT_MAX;
     case OpKind::kReduceScatter:
     case OpKind::kScatter:
-      return total(call.input_counts, call.count, size_) <= INT_MAX;
+      return total(call.input_counts, call.count, size) <= INT_MAX;
     case OpKind::kAllGather:
     case OpKind::kGather:
-      return total(call.output_counts, call.count, size_) <= INT_MAX;
+      return total(call.output_counts, call.count, size) <= INT_MAX;
     case OpKind::kAllToAll:
       // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
-      return call.input_counts.empty() && call.output_counts.empty() && call.count * size_ <= INT_MAX;
-    default:
+      return call.input_counts.empty() && call.output_counts.empty() && call.count * size <= INT_MAX;
+    case OpKind::kSend:
+    case OpKind::kReceive:
       return false;
   }
+  return false;
 }
 
-void MpiCollectives::start(const CollectiveCall& call, Request& request) {
+void MpiCollectives::start(const Call& call, Request& request) {
   request = Request{};
   request.exact = false;
   // Made only where MPI or test() need more than the handle.
@@ -171,8 +143,8 @@ void MpiCollectives::start(const CollectiveCall& call, Request& request) {
     return;
   }
   const AltorchMpiTable& table = mpi_.table();
-  const int type = reduces(call.kind) ? *reduction_type(call.dtype) : moving_type(call.dtype);
-  const int op = reduces(call.kind) ? static_cast<int>(*reduction_op(call.dtype, call.op)) : 0;
+  const int type = call.reduces() ? kTypes[call.dtype] : moving_type(call.dtype);
+  const int op = call.reduces() ? operator_of(call.op, call.dtype) : 0;
   const int count = static_cast<int>(call.count);
   const std::size_t element = size_of(call.dtype);
   const bool is_root = call.root == rank_;
@@ -285,7 +257,8 @@ void MpiCollectives::start(const CollectiveCall& call, Request& request) {
                               call.root, communicator_, &handle);
       break;
     }
-    default:
+    case OpKind::kSend:
+    case OpKind::kReceive:
       extra().failure =
           Error(ErrorKind::kInternal, std::string("MPI has no collective for ") + name_of(call.kind) + ".");
   }

@@ -18,8 +18,10 @@ class MpiCollectives : public WholeCollectives {
 
   // The answer depends on what all ranks know, except for uneven gather and scatter, whose counts only the
   // root may know: a total beyond INT_MAX elements is then an error of start() on the root.
-  bool offers(const CollectiveCall& call) const override;
-  void start(const CollectiveCall& call, Request& request) override;
+  // The same without an MPI: of a group of `size` ranks.
+  static bool has(const Call& call, int size);
+  bool offers(const Call& call) const override { return has(call, size_); }
+  void start(const Call& call, Request& request) override;
 
  private:
   Mpi& mpi_;

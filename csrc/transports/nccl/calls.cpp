@@ -9,61 +9,54 @@
 namespace altorch::nccl {
 namespace {
 
+// NCCL's type for a reduction, and how many of them make one element: 0 where it cannot reduce the type.
 struct Numbers {
-  int type;
-  std::int64_t factor;  // how many of them make one element
+  int type = 0;
+  std::int64_t factor = 0;
 };
+constexpr EnumTable<DType, Numbers> kNumbers({
+    {DType::kUInt8, {kUint8, 1}},
+    {DType::kInt8, {kInt8, 1}},
+    {DType::kUInt16, {}},
+    {DType::kInt16, {}},
+    {DType::kUInt32, {kUint32, 1}},
+    {DType::kInt32, {kInt32, 1}},
+    {DType::kUInt64, {kUint64, 1}},
+    {DType::kInt64, {kInt64, 1}},
+    {DType::kBool, {kUint8, 1}},
+    {DType::kFloat16, {kFloat16, 1}},
+    {DType::kBFloat16, {kBfloat16, 1}},
+    {DType::kFloat32, {kFloat32, 1}},
+    {DType::kFloat64, {kFloat64, 1}},
+    {DType::kComplex64, {kFloat32, 2}},
+    {DType::kComplex128, {kFloat64, 2}},
+    {DType::kFloat8E4M3FN, {}},
+    {DType::kFloat8E5M2, {}},
+    {DType::kFloat8E4M3FNUZ, {}},
+    {DType::kFloat8E5M2FNUZ, {}},
+    {DType::kFloat8E8M0FNU, {}},
+});
 
-// NCCL's type for a reduction, or nothing.
-std::optional<Numbers> arithmetic_type(DType dtype) {
-  switch (dtype) {
-    case DType::kUInt8:
-    case DType::kBool:
-      return Numbers{kUint8, 1};
-    case DType::kInt8:
-      return Numbers{kInt8, 1};
-    case DType::kInt32:
-      return Numbers{kInt32, 1};
-    case DType::kUInt32:
-      return Numbers{kUint32, 1};
-    case DType::kInt64:
-      return Numbers{kInt64, 1};
-    case DType::kUInt64:
-      return Numbers{kUint64, 1};
-    case DType::kFloat16:
-      return Numbers{kFloat16, 1};
-    case DType::kBFloat16:
-      return Numbers{kBfloat16, 1};
-    case DType::kFloat32:
-      return Numbers{kFloat32, 1};
-    case DType::kFloat64:
-      return Numbers{kFloat64, 1};
-    case DType::kComplex64:
-      return Numbers{kFloat32, 2};
-    case DType::kComplex128:
-      return Numbers{kFloat64, 2};
-    default:
-      return std::nullopt;
-  }
-}
+// Of real numbers, of complex ones by parts, and of bools, where a sum is "or" and a product "and".
+constexpr int kNone = -1;
+struct Operators {
+  int real, complex, of_bools;
+};
+constexpr EnumTable<ReduceOp, Operators> kOperators({
+    {ReduceOp::kSum, {kSum, kSum, kMax}},
+    {ReduceOp::kAvg, {kAvg, kAvg, kAvg}},
+    {ReduceOp::kProduct, {kProd, kNone, kMin}},
+    {ReduceOp::kMin, {kMin, kMin, kMin}},
+    {ReduceOp::kMax, {kMax, kMax, kMax}},
+    {ReduceOp::kBand, {kNone, kNone, kNone}},
+    {ReduceOp::kBor, {kNone, kNone, kNone}},
+    {ReduceOp::kBxor, {kNone, kNone, kNone}},
+    {ReduceOp::kPremulSum, {kNone, kNone, kNone}},  // made for each call
+});
 
-std::optional<int> plain_op(ReduceOp op, DType dtype) {
-  const bool is_bool = dtype == DType::kBool;
-  switch (op) {
-    case ReduceOp::kSum:
-      return is_bool ? kMax : kSum;  // of bools: or
-    case ReduceOp::kProduct:
-      if (is_complex(dtype)) return std::nullopt;
-      return is_bool ? kMin : kProd;
-    case ReduceOp::kMax:
-      return kMax;
-    case ReduceOp::kMin:
-      return kMin;
-    case ReduceOp::kAvg:
-      return kAvg;
-    default:
-      return std::nullopt;
-  }
+int operator_of(ReduceOp op, DType dtype) {
+  const Operators& row = kOperators[op];
+  return is_complex(dtype) ? row.complex : dtype == DType::kBool ? row.of_bools : row.real;
 }
 
 std::uint16_t to_bfloat16(float value) {
@@ -89,34 +82,34 @@ const char* at(const void* base, std::int64_t bytes) { return static_cast<const 
 
 }  // namespace
 
-std::optional<std::string> Communicator::obstacle(const CollectiveCall& operation) {
+std::optional<std::string> Communicator::obstacle(const Call& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
     return "NCCL receives from a named rank only; give recv a src";
   }
   if (!operation.reduces()) return std::nullopt;
   const std::string what = std::string(name_of(operation.op)) + " of " + name_of(operation.dtype);
-  if (!arithmetic_type(operation.dtype)) {
+  if (kNumbers[operation.dtype].factor == 0) {
     return "NCCL cannot reduce " + std::string(name_of(operation.dtype)) + "; convert the tensor";
   }
   if (operation.op == ReduceOp::kPremulSum) {
     if (is_floating(operation.dtype)) return std::nullopt;
     return "NCCL has no " + what + "; convert the tensor to a floating type";
   }
-  if (!plain_op(operation.op, operation.dtype))
+  if (operator_of(operation.op, operation.dtype) == kNone)
     return "NCCL has no " + what + "; use another reduction or .cpu()";
   return std::nullopt;
 }
 
-bool Communicator::is_one_call(const CollectiveCall& operation) {
+bool Communicator::is_one_call(const Call& operation) {
   return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
          operation.kind != OpKind::kScatter && !operation.uneven();
 }
 
-bool Communicator::has_all_to_all(const CollectiveCall& operation) const {
+bool Communicator::has_all_to_all(const Call& operation) const {
   return operation.kind == OpKind::kAllToAll && !operation.uneven() && table_.all_to_all;
 }
 
-void Communicator::call(const CollectiveCall& operation, void* stream) {
+void Communicator::call(const Call& operation, void* stream) {
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   switch (operation.kind) {
     case OpKind::kBroadcast:
@@ -141,10 +134,12 @@ void Communicator::call(const CollectiveCall& operation, void* stream) {
                    table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
     case OpKind::kBarrier:
       return;  // the caller's affair: it waits on the host
-    default:
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kReduceScatter:
       break;
   }
-  const Numbers numbers = *arithmetic_type(operation.dtype);
+  const Numbers numbers = kNumbers[operation.dtype];
   const auto count = static_cast<std::size_t>(operation.count * numbers.factor);
   int op = 0;
   if (operation.op == ReduceOp::kPremulSum) {
@@ -152,7 +147,7 @@ void Communicator::call(const CollectiveCall& operation, void* stream) {
     check("ncclRedOpCreatePreMulSum",
           table_.create_premul_sum(&op, scalar.bytes, numbers.type, kScalarHostImmediate, comm_));
   } else {
-    op = *plain_op(operation.op, operation.dtype);
+    op = operator_of(operation.op, operation.dtype);
   }
   if (operation.kind == OpKind::kAllReduce) {
     check("ncclAllReduce",
@@ -169,8 +164,8 @@ void Communicator::call(const CollectiveCall& operation, void* stream) {
   if (operation.op == ReduceOp::kPremulSum) table_.destroy_op(op, comm_);
 }
 
-void Communicator::reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream) {
-  const std::int64_t factor = arithmetic_type(operation.dtype)->factor;
+void Communicator::reduce_scatter_uneven(const Call& operation, int type, int op, void* stream) {
+  const std::int64_t factor = kNumbers[operation.dtype].factor;
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
@@ -182,7 +177,7 @@ void Communicator::reduce_scatter_uneven(const CollectiveCall& operation, int ty
   }
 }
 
-void Communicator::all_gather_uneven(const CollectiveCall& operation, void* stream) {
+void Communicator::all_gather_uneven(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
@@ -193,7 +188,7 @@ void Communicator::all_gather_uneven(const CollectiveCall& operation, void* stre
   }
 }
 
-void Communicator::exchange(const CollectiveCall& operation, void* stream) {
+void Communicator::exchange(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t from = 0, to = 0;
   for (int peer = 0; peer < size_; ++peer) {
@@ -213,7 +208,7 @@ void Communicator::exchange(const CollectiveCall& operation, void* stream) {
   }
 }
 
-void Communicator::scatter_gather(const CollectiveCall& operation, void* stream) {
+void Communicator::scatter_gather(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   const auto own = static_cast<std::size_t>(operation.count * element);
   const bool gathers = operation.kind == OpKind::kGather;

@@ -1,5 +1,7 @@
 #include "transports/nccl/communicator.h"
 
+#include <pthread.h>
+
 #include <future>
 #include <thread>
 
@@ -50,10 +52,12 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
                              const Communicator::Attend& attend = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
-  std::thread([promise, device, body = std::move(body)] {
+  std::thread thread([promise, device, body = std::move(body)] {
     library().table.set_device(device);
     promise->set_value(body());
-  }).detach();
+  });
+  pthread_setname_np(thread.native_handle(), "al-nccl");
+  thread.detach();
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (result.wait_for(kUsualCall) != std::future_status::ready) {
     if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
@@ -177,14 +181,14 @@ void Communicator::check(const char* what, Result result) {
   throw Error(ErrorKind::kTransport, text + "; NCCL_DEBUG=INFO shows more");
 }
 
-void Communicator::enqueue(std::span<const CollectiveCall> operations, void* stream) {
+void Communicator::enqueue(std::span<const Call> operations, void* stream) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
-  const CollectiveCall& first = operations.front();
+  const Call& first = operations.front();
   if (operations.size() == 1 && (is_one_call(first) || has_all_to_all(first))) return call(first, stream);
   table_.group_start();
   try {
-    for (const CollectiveCall& operation : operations) call(operation, stream);
+    for (const Call& operation : operations) call(operation, stream);
   } catch (...) {
     table_.group_end();
     throw;

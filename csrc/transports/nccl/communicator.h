@@ -57,13 +57,13 @@ class Communicator {
   Comm handle();
 
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
-  static std::optional<std::string> obstacle(const CollectiveCall& operation);
+  static std::optional<std::string> obstacle(const Call& operation);
 
   // Whether one call of any NCCL carries it; otherwise it may take several, as a group.
-  static bool is_one_call(const CollectiveCall& operation);
+  static bool is_one_call(const Call& operation);
 
   // Puts the operations on `stream`, as one NCCL group where they are several. Buffers are device memory.
-  void enqueue(std::span<const CollectiveCall> operations, void* stream);
+  void enqueue(std::span<const Call> operations, void* stream);
 
   // What NCCL found out by itself since (a dead peer's connection, say).
   std::optional<std::string> async_error();
@@ -75,12 +75,12 @@ class Communicator {
   Communicator(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
   void check(const char* what, Result result);
   // NCCL 2.28 has one of its own.
-  bool has_all_to_all(const CollectiveCall& operation) const;
-  void call(const CollectiveCall& operation, void* stream);
-  void reduce_scatter_uneven(const CollectiveCall& operation, int type, int op, void* stream);
-  void all_gather_uneven(const CollectiveCall& operation, void* stream);
-  void exchange(const CollectiveCall& operation, void* stream);
-  void scatter_gather(const CollectiveCall& operation, void* stream);
+  bool has_all_to_all(const Call& operation) const;
+  void call(const Call& operation, void* stream);
+  void reduce_scatter_uneven(const Call& operation, int type, int op, void* stream);
+  void all_gather_uneven(const Call& operation, void* stream);
+  void exchange(const Call& operation, void* stream);
+  void scatter_gather(const Call& operation, void* stream);
 
   const Table& table_;
   const int device_, rank_, size_;

@@ -219,7 +219,7 @@ std::vector<T> values(int rank, std::size_t count) {
   return result;
 }
 
-void run(MpiGroup& group, const CollectiveCall& call) {
+void run(MpiGroup& group, const Call& call) {
   expect(group.collectives().offers(call),
          std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
   Request request;
@@ -241,7 +241,7 @@ void check_reductions(MpiGroup& group, DType dtype, const std::map<ReduceOp, std
       }
       const std::vector<T> own = values<T>(rank, total);
       const std::string what = std::string(name_of(op)) + " of " + name_of(dtype);
-      CollectiveCall call{OpKind::kAllReduce, dtype, op};
+      Call call{OpKind::kAllReduce, dtype, op};
       std::vector<T> buffer = own;
       call.output = buffer.data();
       call.count = static_cast<std::int64_t>(total);
@@ -251,8 +251,8 @@ void check_reductions(MpiGroup& group, DType dtype, const std::map<ReduceOp, std
       for (int root = 0; root < size; ++root) {
         for (bool in_place : {false, true}) {
           std::vector<T> input = own, output(total);
-          call = CollectiveCall{
-              OpKind::kReduce, dtype, op, root, input.data(), in_place ? input.data() : output.data()};
+          call =
+              Call{OpKind::kReduce, dtype, op, root, input.data(), in_place ? input.data() : output.data()};
           call.count = static_cast<std::int64_t>(total);
           run(group, call);
           if (rank == root) expect((in_place ? input : output) == expected, "reduce " + what);
@@ -264,7 +264,7 @@ void check_reductions(MpiGroup& group, DType dtype, const std::map<ReduceOp, std
       for (bool in_place : {false, true}) {
         std::vector<T> input = own, output(count);
         T* target = in_place ? input.data() + static_cast<std::size_t>(rank) * count : output.data();
-        call = CollectiveCall{OpKind::kReduceScatter, dtype, op, 0, input.data(), target};
+        call = Call{OpKind::kReduceScatter, dtype, op, 0, input.data(), target};
         call.count = static_cast<std::int64_t>(count);
         run(group, call);
         expect(std::memcmp(target, own_part, count * sizeof(T)) == 0, "reduce_scatter " + what);
@@ -272,7 +272,7 @@ void check_reductions(MpiGroup& group, DType dtype, const std::map<ReduceOp, std
       std::vector<std::int64_t> counts(p, 0);
       counts.back() = static_cast<std::int64_t>(total);
       std::vector<T> output(rank == size - 1 ? total : 0);
-      call = CollectiveCall{OpKind::kReduceScatter, dtype, op, 0, own.data(), output.data()};
+      call = Call{OpKind::kReduceScatter, dtype, op, 0, own.data(), output.data()};
       call.input_counts = counts;
       run(group, call);
       if (rank == size - 1) expect(output == expected, "uneven reduce_scatter " + what);
@@ -285,7 +285,7 @@ void check_moves(MpiGroup& group) {
   const auto p = static_cast<std::size_t>(size), me = static_cast<std::size_t>(rank);
   using T = std::int16_t;
   const DType dtype = DType::kFloat16;
-  run(group, CollectiveCall{OpKind::kBarrier});
+  run(group, Call{OpKind::kBarrier});
   for (std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{70'000}}) {
     auto block = [&](std::size_t from, std::size_t to, std::size_t n) {
       std::vector<T> data(n);
@@ -296,7 +296,7 @@ void check_moves(MpiGroup& group) {
     for (int root = 0; root < size; ++root) {
       std::vector<T> data =
           rank == root ? block(static_cast<std::size_t>(root), 0, count) : std::vector<T>(count);
-      CollectiveCall call{OpKind::kBroadcast, dtype, ReduceOp::kSum, root, nullptr, data.data(), even};
+      Call call{OpKind::kBroadcast, dtype, ReduceOp::kSum, root, nullptr, data.data(), even};
       run(group, call);
       expect(data == block(static_cast<std::size_t>(root), 0, count), "broadcast");
     }
@@ -316,7 +316,7 @@ void check_moves(MpiGroup& group) {
         std::vector<T> output(all.size());
         if (in_place)
           std::copy(own.begin(), own.end(), output.begin() + static_cast<std::ptrdiff_t>(own_offset));
-        CollectiveCall call{OpKind::kAllGather, dtype};
+        Call call{OpKind::kAllGather, dtype};
         call.input = in_place ? output.data() + own_offset : own.data();
         call.output = output.data();
         call.count = counts[me];
@@ -326,15 +326,13 @@ void check_moves(MpiGroup& group) {
       }
       for (int root = 0; root < size; ++root) {
         std::vector<T> output(rank == root ? all.size() : 0);
-        CollectiveCall call{OpKind::kGather, dtype,         ReduceOp::kSum, root,
-                            own.data(),      output.data(), counts[me]};
+        Call call{OpKind::kGather, dtype, ReduceOp::kSum, root, own.data(), output.data(), counts[me]};
         if (uneven && rank == root) call.output_counts = counts;
         run(group, call);
         if (rank == root) expect(output == all, "gather");
         std::vector<T> part(own.size());
-        call = CollectiveCall{
-            OpKind::kScatter, dtype,     ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
-            part.data(),      counts[me]};
+        call = Call{OpKind::kScatter, dtype,     ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
+                    part.data(),      counts[me]};
         if (uneven && rank == root) call.input_counts = counts;
         run(group, call);
         expect(part == own, "scatter");
@@ -346,7 +344,7 @@ void check_moves(MpiGroup& group) {
       input.insert(input.end(), out.begin(), out.end());
       expected.insert(expected.end(), in.begin(), in.end());
     }
-    CollectiveCall call{OpKind::kAllToAll, dtype, ReduceOp::kSum, 0, input.data(), output.data(), even};
+    Call call{OpKind::kAllToAll, dtype, ReduceOp::kSum, 0, input.data(), output.data(), even};
     run(group, call);
     expect(output == expected, "all_to_all");
   }
@@ -381,10 +379,10 @@ void check_collectives(MpiGroup& group) {
   check_reductions<std::complex<double>>(group, DType::kComplex128, {{ReduceOp::kSum, std::plus<>()}});
   check_moves(group);
   for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
-    CollectiveCall half{OpKind::kAllReduce, DType::kBFloat16, op};
+    Call half{OpKind::kAllReduce, DType::kBFloat16, op};
     expect(!group.collectives().offers(half), "a reduction of bfloat16 is offered");
   }
-  CollectiveCall minimum{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin};
+  Call minimum{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin};
   expect(!group.collectives().offers(minimum), "MIN of float32 is offered, which loses NaN");
 }
 
@@ -398,7 +396,7 @@ void check_bool(MpiGroup& group) {
   const bool odd = (size - 1) % 2 != 0;  // all but rank 0 have true
   for (Row row : {Row{ReduceOp::kSum, size > 1}, Row{ReduceOp::kProduct, false}, Row{ReduceOp::kBxor, odd}}) {
     std::uint8_t value = rank == 0 ? 0 : 1;
-    CollectiveCall call{OpKind::kAllReduce, DType::kBool, row.op};
+    Call call{OpKind::kAllReduce, DType::kBool, row.op};
     call.output = &value;
     call.count = 1;
     run(group, call);
@@ -416,7 +414,7 @@ void check_groups(Mpi& mpi, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     auto group = mpi.create_group(members, i % 1000);
     std::int32_t one = 1;
-    CollectiveCall call{OpKind::kAllReduce, DType::kInt32};
+    Call call{OpKind::kAllReduce, DType::kInt32};
     call.output = &one;
     call.count = 1;
     run(*group, call);
@@ -462,7 +460,7 @@ void check_lost_member(Mpi& mpi, MpiGroup& group) {
 void time_all_reduce(MpiGroup& group) {
   for (std::int64_t count : {2, 256, 16'384, 262'144}) {
     std::vector<float> data(static_cast<std::size_t>(count), 1.0f);
-    CollectiveCall call{OpKind::kAllReduce, DType::kFloat32};
+    Call call{OpKind::kAllReduce, DType::kFloat32};
     call.output = data.data();
     call.count = count;
     const int repeats = count > 100'000 ? 50 : 2000;

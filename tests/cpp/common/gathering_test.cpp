@@ -97,7 +97,9 @@ TEST(Gathering, CostsEachRankAFixedNumberOfRequests) {
       EXPECT_LE(asked.writes, 4) << "rank " << rank;
       // Rank 0 polls a counter that is there; the others look now and then whether the challenge has changed.
       EXPECT_LE(asked.reads + asked.polls, 80) << "rank " << rank;
-      if (rank != 0) EXPECT_LE(asked.reads, 20) << "rank " << rank;
+      if (rank != 0) {
+        EXPECT_LE(asked.reads, 20) << "rank " << rank;
+      }
     }
   }
 }

@@ -139,7 +139,9 @@ TEST(Communicator, TellsPeersWhenOneRankRefuses) {
     });
     EXPECT_NE(again[0].find("destroy it and make a new one"), std::string::npos) << again[0];
     EXPECT_NE(again[1].find("a bad tensor"), std::string::npos) << again[1];
-    if (later > 0) EXPECT_NE(again[1].find("destroy it and make a new one"), std::string::npos) << again[1];
+    if (later > 0) {
+      EXPECT_NE(again[1].find("destroy it and make a new one"), std::string::npos) << again[1];
+    }
   }
 }
 
@@ -200,7 +202,9 @@ TEST(Communicator, IsClosedByACallThatTimesOutOnOneRankOnly) {
         ++right;
       } catch (const Error& error) {
         ++refused;
-        if (call > 5) EXPECT_EQ(error.kind(), ErrorKind::kClosed) << error.what();
+        if (call > 5) {
+          EXPECT_EQ(error.kind(), ErrorKind::kClosed) << error.what();
+        }
       }
     }
   });
@@ -377,7 +381,9 @@ TEST(Communicator, NeverReleasesMemoryThatATransportMayStillWriteTo) {
       } catch (const Error& error) {
         EXPECT_EQ(buffers_free, call == 1);
         EXPECT_EQ(error.kind() == ErrorKind::kClosed, call == 1) << error.what();
-        if (throws && call == 0) EXPECT_NE(std::string(error.what()).find("a bug"), std::string::npos);
+        if (throws && call == 0) {
+          EXPECT_NE(std::string(error.what()).find("a bug"), std::string::npos);
+        }
       }
     }
   }

@@ -8,7 +8,7 @@
 
 namespace altorch::backend {
 
-struct Call {
+struct PreparedCall {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;
   std::vector<Block> loads;              // staged inputs: filled before the start
@@ -24,6 +24,6 @@ struct Call {
 };
 
 // Finds out where the call's tensors live; throws Error(kInvalidArgument) when not all are in one place.
-void set_device(Call& call);
+void set_device(PreparedCall& call);
 
 }  // namespace altorch::backend

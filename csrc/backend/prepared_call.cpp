@@ -1,8 +1,8 @@
-#include "backend/call.h"
+#include "backend/prepared_call.h"
 
 namespace altorch::backend {
 
-void set_device(Call& call) {
+void set_device(PreparedCall& call) {
   if (call.keep.empty()) return;
   const c10::Device device = call.keep.front().device();
   for (const at::Tensor& tensor : call.keep) {

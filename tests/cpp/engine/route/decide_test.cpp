@@ -1,0 +1,132 @@
+#include "engine/route/decide.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "transports/channel.h"
+
+namespace altorch {
+namespace {
+
+std::vector<GpuCard> cards(int ranks) {
+  std::vector<GpuCard> made(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    made[static_cast<std::size_t>(rank)].gpu = "gpu " + std::to_string(rank);
+    made[static_cast<std::size_t>(rank)].home = "node";
+  }
+  return made;
+}
+
+Operation call(OpKind kind, std::int64_t bytes, DType dtype = DType::kFloat32) {
+  Operation operation;
+  operation.kind = kind;
+  operation.dtype = dtype;
+  operation.count = bytes / static_cast<std::int64_t>(size_of(dtype));
+  operation.device = 0;
+  return operation;
+}
+
+// As execution and explain do it.
+std::string taken(const Operation& operation, const World& world, std::string_view asked = {},
+                  bool capturing = false) {
+  for (const Candidate& candidate : Candidates({&operation, 1}, world, asked)) {
+    if (!obstacle(candidate.id, {&operation, 1}, world, capturing))
+      return std::string(kGpuRouteNames[candidate.id]) + (candidate.in_pairs ? " in pairs" : "");
+  }
+  return "none";
+}
+
+constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
+
+TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
+  EXPECT_TRUE(World::of(cards(4)).own_gpus);
+  EXPECT_TRUE(World::of(cards(4)).one_home);
+  for (const auto& missing : World::of(cards(4)).missing) EXPECT_FALSE(missing.has_value());
+
+  auto shared = cards(4);
+  shared[3].gpu = shared[1].gpu;
+  EXPECT_FALSE(World::of(shared).own_gpus);
+  EXPECT_EQ(World::of(shared).missing[kNccl], "ranks 1 and 3 share one GPU, which NCCL refuses");
+  EXPECT_FALSE(World::of(shared).missing[kHostStaged].has_value());
+
+  auto far = cards(3);
+  far[2].home = "another";
+  EXPECT_FALSE(World::of(far).one_home);
+  EXPECT_EQ(World::of(far).missing[kHostStaged], "ranks 0 and 2 share no memory");
+
+  auto poor = cards(2);
+  poor[1].obstacles[kNccl] = "there is no NCCL";
+  EXPECT_EQ(World::of(poor).missing[kNccl], "on rank 1 there is no NCCL");
+}
+
+TEST(WorldTest, ACardSurvivesItsText) {
+  GpuCard card;
+  card.gpu = "0000:01";
+  card.home = "";
+  card.obstacles = {"two\nlines", "", "none"};
+  const GpuCard read = GpuCard::from(card.text());
+  EXPECT_EQ(read.gpu, "0000:01");
+  EXPECT_EQ(read.home, "");
+  EXPECT_EQ(read.obstacles[kNccl], "two lines");
+  EXPECT_EQ(read.obstacles[kHostStaged], "");
+  EXPECT_EQ(read.obstacles[kHostRelay], "none");
+}
+
+TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
+  const World world = World::of(cards(4));
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kBarrier, 0), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "host_staged in pairs");
+}
+
+TEST(DecideTest, GraphsHoldNcclAlone) {
+  const World world = World::of(cards(2));
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world, {}, true), "nccl");
+  auto shared = cards(2);
+  shared[1].gpu = shared[0].gpu;
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(shared), {}, true), "none");
+}
+
+TEST(DecideTest, RanksThatShareAGpu) {
+  auto shared = cards(2);
+  shared[1].gpu = shared[0].gpu;
+  const World world = World::of(shared);
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_relay");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "host_staged");
+}
+
+TEST(DecideTest, WhatNcclHasNot) {
+  const World world = World::of(cards(2));
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, kLarge, DType::kInt16), world), "nccl") << "moved as bytes";
+  Operation any = call(OpKind::kReceive, kLarge);
+  any.root = kAnySource;
+  EXPECT_EQ(taken(any, world), "none");
+}
+
+TEST(DecideTest, WhoAsksForStagingGetsEitherWay) {
+  auto far = cards(2);
+  far[1].home = "another";
+  const Operation large = call(OpKind::kAllReduce, kLarge);
+  EXPECT_EQ(taken(large, World::of(far), "host_staged"), "host_relay");
+  EXPECT_EQ(taken(large, World::of(cards(2)), "host_staged"), "host_staged");
+  EXPECT_EQ(taken(large, World::of(cards(2)), "host_relay"), "host_relay");
+  far[0].obstacles[kNccl] = "there is none";
+  EXPECT_EQ(taken(large, World::of(far), "nccl"), "none");
+}
+
+TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
+  const World world = World::of(cards(2));
+  const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
+                                      call(OpKind::kAllReduce, kSmall, DType::kInt16)};
+  EXPECT_TRUE(obstacle(kNccl, two, world, false).has_value());
+  EXPECT_FALSE(obstacle(kHostStaged, two, world, false).has_value());
+  for (const Candidate& candidate : Candidates(two, world, {})) EXPECT_FALSE(candidate.only_small);
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,57 @@
+"""The pages: links that lead somewhere, the settings as they are, every page in the index."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import backend_under_test, clean_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target.partition("#")[0]).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_exist(page):
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ").strip().lower()).replace(" ", "-")
+        for line in page.read_text().splitlines()
+        if line.startswith("#")
+    }
+    for other in PAGES:
+        anchors = re.findall(rf"\]\((?:[\w/.]*/)?{re.escape(page.name)}#([\w-]+)\)", other.read_text())
+        assert set(anchors) <= headings, f"{other.name} links to what {page.name} has not"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = [page.name for page in ROOT.glob("docs/*.md") if page.name != "index.md"]
+    assert not [name for name in pages if f"({name})" not in index]
+
+
+def test_every_thread_is_described():
+    sources = "".join(path.read_text() for path in (ROOT / "csrc").rglob("*.cpp"))
+    names = set(re.findall(r'"(al-[a-z-]+)"', sources))
+    described = (ROOT / "docs" / "threading.md").read_text()
+    assert names and not [name for name in names if f"`{name}`" not in described]
+
+
+@pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
+def test_settings_page_is_current():
+    made = subprocess.run(
+        [sys.executable, "-m", "altorch", "settings", "--markdown"],
+        env=clean_environment(), capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert page == made.stdout, "write it anew: altorch settings --markdown > docs/settings.md"
