@@ -22,20 +22,6 @@ MOST_CALLS = 200
 FEWEST_BATCHES, MOST_BATCHES = 5, 60
 
 
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def figures(seconds: list[float], messages: int = 1) -> Row:
-    scale = 1e6 / messages
-    return {
-        "p10_us": percentile(seconds, 0.1) * scale,
-        "median_us": percentile(seconds, 0.5) * scale,
-        "max_us": max(seconds) * scale,
-    }
-
-
 def time_batch(call: Any, calls: int, first: int) -> float:
     """Seconds a call. One call goes before the clock starts and brings the ranks together."""
     call(first - 1)
@@ -48,16 +34,18 @@ def time_batch(call: Any, calls: int, first: int) -> float:
 def measure(operation: str, size: int, dtype: str, config: Row, groups: Any, emit: Emit) -> None:
     import torch
 
+    from altorch.bench.cases import Buffers, check
+    from altorch.bench.turns import figures
     from benchmarks import operations
 
-    buffers = operations.Buffers(size, getattr(torch, dtype), groups.size)
+    buffers = Buffers(size, getattr(torch, dtype), groups.size)
     calls: dict[str, Any] = {}
     per_batch: dict[str, int] = {}
     round_seconds = 0.0
     for backend, group in groups.measured.items():
         if backend not in ("fake", "recorded"):
-            operations.check(operation, buffers, group)
-        calls[backend] = operations.OPERATIONS[operation](buffers, group)
+            check(operations.case_of(operation), buffers, group)
+        calls[backend] = operations.synchronous(operation, buffers, group)
         groups.line_up()
         one = groups.agree_on_longest(time_batch(calls[backend], 2, 1))
         per_batch[backend] = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
@@ -85,7 +73,7 @@ def measure(operation: str, size: int, dtype: str, config: Row, groups: Any, emi
                 "calls_per_batch": per_batch[backend],
                 "batches": rounds,
             }
-            emit(row | figures(slowest, operations.MESSAGES_PER_CALL.get(operation, 1)))
+            emit(row | figures(slowest, operations.case_of(operation).messages))
 
 
 def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
@@ -94,9 +82,10 @@ def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
 
     import torch
 
-    from benchmarks import operations
+    from altorch.bench.cases import Buffers
+    from altorch.bench.turns import figures
 
-    buffers = operations.Buffers(size, torch.float32, groups.size)
+    buffers = Buffers(size, torch.float32, groups.size)
     pairs = [(a.data_ptr(), b.data_ptr()) for a, b in zip(buffers.second, buffers.large, strict=True)]
 
     def call(turn: int) -> None:

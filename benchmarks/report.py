@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from altorch.bench import rows
+from altorch.bench.rows import append, read
 from benchmarks.ranks import REPOSITORY, Row
+
+__all__ = ["append", "read"]
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -64,16 +63,6 @@ def show_microseconds(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("model name", "Model")):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
-
-
 def commit() -> str:
     """The commit measured, with "+" when files that are built or run differ from it."""
 
@@ -91,54 +80,14 @@ def commit() -> str:
         return "unknown"
 
 
-def version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def where() -> Row:
     """The row that stands first in every file of results."""
-    return {
-        "benchmark": "run",
-        "cpu": cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1),
-        "kernel": platform.release(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "torch": version_of("torch"),
-        "altorch": version_of("altorch"),
-        "mpich": version_of("mpich"),
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", module_name(), *(portable(word) for word in sys.argv[1:])]),
-    }
-
-
-def portable(word: str) -> str:
-    """Paths as they are from here, so that the command means something on another machine."""
-    path = Path(word)
-    return os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
+    return rows.where(f"python -m {module_name()}") | {"commit": commit()}
 
 
 def module_name() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name if spec is not None else Path(sys.argv[0]).name
-
-
-def append(file: Path | None, rows: Iterable[Row]) -> None:
-    if file is None:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as stream:
-        for row in rows:
-            stream.write(json.dumps(row) + "\n")
-
-
-def read(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> None:

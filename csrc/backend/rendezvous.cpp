@@ -9,7 +9,7 @@
 #include "common/env.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
-#include "engine/route.h"
+#include "engine/route/rules.h"
 
 namespace altorch::backend {
 namespace {
@@ -51,7 +51,7 @@ Fields to_agree_on(const AlOptions& options) {
 std::string complaint() {
   if (const auto error = wrong_setting()) return error->what();
   try {
-    RouteTable();
+    Rules();
   } catch (const Error& error) {
     return error.what();
   }

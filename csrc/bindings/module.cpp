@@ -19,7 +19,7 @@
 #include "engine/callback_thread.h"
 #include "engine/explain.h"
 #include "engine/gpu_routes.h"
-#include "engine/route.h"
+#include "engine/route/rules.h"
 #include "reduction/reduce.h"
 
 namespace py = pybind11;
@@ -75,7 +75,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(Rendezvous& group, const std::v
 
 py::list algorithm_rows() {
   py::list rows;
-  for (const Algorithm& row : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& row = *each;
     py::dict entry;
     entry["op"] = name_of(row.kind);
     entry["name"] = std::string(row.name);

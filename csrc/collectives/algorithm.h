@@ -1,4 +1,4 @@
-// The table of algorithms: one row each. A new algorithm is one file and one row.
+// The table of algorithms. A new one is a file that ends with its row, and its name in algorithm.cpp.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct Algorithm {
   std::string_view name;          // as in ALTORCH_ROUTE: "recursive_doubling"
   std::string_view summary;       // one line for `altorch algorithms`
   std::string_view cost_formula;  // in p, n (bytes of the vector, or of one block), a, b, g
-  bool even_only;                 // cannot take per-rank counts
-  bool pipelined;                 // uses Problem::segment_count
-  bool combines;  // makes results by StepKind::kCombine alone: half types need no wide messages
+  bool even_only = false;         // cannot take per-rank counts
+  bool pipelined = false;         // uses Problem::segment_count
+  bool combines = false;  // makes results by StepKind::kCombine alone: half types need no wide messages
   // Seconds for p ranks and n bytes: of the whole vector (all_reduce, reduce, broadcast) or of one block.
   double (*cost)(int p, double n, const CostModel& model);
   Schedule (*build)(const Problem& problem);
 };
 
 // All rows, grouped by operation, the default for large sizes last.
-std::span<const Algorithm> algorithms();
+std::span<const Algorithm* const> algorithms();
 // The row, or nullptr.
 const Algorithm* find_algorithm(OpKind kind, std::string_view name);
 

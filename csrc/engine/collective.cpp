@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/keep_for_ever.h"
 #include "engine/fingerprint.h"
 #include "reduction/reduce.h"
 
@@ -19,7 +20,7 @@ int tag_bits(const Channel& channel) {
 
 }  // namespace
 
-Collective::Collective(Links& links, const RouteTable& routes)
+Collective::Collective(Links& links, const Rules& routes)
     : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}
 
 bool Collective::native_offered(const Operation& operation) const {
@@ -163,7 +164,7 @@ bool Collective::next_piece() {
 bool Collective::cancel() {
   const bool clean = phase_ == Phase::kNative ? channel_.cancel({&native_request_, 1}) : execution_.cancel();
   phase_ = Phase::kIdle;
-  if (!clean) static_cast<void>(memory_.release());  // MPI may write to it for as long as the process lives
+  if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;
 }
 

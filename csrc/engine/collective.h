@@ -7,7 +7,7 @@
 
 #include "collectives/executor.h"
 #include "engine/operation.h"
-#include "engine/route.h"
+#include "engine/route/rules.h"
 #include "engine/schedule_cache.h"
 #include "engine/scratch.h"
 #include "engine/staging.h"
@@ -19,7 +19,7 @@ namespace altorch {
 // Thread rules: one user at a time.
 class Collective {
  public:
-  Collective(Links& links, const RouteTable& routes);
+  Collective(Links& links, const Rules& routes);
 
   // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
   void start(const Operation& operation, std::uint64_t fingerprint);
@@ -42,7 +42,7 @@ class Collective {
   std::optional<Error> check_agreement() const;
 
   Links& links_;
-  const RouteTable& routes_;
+  const Rules& routes_;
   Channel& channel_;
   const int tag_bits_;
 

@@ -129,7 +129,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const CommunicatorSettings settings_;
   const std::unique_ptr<Links> links_;
   const int rank_, size_;
-  RouteTable routes_;
+  Rules routes_;
   Statistics statistics_;
   const std::shared_ptr<StallBoard> board_;
   const std::chrono::milliseconds stall_;

@@ -2,11 +2,15 @@
 
 #include "collectives/printer.h"
 #include "common/error.h"
-#include "engine/route.h"
+#include "engine/route/rules.h"
 #include "engine/staging.h"
 #include "transports/mpi/collectives.h"
 
 namespace altorch {
+bool mpi_offers(const Operation& asked, int ranks) {
+  return !Staging::needed(asked, ranks, nullptr) && MpiCollectives::has(asked, ranks);
+}
+
 OpKind kind_named(const std::string& name) {
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     if (name == name_of(static_cast<OpKind>(kind))) return static_cast<OpKind>(kind);
@@ -41,8 +45,8 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
     said.reason = "one message, posted at once by the calling thread";
     return said;
   }
-  const bool native_offered = !Staging::needed(asked, ranks, nullptr) && MpiCollectives::has(asked, ranks);
-  Route route = RouteTable().choose(asked, ranks, native_offered);
+  const bool native_offered = mpi_offers(asked, ranks);
+  Route route = Rules().choose(asked, ranks, native_offered);
   if (!algorithm.empty() && algorithm != "native") {
     route = {find_algorithm(asked.kind, algorithm), "asked for"};
     if (!route.algorithm) {
@@ -71,7 +75,8 @@ Explanation explain(const std::string& operation, const std::string& dtype, std:
   } else {
     said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
   }
-  for (const Algorithm& row : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& row = *each;
     if (row.kind != asked.kind || &row == route.algorithm) continue;
     said.alternatives.push_back({std::string(row.name), row.cost(ranks, static_cast<double>(bytes), model)});
   }

@@ -7,6 +7,7 @@
 #include "common/dtype.h"
 #include "common/op_kind.h"
 #include "common/reduce_op.h"
+#include "engine/operation.h"
 
 namespace altorch {
 
@@ -31,6 +32,9 @@ struct Explanation {
 OpKind kind_named(const std::string& name);
 DType dtype_named(const std::string& name);
 ReduceOp reduce_op_named(const std::string& name);
+
+// Whether ALTORCH_ROUTE may give such a call to MPI's own collectives.
+bool mpi_offers(const Operation& asked, int ranks);
 
 // `bytes`: of the vector, or of one block. `algorithm`: empty for the one that would be chosen.
 // Throws Error(kInvalidArgument) for names that do not exist.

@@ -66,7 +66,7 @@ std::string steps_of_relay(Operation asked, int ranks) {
                      ": copied to pinned memory, carried by the host as ";
   if (vectors) {
     text += std::string(name_of(asked.kind)) + " (" +
-            std::string(RouteTable().choose(asked, ranks, true).name()) + ")";
+            std::string(Rules().choose(asked, ranks, mpi_offers(asked, ranks)).name()) + ")";
   } else {
     text += "messages";
   }
@@ -93,7 +93,7 @@ Explanation explain_on_gpus(const std::string& operation, const std::string& dty
   asked.dtype = dtype_named(dtype);
   asked.count = bytes / static_cast<std::int64_t>(size_of(asked.dtype));
   const World world = imagined(ranks, nodes, share_gpus);
-  const std::string_view ruled = RouteTable().gpu_route(asked, ranks);
+  const std::string_view ruled = Rules().gpu_route(asked, ranks);
   const Candidates candidates({&asked, 1}, world, ruled);
   const auto taken = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
     return !obstacle(candidate.id, {&asked, 1}, world, false) &&

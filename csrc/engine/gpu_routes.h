@@ -79,7 +79,7 @@ class GpuRoutes {
   const int device_;
   const std::chrono::milliseconds timeout_;
   GpuRouteOptions options_;
-  const RouteTable rules_;
+  const Rules rules_;
   World world_;
   std::optional<Agreement> agreement_;  // where the ranks share memory
   std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing

@@ -4,12 +4,14 @@
 // Rank r collects the blocks r, r+1, ... (mod p) in this order, so that every message is one run of memory.
 #include <algorithm>
 
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::all_gather {
+namespace {
 
-Schedule bruck(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size;
   const Blocks blocks(problem.output_counts, problem.count, size);
@@ -40,5 +42,20 @@ Schedule bruck(const Problem& problem) {
   builder.copy(part(collected, total - before, before), {Region::kOutput, 0, before});
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  return cost::ceil_log2(p) * m.alpha + (p - 1) * n * m.beta;
+}
+
+}  // namespace
+
+extern const Algorithm bruck = {
+    .kind = OpKind::kAllGather,
+    .name = "bruck",
+    .summary = "what a rank has doubles in every round; small blocks, any p",
+    .cost_formula = "ceil(log2 p) a + (p-1) n b",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_gather

@@ -1,9 +1,11 @@
 // Every block straight to everyone: (p-1) (a + n b) without scratch, one wait for the peers. For few ranks.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::all_gather {
+namespace {
 
-Schedule linear(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank;
   const Blocks blocks(problem.output_counts, problem.count, problem.size);
@@ -14,5 +16,16 @@ Schedule linear(const Problem& problem) {
   builder.copy(own, blocks.block(Region::kOutput, rank));
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm linear = {
+    .kind = OpKind::kAllGather,
+    .name = "linear",
+    .summary = "every block straight to everyone; few ranks",
+    .cost_formula = "(p-1) (a + n b)",
+    .cost = cost::one_after_another,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_gather

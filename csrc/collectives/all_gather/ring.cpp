@@ -1,9 +1,12 @@
 // Every block goes once around the ring: (p-1) (a + n b), all of it between neighbours. For large blocks.
 #include "collectives/phases/ring.h"
 
-namespace altorch::schedules::all_gather {
+#include "collectives/cost.h"
 
-Schedule ring(const Problem& problem) {
+namespace altorch::schedules::all_gather {
+namespace {
+
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Blocks blocks(problem.output_counts, problem.count, problem.size);
   const Slice own{Region::kInput, 0, blocks.count(problem.rank)};
@@ -11,5 +14,16 @@ Schedule ring(const Problem& problem) {
   ring_all_gather(builder, ring_place(problem.rank, problem.size), blocks, Region::kOutput, own);
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm ring = {
+    .kind = OpKind::kAllGather,
+    .name = "ring",
+    .summary = "every block once around a ring of neighbours; large blocks",
+    .cost_formula = "(p-1) (a + n b)",
+    .cost = cost::one_after_another,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_gather

@@ -1,11 +1,13 @@
 // Everyone sends all it has to everyone, and each rank combines the parts in rank order: (p-1) (a + n b + n
 // g). One wait for the peers, which is what counts for small vectors among few ranks, above all where ranks
 // share cores.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::all_reduce {
+namespace {
 
-Schedule one_shot(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size;
   if (size == 1) return builder.finish();
@@ -17,5 +19,17 @@ Schedule one_shot(const Problem& problem) {
   builder.combine(others, vector, rank, vector);
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm one_shot = {
+    .kind = OpKind::kAllReduce,
+    .name = "one_shot",
+    .summary = "everyone sends all it has to everyone; small vectors, few ranks",
+    .cost_formula = "(p-1) (a + n b + n g)",
+    .combines = true,
+    .cost = cost::vectors_summed,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_reduce

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/phases/fold.h"
 
@@ -38,9 +39,7 @@ std::vector<Exchange> exchanges_of(const Fold& fold, int rank, std::int64_t coun
   return exchanges;
 }
 
-}  // namespace
-
-Schedule rabenseifner(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Fold fold(problem.size);
   const Slice vector{Region::kOutput, 0, problem.count};
@@ -70,5 +69,22 @@ Schedule rabenseifner(const Problem& problem) {
   unfold_vector(builder, fold, problem.rank, vector);
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  const double members = 1 << cost::floor_log2(p);
+  const double share = (members - 1) / members * n;
+  return 2 * cost::floor_log2(p) * m.alpha + share * (2 * m.beta + m.gamma) + cost::folding(p, n, m);
+}
+
+}  // namespace
+
+extern const Algorithm rabenseifner = {
+    .kind = OpKind::kAllReduce,
+    .name = "rabenseifner",
+    .summary = "recursive halving, then recursive doubling; medium vectors",
+    .cost_formula = "2 log2(p) a + 2 (p-1)/p n b + (p-1)/p n g",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_reduce

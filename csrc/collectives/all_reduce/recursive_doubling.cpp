@@ -1,10 +1,12 @@
 // Partners at distance 1, 2, 4, ... exchange all they have and add it: log2(p) (a + n b + n g), the fewest
 // messages possible. Other numbers of ranks are folded to the power of two below, for 2 messages more.
+#include "collectives/cost.h"
 #include "collectives/phases/fold.h"
 
 namespace altorch::schedules::all_reduce {
+namespace {
 
-Schedule recursive_doubling(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Fold fold(problem.size);
   const int rank = problem.rank;
@@ -31,5 +33,20 @@ Schedule recursive_doubling(const Problem& problem) {
   unfold_vector(builder, fold, rank, vector);
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  return cost::floor_log2(p) * (m.alpha + n * (m.beta + m.gamma)) + cost::folding(p, n, m);
+}
+
+}  // namespace
+
+extern const Algorithm recursive_doubling = {
+    .kind = OpKind::kAllReduce,
+    .name = "recursive_doubling",
+    .summary = "partners at distance 1, 2, 4, ... exchange all they have; small vectors",
+    .cost_formula = "log2(p) (a + n b + n g)",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_reduce

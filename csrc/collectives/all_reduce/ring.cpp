@@ -5,9 +5,12 @@
 // A block is summed in ring order, and once only, so all ranks end with the same bits.
 #include "collectives/phases/ring.h"
 
-namespace altorch::schedules::all_reduce {
+#include "collectives/cost.h"
 
-Schedule ring(const Problem& problem) {
+namespace altorch::schedules::all_reduce {
+namespace {
+
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Blocks blocks = Blocks::balanced(problem.count, problem.size);
   const RingPlace place = ring_place(problem.rank, problem.size);
@@ -16,5 +19,17 @@ Schedule ring(const Problem& problem) {
   ring_all_gather(builder, place, blocks, Region::kOutput, own);
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm ring = {
+    .kind = OpKind::kAllReduce,
+    .name = "ring",
+    .summary = "every block twice around a ring of neighbours; large vectors",
+    .cost_formula = "2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g",
+    .pipelined = true,
+    .cost = cost::vector_by_blocks,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_reduce

@@ -5,14 +5,17 @@
 // Slot i of a rank holds the block that has i ranks to go in all. It lies in Input until it is first
 // replaced; from then on in the place of Output where it belongs if it is the last one to come into this
 // slot, so that no other memory is needed to keep it.
+#include <algorithm>
 #include <vector>
 
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::all_to_all {
+namespace {
 
-Schedule bruck(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size;
   const std::int64_t count = problem.count;
@@ -46,5 +49,27 @@ Schedule bruck(const Problem& problem) {
   unpack();
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  double cost = 0;
+  for (int distance = 1; distance < p; distance *= 2) {
+    // Blocks whose number has this bit set.
+    const int blocks = p / (2 * distance) * distance + std::max(0, p % (2 * distance) - distance);
+    cost += m.alpha + blocks * n * m.beta;
+  }
+  return cost;
+}
+
+}  // namespace
+
+extern const Algorithm bruck = {
+    .kind = OpKind::kAllToAll,
+    .name = "bruck",
+    .summary = "blocks travel in company along the bits of their distance; small blocks",
+    .cost_formula = "ceil(log2 p) (a + p/2 n b)",
+    .even_only = true,
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_to_all

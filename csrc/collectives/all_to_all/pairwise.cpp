@@ -1,12 +1,14 @@
 // In round s each rank sends to the one s further on and receives from the one s before: (p-1) (a + n b),
 // without scratch, everyone with a different partner at any time. For large blocks, and for blocks of
 // different sizes.
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::all_to_all {
+namespace {
 
-Schedule pairwise(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size;
   const Blocks sent(problem.input_counts, problem.count, size),
@@ -20,5 +22,16 @@ Schedule pairwise(const Problem& problem) {
   }
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm pairwise = {
+    .kind = OpKind::kAllToAll,
+    .name = "pairwise",
+    .summary = "every block straight to its rank, a different partner in each round; large blocks",
+    .cost_formula = "(p-1) (a + n b)",
+    .cost = cost::one_after_another,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::all_to_all

@@ -1,11 +1,13 @@
 // In round k each rank tells the one 2^k further on, so that after ceil(log2 p) rounds everyone has heard of
 // everyone: ceil(log2 p) a.
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::barrier {
+namespace {
 
-Schedule dissemination(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   for (int distance = 1; distance < problem.size; distance *= 2) {
     builder.receive(wrap(problem.rank - distance, problem.size), {});
@@ -14,5 +16,18 @@ Schedule dissemination(const Problem& problem) {
   }
   return builder.finish();
 }
+
+double cost_of(int p, double, const CostModel& m) { return cost::ceil_log2(p) * m.alpha; }
+
+}  // namespace
+
+extern const Algorithm dissemination = {
+    .kind = OpKind::kBarrier,
+    .name = "dissemination",
+    .summary = "in round k each rank tells the one 2^k further on",
+    .cost_formula = "ceil(log2 p) a",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::barrier

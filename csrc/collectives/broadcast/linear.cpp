@@ -1,10 +1,12 @@
 // The root sends to everyone: (p-1) (a + n b), one wait. For small vectors among few ranks.
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::broadcast {
+namespace {
 
-Schedule linear(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Slice vector{Region::kOutput, 0, problem.count};
   if (problem.rank != problem.root) builder.receive(problem.root, vector);
@@ -13,5 +15,16 @@ Schedule linear(const Problem& problem) {
   }
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm linear = {
+    .kind = OpKind::kBroadcast,
+    .name = "linear",
+    .summary = "from the root straight to everyone; small vectors, few ranks",
+    .cost_formula = "(p-1) (a + n b)",
+    .cost = cost::one_after_another,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::broadcast

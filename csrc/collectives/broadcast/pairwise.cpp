@@ -1,10 +1,12 @@
 // The root sends one block to each rank, which sends it on to everyone: 2 (p-1) (a + n/p b), two waits. The
 // root sends each byte once, or twice where its own block is concerned. For large vectors among few ranks.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::broadcast {
+namespace {
 
-Schedule pairwise(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size, root = problem.root;
   const Blocks blocks = Blocks::balanced(problem.count, size);
@@ -23,5 +25,18 @@ Schedule pairwise(const Problem& problem) {
   }
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) { return 2 * cost::one_after_another(p, n / p, m); }
+
+}  // namespace
+
+extern const Algorithm pairwise = {
+    .kind = OpKind::kBroadcast,
+    .name = "pairwise",
+    .summary = "one block straight to each rank, from there straight to everyone; large vectors, few ranks",
+    .cost_formula = "2 (p-1) a + 2 (p-1)/p n b",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::broadcast

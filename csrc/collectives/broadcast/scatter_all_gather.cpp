@@ -3,12 +3,14 @@
 // times.
 //
 // Blocks and ring count from the root, so that each rank receives its blocks where they belong.
+#include "collectives/cost.h"
 #include "collectives/phases/binomial_tree.h"
 #include "collectives/phases/ring.h"
 
 namespace altorch::schedules::broadcast {
+namespace {
 
-Schedule scatter_all_gather(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Blocks blocks = Blocks::balanced(problem.count, problem.size);
   const BinomialTree tree(problem.rank, problem.size, problem.root);
@@ -25,5 +27,20 @@ Schedule scatter_all_gather(const Problem& problem) {
   ring_all_gather(builder, place, blocks, Region::kOutput, blocks.block(Region::kOutput, tree.relative));
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  return (cost::ceil_log2(p) + p - 1) * m.alpha + 2.0 * (p - 1) / p * n * m.beta;
+}
+
+}  // namespace
+
+extern const Algorithm scatter_all_gather = {
+    .kind = OpKind::kBroadcast,
+    .name = "scatter_all_gather",
+    .summary = "one block to each rank down a tree, then around a ring; large vectors",
+    .cost_formula = "(ceil(log2 p) + p-1) a + 2 (p-1)/p n b",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::broadcast

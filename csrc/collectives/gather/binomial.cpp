@@ -1,10 +1,12 @@
 // Blocks go up a binomial tree, each rank passing on all of its subtree at once: ceil(log2 p) a + (p-1) n b
 // at the root. For small blocks; all of one size.
+#include "collectives/cost.h"
 #include "collectives/phases/subtree_blocks.h"
 
 namespace altorch::schedules::gather {
+namespace {
 
-Schedule binomial(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const BinomialTree tree(problem.rank, problem.size, problem.root);
   const bool is_root = tree.parent < 0, is_leaf = tree.children.empty();
@@ -26,5 +28,17 @@ Schedule binomial(const Problem& problem) {
   }
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm binomial = {
+    .kind = OpKind::kGather,
+    .name = "binomial",
+    .summary = "up a binomial tree, whole subtrees at once; small blocks",
+    .cost_formula = "ceil(log2 p) a + (p-1) n b",
+    .even_only = true,
+    .cost = cost::tree_of_blocks,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::gather

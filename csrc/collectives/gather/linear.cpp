@@ -1,11 +1,13 @@
 // Every rank sends its block straight to the root: (p-1) (a + n b), without scratch. For large blocks, and
 // for blocks of which only the root knows the sizes.
+#include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::gather {
+namespace {
 
-Schedule linear(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Slice own{Region::kInput, 0, block_count(problem.output_counts, problem.count, problem.rank)};
   if (problem.rank != problem.root) {
@@ -20,5 +22,16 @@ Schedule linear(const Problem& problem) {
   builder.copy(own, blocks.block(Region::kOutput, problem.root));
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm linear = {
+    .kind = OpKind::kGather,
+    .name = "linear",
+    .summary = "every block straight to the root; large or uneven blocks",
+    .cost_formula = "(p-1) (a + n b)",
+    .cost = cost::one_after_another,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::gather

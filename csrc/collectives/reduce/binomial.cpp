@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "collectives/cost.h"
 #include "collectives/phases/binomial_tree.h"
 #include "collectives/schedule_builder.h"
 
 namespace altorch::schedules::reduce {
+namespace {
 
-Schedule binomial(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const BinomialTree tree(problem.rank, problem.size, problem.root);
   const Slice own{Region::kInput, 0, problem.count}, result{Region::kOutput, 0, problem.count};
@@ -39,5 +41,20 @@ Schedule binomial(const Problem& problem) {
   if (!is_root) builder.send(tree.parent, sum);
   return builder.finish();
 }
+
+double cost_of(int p, double n, const CostModel& m) {
+  return cost::ceil_log2(p) * (m.alpha + n * (m.beta + m.gamma));
+}
+
+}  // namespace
+
+extern const Algorithm binomial = {
+    .kind = OpKind::kReduce,
+    .name = "binomial",
+    .summary = "up a binomial tree",
+    .cost_formula = "ceil(log2 p) (a + n b + n g)",
+    .cost = cost_of,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::reduce

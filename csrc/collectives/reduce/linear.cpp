@@ -1,10 +1,12 @@
 // Every vector straight to the root, which combines them: (p-1) (a + n b + n g), one wait. For small vectors
 // among few ranks; half types travel as they are and are rounded once.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::reduce {
+namespace {
 
-Schedule linear(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size, root = problem.root;
   const Slice own{Region::kInput, 0, problem.count}, result{Region::kOutput, 0, problem.count};
@@ -23,5 +25,17 @@ Schedule linear(const Problem& problem) {
   }
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm linear = {
+    .kind = OpKind::kReduce,
+    .name = "linear",
+    .summary = "every vector straight to the root; small vectors, few ranks",
+    .cost_formula = "(p-1) (a + n b + n g)",
+    .combines = true,
+    .cost = cost::vectors_summed,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::reduce

@@ -1,11 +1,13 @@
 // Each rank gets everyone's part of its block, combines them and sends the result to the root:
 // 2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g. The root receives two vectors instead of log2 p, and the additions
 // are spread over all ranks; half types travel as they are and are rounded once. For large vectors.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::reduce {
+namespace {
 
-Schedule pairwise(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size, root = problem.root;
   const Blocks blocks = Blocks::balanced(problem.count, size);
@@ -22,5 +24,17 @@ Schedule pairwise(const Problem& problem) {
   }
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm pairwise = {
+    .kind = OpKind::kReduce,
+    .name = "pairwise",
+    .summary = "every block straight to its rank, its result straight to the root; large vectors",
+    .cost_formula = "2 (p-1) a + 2 (p-1)/p n b + (p-1)/p n g",
+    .combines = true,
+    .cost = cost::vector_by_blocks,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::reduce

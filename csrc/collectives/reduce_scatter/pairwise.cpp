@@ -1,11 +1,13 @@
 // Every rank's part of a block goes straight to the block's rank, which combines the parts in rank order:
 // (p-1) (a + n b + n g). As many bytes as the ring, but nobody passes anything on, so that a late rank holds
 // up no one's other blocks, and empty blocks are cheap. Half types travel as they are and are rounded once.
+#include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 
 namespace altorch::schedules::reduce_scatter {
+namespace {
 
-Schedule pairwise(const Problem& problem) {
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const int rank = problem.rank, size = problem.size;
   const Blocks blocks(problem.input_counts, problem.count, size);
@@ -14,5 +16,18 @@ Schedule pairwise(const Problem& problem) {
   exchange_and_combine(builder, rank, size, blocks, Region::kInput, result, problem.segment_count);
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm pairwise = {
+    .kind = OpKind::kReduceScatter,
+    .name = "pairwise",
+    .summary = "every block straight to its rank, which combines the parts in one step",
+    .cost_formula = "(p-1) (a + n b + n g)",
+    .pipelined = true,
+    .combines = true,
+    .cost = cost::vectors_summed,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::reduce_scatter

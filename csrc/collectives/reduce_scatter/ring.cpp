@@ -2,9 +2,12 @@
 // all of it between neighbours. Segments overlap the additions with the messages and keep scratch small.
 #include "collectives/phases/ring.h"
 
-namespace altorch::schedules::reduce_scatter {
+#include "collectives/cost.h"
 
-Schedule ring(const Problem& problem) {
+namespace altorch::schedules::reduce_scatter {
+namespace {
+
+Schedule build(const Problem& problem) {
   ScheduleBuilder builder;
   const Blocks blocks(problem.input_counts, problem.count, problem.size);
   const Slice result{Region::kOutput, 0, blocks.count(problem.rank)};
@@ -13,5 +16,17 @@ Schedule ring(const Problem& problem) {
                       problem.segment_count);
   return builder.finish();
 }
+
+}  // namespace
+
+extern const Algorithm ring = {
+    .kind = OpKind::kReduceScatter,
+    .name = "ring",
+    .summary = "every block once around a ring of neighbours, summed on the way",
+    .cost_formula = "(p-1) (a + n b + n g)",
+    .pipelined = true,
+    .cost = cost::vectors_summed,
+    .build = build,
+};
 
 }  // namespace altorch::schedules::reduce_scatter

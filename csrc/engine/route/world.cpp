@@ -1,6 +1,7 @@
 #include "engine/route/world.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "device/device.h"
@@ -35,6 +36,7 @@ World World::of(std::span<const GpuCard> cards) {
   const auto miss = [&](GpuRouteId id, const std::string& reason) {
     if (!world.missing[id]) world.missing[id] = reason;
   };
+  std::map<std::string_view, std::size_t> user_of;  // the first rank of each GPU
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const GpuCard& card = cards[rank];
     for (int id = 0; id < kGpuRouteIds; ++id) {
@@ -46,12 +48,11 @@ World World::of(std::span<const GpuCard> cards) {
       world.one_home = false;
       miss(kHostStaged, "ranks 0 and " + std::to_string(rank) + " share no memory");
     }
-    for (std::size_t other = 0; other < rank; ++other) {
-      if (cards[other].gpu != card.gpu) continue;
-      world.own_gpus = false;
-      miss(kNccl, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-                      " share one GPU, which NCCL refuses");
-    }
+    const auto [first, alone] = user_of.emplace(card.gpu, rank);
+    if (alone) continue;
+    world.own_gpus = false;
+    miss(kNccl, "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
+                    " share one GPU, which NCCL refuses");
   }
   if (world.ranks > DeviceReduction::kMaxParts)
     miss(kHostStaged, "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks");

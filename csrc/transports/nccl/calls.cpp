@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/block_counts.h"
+#include "reduction/reduce.h"
 #include "transports/channel.h"
 #include "transports/nccl/communicator.h"
 
@@ -59,12 +60,6 @@ int operator_of(ReduceOp op, DType dtype) {
   return is_complex(dtype) ? row.complex : dtype == DType::kBool ? row.of_bools : row.real;
 }
 
-std::uint16_t to_bfloat16(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 // The factor of PREMUL_SUM in the tensor's own type.
 struct Scalar {
   alignas(8) unsigned char bytes[8] = {};
@@ -72,8 +67,10 @@ struct Scalar {
     const auto put = [&](auto number) { std::memcpy(bytes, &number, sizeof number); };
     if (dtype == DType::kFloat64) put(value);
     if (dtype == DType::kFloat32) put(static_cast<float>(value));
-    if (dtype == DType::kFloat16) put(static_cast<_Float16>(value));
-    if (dtype == DType::kBFloat16) put(to_bfloat16(static_cast<float>(value)));
+    if (is_half(dtype)) {
+      const auto wide = static_cast<float>(value);
+      narrow(dtype, &wide, bytes, 1);
+    }
   }
 };
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 from datetime import timedelta
 from typing import Any
 
+from altorch.cli import _ranks
 from altorch.cli._output import print_json, print_table
 
 SUMMARY = "Run every operation on small and large tensors and compare with a reference; exit code 1 on a difference."
@@ -43,18 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start_ranks(arguments: argparse.Namespace) -> int:
-    from altorch._extension import extension
-
-    if arguments.backend == "al":
-        extension()  # one sentence when it cannot be loaded, instead of one from every rank
-    ranks = 2 if arguments.ranks is None else arguments.ranks
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += ["-m", "altorch", "check", f"--backend={arguments.backend}", f"--timeout={arguments.timeout}"]
+    command = ["check", f"--backend={arguments.backend}", f"--timeout={arguments.timeout}"]
     command += ["--json"] if arguments.json else []
-    environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        environment.pop(name, None)
-    return 1 if subprocess.run(command, env=environment, check=False).returncode else 0
+    return _ranks.start(2 if arguments.ranks is None else arguments.ranks, command)
 
 
 def _check(arguments: argparse.Namespace, launcher: Any) -> int:

@@ -26,7 +26,9 @@ _BARS = {
     "cuda_overlap": ("hidden_percent", "communication hidden [%]", ("contender", "dtype")),
     "cuda_training": ("step_ms", "time a step [ms]", ("wrap", "contender")),
 }
-_LINKS = "host links"  # the line of what they give, beside the contenders
+# Lines beside the contenders: what the links give, and how long a copy of as many bytes takes.
+_LINKS, _COPY = "host links", "memcpy"
+_FLOORS = {_LINKS: "grey", _COPY: "black"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +86,21 @@ Points = dict[int, tuple[float, float]]  # bytes -> time in us, bandwidth in GB/
 def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, Points]]:
     """Lines by operation, type, ranks and machine; a later row of the same name and size replaces an earlier one."""
     series: dict[tuple[str, str, int, str], dict[str, Points]] = defaultdict(lambda: defaultdict(dict))
+    copies: dict[tuple[int, str], Points] = defaultdict(dict)
     for row, where in _rows(files):
+        if row.get("operation") == _COPY:
+            copies[int(row["ranks"]), where][int(row["bytes"])] = (float(row["median_us"]), 0.0)
+            continue
         for name, took, bandwidth in _measurements(row):
             key = (str(row["operation"]), str(row.get("dtype", "")), int(row["ranks"]), where)
             if row["bytes"] > 0:
                 series[key][name][int(row["bytes"])] = (took, bandwidth)
                 if link := row.get("link_GBps"):
                     series[key][_LINKS][int(row["bytes"])] = (0.0, float(link))
+    for (_, _, ranks, where), lines in series.items():
+        sizes = {size for points in lines.values() for size in points}
+        if floor := {size: point for size, point in copies[ranks, where].items() if size in sizes}:
+            lines[_COPY] = floor
     return series
 
 
@@ -137,8 +147,9 @@ def _measurements(row: dict[str, Any]) -> Iterable[tuple[str, float, float]]:
         return
     contender = next((str(row[key]) for key in _NAMES if key in row), None)
     took = next((float(row[key]) for key in _TIMES if key in row), None)
+    mode = row.get("mode", "sync")
     if contender is not None and took is not None:
-        yield contender, took, float(row.get("busbw_GBps", 0.0))
+        yield contender if mode == "sync" else f"{contender} {mode}", took, float(row.get("busbw_GBps", 0.0))
 
 
 def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
@@ -155,8 +166,8 @@ def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:
         style: dict[str, Any] = {"marker": "o", "markersize": 3, "label": name}
         if name.startswith("al"):
             style["linewidth"] = 2.2
-        if name == _LINKS:
-            style = {"linestyle": "--", "color": "grey", "label": name}
+        if name in _FLOORS:
+            style = {"linestyle": "--", "color": _FLOORS[name], "label": name}
         # A name has one colour, also where it is drawn on one side only.
         style.setdefault("color", f"C{next(colors)}")
         for column, axis in enumerate(axes[0]):

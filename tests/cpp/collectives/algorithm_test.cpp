@@ -16,7 +16,8 @@ namespace {
 
 TEST(Algorithms, AreFoundByOperationAndName) {
   std::set<std::pair<OpKind, std::string>> seen;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     EXPECT_EQ(find_algorithm(algorithm.kind, algorithm.name), &algorithm);
     EXPECT_TRUE(seen.emplace(algorithm.kind, algorithm.name).second) << algorithm.name << " stands twice";
   }
@@ -27,7 +28,8 @@ TEST(Algorithms, AreFoundByOperationAndName) {
 TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
   std::set<OpKind> finished;
   const Algorithm* last = nullptr;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     if (last != nullptr && last->kind != algorithm.kind) finished.insert(last->kind);
     EXPECT_EQ(finished.count(algorithm.kind), 0u) << name_of(algorithm.kind) << " stands in two places";
     EXPECT_FALSE(algorithm.summary.empty());
@@ -37,7 +39,8 @@ TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
   // Every collective can be carried out with any counts.
   for (int kind = 0; kind < static_cast<int>(OpKind::kSend); ++kind) {
     bool any = false;
-    for (const Algorithm& algorithm : algorithms()) {
+    for (const Algorithm* each : algorithms()) {
+      const Algorithm& algorithm = *each;
       any = any || (static_cast<int>(algorithm.kind) == kind && !algorithm.even_only);
     }
     EXPECT_TRUE(any) << name_of(static_cast<OpKind>(kind));
@@ -48,7 +51,8 @@ TEST(Algorithms, StandTogetherByOperationAndSayWhatTheyAre) {
 // once.
 TEST(Algorithms, NeedScratchThatDoesNotGrowWithTheGroup) {
   constexpr std::int64_t kMiB = 1 << 20;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     const bool scatters = algorithm.kind == OpKind::kReduceScatter;
     if (!scatters && (algorithm.kind != OpKind::kAllReduce || !algorithm.pipelined)) continue;
     for (const int size : {2, 3, 4, 8, 9, 17, 18, 65, 66, 128, 129, 1000, 4096}) {
@@ -68,7 +72,8 @@ TEST(Algorithms, NeedScratchThatDoesNotGrowWithTheGroup) {
 // More than 2 GiB and more than INT_MAX elements: nothing is computed in 32 bits.
 TEST(Algorithms, BuildForCountsBeyond32Bits) {
   constexpr std::int64_t kHuge = (std::int64_t{1} << 40) + 3;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     for (const int size : {2, 5, 8}) {
       const proof::Call call{
           .algorithm = &algorithm, .size = size, .root = 1, .count = kHuge, .segment = kHuge / 4};

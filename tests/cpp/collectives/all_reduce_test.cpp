@@ -13,7 +13,8 @@ TEST(AllReduce, FloatsAreCloseToTheReferenceAndRepeatable) {
 }
 
 TEST(AllReduce, EveryRankEndsWithTheSameBits) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     if (algorithm.kind != OpKind::kAllReduce) continue;
     for (int p = 2; p <= kLargestSize; ++p) {
       const Call call{.algorithm = &algorithm, .size = p, .count = 101, .segment = p % 2 == 0 ? 3 : 0};
@@ -30,7 +31,8 @@ TEST(AllReduce, EveryRankEndsWithTheSameBits) {
 
 // Which of two NaNs a sum keeps depends on the order of its operands, and on nothing else.
 TEST(AllReduce, EveryRankKeepsTheSameNaN) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     if (algorithm.kind != OpKind::kAllReduce) continue;
     for (int p = 2; p <= 33; ++p) {
       const Call call{.algorithm = &algorithm, .size = p, .count = 40};

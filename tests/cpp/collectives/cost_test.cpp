@@ -126,7 +126,8 @@ bool is_power_of_two(int p) { return std::has_single_bit(static_cast<unsigned>(p
 constexpr std::int64_t kCount = 720720;
 
 TEST(Cost, MatchesTheSchedulesForPowersOfTwo) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     for (const int p : {1, 2, 4, 8, 16}) {
       const auto n = algorithm.kind == OpKind::kBarrier ? 0 : kCount;
       for (const CostModel& model : {kOnlyMessages, kOnlyBytes, kOnlyReduction, CostModel{1000, 1, 0.5}}) {
@@ -141,7 +142,8 @@ TEST(Cost, MatchesTheSchedulesForPowersOfTwo) {
 
 // Elsewhere some ranks have less to do than the formula's worst case, never more.
 TEST(Cost, BoundsTheSchedulesForOtherNumbersOfRanks) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     for (int p = 3; p <= 16; ++p) {
       if (is_power_of_two(p)) continue;
       const auto n = algorithm.kind == OpKind::kBarrier ? 0 : kCount;

@@ -45,7 +45,8 @@ TEST(Printer, NamesSegmentsAndCountsTheRoundsItLeavesOut) {
 }
 
 TEST(Printer, DescribesEveryAlgorithmForOneRankAndForSeven) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     for (const int size : {1, 7}) {
       const std::string text = describe(algorithm, {.rank = size - 1, .size = size, .count = 5}, -1);
       EXPECT_EQ(text.find("more rounds"), std::string::npos) << text;

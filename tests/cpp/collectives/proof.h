@@ -103,7 +103,8 @@ inline std::vector<Call> calls_for(const Algorithm& algorithm, int p, std::mt199
 
 inline void prove(OpKind kind) {
   int proved = 0;
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     if (algorithm.kind != kind) continue;
     for (int p = 1; p <= kLargestSize; ++p) {
       std::mt19937_64 random(static_cast<std::uint64_t>(p));
@@ -116,7 +117,8 @@ inline void prove(OpKind kind) {
 
 // float32 sums: close to the sums in float64, and the same from one delivery to another.
 inline void prove_floats(OpKind kind, std::vector<int> sizes) {
-  for (const Algorithm& algorithm : algorithms()) {
+  for (const Algorithm* each : algorithms()) {
+    const Algorithm& algorithm = *each;
     if (algorithm.kind != kind) continue;
     for (const int p : sizes) {
       for (const std::int64_t segment : {0, 5}) {

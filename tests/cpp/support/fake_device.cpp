@@ -7,11 +7,43 @@
 #include "common/error.h"
 #include "reduction/reduce.h"
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
+#endif
+
 namespace altorch {
+namespace {
+
+// While it lives, ThreadSanitizer does not look at this thread's memory, only at its atomics and locks.
+class Unwatched {
+ public:
+#if defined(__SANITIZE_THREAD__)
+  explicit Unwatched(bool really) : really_(really) {
+    if (!really_) return;
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~Unwatched() {
+    if (!really_) return;
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+
+ private:
+  const bool really_;
+#else
+  explicit Unwatched(bool) {}
+#endif
+};
+
+}  // namespace
 
 struct FakeDevice::Worker {
-  Worker(unsigned seed, std::chrono::microseconds longest_delay) {
-    thread = std::thread([this, seed, longest_delay] {
+  Worker(unsigned seed, const FakeDeviceOptions& options) {
+    thread = std::thread([this, seed, longest_delay = options.longest_delay, gives_up = options.gives_up] {
       std::minstd_rand random(seed);
       while (true) {
         std::function<void()> work;
@@ -23,7 +55,10 @@ struct FakeDevice::Worker {
         }
         const auto delay = longest_delay.count() ? random() % (longest_delay.count() + 1) : 0;
         if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
-        work();
+        {
+          const Unwatched unwatched(gives_up);
+          work();
+        }
         {
           const std::lock_guard lock(mutex);
           queue.pop_front();
@@ -72,7 +107,7 @@ DeviceMemory FakeDevice::allocate(std::size_t bytes) {
 
 Stream FakeDevice::make_stream() {
   const auto seed = options_.seed + 1000 * static_cast<unsigned>(workers_.size());
-  workers_.push_back(std::make_unique<Worker>(seed, options_.longest_delay));
+  workers_.push_back(std::make_unique<Worker>(seed, options_));
   return workers_.back().get();
 }
 

@@ -20,6 +20,9 @@ struct FakeDeviceOptions {
   std::chrono::microseconds longest_delay{200};  // before each piece of work, at random
   std::size_t pinned_limit = std::size_t{1} << 40;
   bool moves_data = true;  // false: flags and order only
+  // Streams may write what others read, as they do once flags are raised to let them go on: results are then
+  // marked, and ThreadSanitizer is not to look.
+  bool gives_up = false;
 };
 
 class FakeDevice : public Device {

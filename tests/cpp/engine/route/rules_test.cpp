@@ -1,4 +1,4 @@
-#include "engine/route.h"
+#include "engine/route/rules.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ struct RouteSetting {
 };
 
 TEST(Route, EveryCollectiveHasOneForEverySize) {
-  const RouteTable routes;
+  const Rules routes;
   for (int kind = 0; kind <= static_cast<int>(OpKind::kBarrier); ++kind) {
     for (const int size : {1, 2, 3, 8, 64}) {
       for (std::int64_t count = 0; count < (1 << 28); count = count * 4 + 1) {
@@ -38,7 +38,7 @@ TEST(Route, EveryCollectiveHasOneForEverySize) {
 }
 
 TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
-  const RouteTable routes;
+  const Rules routes;
   const std::vector<std::int64_t> counts = {1, 2, 3};
   for (const OpKind kind :
        {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter}) {
@@ -50,7 +50,7 @@ TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
 }
 
 TEST(Route, LargeHalfTypesNeedNoWideMessages) {
-  const RouteTable routes;
+  const Rules routes;
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
     for (const int size : {3, 4, 8, 64}) {
       Operation operation;
@@ -64,7 +64,7 @@ TEST(Route, LargeHalfTypesNeedNoWideMessages) {
 
 TEST(Route, FollowsTheSetting) {
   const RouteSetting setting("all_reduce:0-64k=ring,all_reduce=native");
-  const RouteTable routes;
+  const Rules routes;
   EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
   EXPECT_EQ(routes.choose(all_reduce(65536), 4, true).name(), "native");
   // What the library does not offer goes our way.
@@ -73,11 +73,11 @@ TEST(Route, FollowsTheSetting) {
 
 TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
-  const RouteTable routes;
+  const Rules routes;
   EXPECT_EQ(routes.gpu_route(all_reduce(100), 4), "host_staged");
   EXPECT_EQ(routes.gpu_route(all_reduce(65536), 4), "nccl");
   EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
-  EXPECT_EQ(RouteTable().gpu_route(all_reduce(100), 4), "host_staged");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
 }
 
 TEST(Route, RefusesSettingsThatNameNothing) {
@@ -85,7 +85,7 @@ TEST(Route, RefusesSettingsThatNameNothing) {
        {"all_reduce=fastest", "cuda=ring", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
         "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
     const RouteSetting setting(text);
-    EXPECT_THROW(RouteTable(), Error) << text;
+    EXPECT_THROW(Rules(), Error) << text;
   }
 }
 

@@ -1,4 +1,5 @@
-// Which way an operation goes: the transport's own collective, or one of our algorithms over its messages.
+// What ALTORCH_ROUTE says, and the defaults where it says nothing: the transport's own collective, or one of
+// our algorithms over its messages.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +8,18 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/algorithm.h"
-#include "engine/operation.h"
+#include "engine/route/defaults.h"
 #include "engine/route/world.h"
 
 namespace altorch {
 
-struct Route {
-  const Algorithm* algorithm = nullptr;  // nullptr: the library's own collective, called "native"
-  const char* reason = "";               // one clause, for `altorch explain`
-
-  std::string_view name() const { return algorithm ? algorithm->name : std::string_view("native"); }
-};
-
 // The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
 // Thread rules: immutable after construction.
-class RouteTable {
+class Rules {
  public:
   // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws
   // ErrorKind::kInvalidArgument.
-  RouteTable();
+  Rules();
 
   // `native_offered`: the transport can carry this very call out as a whole.
   Route choose(const Operation& operation, int size, bool native_offered) const;

@@ -1,0 +1,125 @@
+#include "engine/route/defaults.h"
+
+#include <array>
+#include <bit>
+#include <limits>
+
+namespace altorch {
+namespace {
+
+constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
+// Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
+// peers, which among ranks that share cores is a turn of the scheduler. Beyond, the number of messages
+// counts.
+constexpr int kFewRanks = 8;
+// Up to so many bytes into a rank, sending everything to everyone beats two waits with less; up to so many
+// bytes out of the root of a broadcast.
+constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
+
+enum class Only : std::uint8_t { kAll, kHalfTypes, kPowersOfTwo, kUneven, kEven };
+
+// Serves calls of up to so many ranks, bytes of payload, and bytes from one rank to all others.
+struct Row {
+  OpKind kind;
+  std::string_view algorithm;
+  const char* reason;
+  int ranks = kAnyNumber;
+  std::int64_t bytes = kEndless;
+  std::int64_t sent = kEndless;
+  Only only = Only::kAll;
+};
+
+// The first that serves is taken; the last of each kind serves all. Where the number of rounds decides below a
+// size, the bytes sent decide above it. Every limit was set by benchmarks/cpu_collectives.py.
+constexpr Row kRows[] = {
+    {OpKind::kAllReduce, "one_shot", "small, few ranks: one wait for the peers", kFewRanks, kEndless,
+     kOneShot},
+    {OpKind::kAllReduce, "pairwise", "few ranks: two waits for the peers, each byte reduced once", kFewRanks},
+    {OpKind::kAllReduce, "recursive_doubling", "small: fewest rounds", kAnyNumber, 64 * kKiB},
+    // Other algorithms would carry them as float32.
+    {.kind = OpKind::kAllReduce,
+     .algorithm = "pairwise",
+     .reason = "half types: half the bytes on the wire",
+     .only = Only::kHalfTypes},
+    {.kind = OpKind::kAllReduce,
+     .algorithm = "rabenseifner",
+     .reason = "medium: few rounds, each byte reduced once",
+     .bytes = 4 * kMiB,
+     .only = Only::kPowersOfTwo},
+    {OpKind::kAllReduce, "ring", "large: every link busy, reduction overlaps transfer"},
+
+    {OpKind::kReduce, "linear", "small, few ranks: one wait for the peers", kFewRanks, kEndless, kOneShot},
+    {OpKind::kReduce, "binomial", "small: fewest rounds", kAnyNumber, 64 * kKiB},
+    {OpKind::kReduce, "pairwise", "large: each byte reduced once"},
+
+    {OpKind::kBroadcast, "linear", "two ranks: one wait for the root", 2},
+    {OpKind::kBroadcast, "linear", "small, few ranks: one wait for the root", kFewRanks, kEndless,
+     kOneShotBroadcast},
+    {OpKind::kBroadcast, "pairwise", "large, few ranks: the root sends each byte once, two waits", kFewRanks},
+    {OpKind::kBroadcast, "binomial", "small: fewest rounds", kAnyNumber, 64 * kKiB},
+    {OpKind::kBroadcast, "scatter_all_gather", "large: the root sends each byte once"},
+
+    {OpKind::kAllGather, "linear", "few ranks: one wait for the peers, no copies", kFewRanks},
+    {.kind = OpKind::kAllGather, .algorithm = "ring", .reason = "uneven blocks", .only = Only::kUneven},
+    {OpKind::kAllGather, "bruck", "small: fewest rounds", kAnyNumber, 8 * kKiB},
+    {OpKind::kAllGather, "ring", "large: neighbours only, no copies"},
+
+    {OpKind::kReduceScatter, "pairwise", "each byte crosses once"},
+
+    {OpKind::kAllToAll, "linear", "few ranks: one wait for the peers", kFewRanks},
+    {.kind = OpKind::kAllToAll,
+     .algorithm = "bruck",
+     .reason = "small blocks: fewest rounds",
+     .bytes = 2 * kKiB,
+     .only = Only::kEven},
+    {OpKind::kAllToAll, "pairwise", "each byte crosses once"},
+
+    {OpKind::kGather, "linear", "only the root knows the blocks"},
+    {OpKind::kScatter, "linear", "only the root knows the blocks"},
+
+    {OpKind::kBarrier, "linear", "few ranks: one wait for the peers", kFewRanks},
+    {OpKind::kBarrier, "dissemination", "fewest rounds"},
+};
+
+bool serves(const Row& row, const Operation& operation, int size, std::int64_t bytes) {
+  if (row.kind != operation.kind || size > row.ranks || bytes > row.bytes) return false;
+  if (row.sent != kEndless && (size - 1) * bytes > row.sent) return false;
+  switch (row.only) {
+    case Only::kAll:
+      return true;
+    case Only::kHalfTypes:
+      return is_half(operation.dtype);
+    case Only::kPowersOfTwo:
+      return std::has_single_bit(static_cast<unsigned>(size));
+    case Only::kUneven:
+      return operation.uneven();
+    case Only::kEven:
+      return !operation.uneven();
+  }
+  return false;
+}
+
+// Found by name once.
+const std::array<const Algorithm*, std::size(kRows)>& algorithms_of_rows() {
+  static const auto found = [] {
+    std::array<const Algorithm*, std::size(kRows)> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = find_algorithm(kRows[i].kind, kRows[i].algorithm);
+    return all;
+  }();
+  return found;
+}
+
+}  // namespace
+
+Route default_route(const Operation& operation, int size, std::int64_t bytes) {
+  const auto& algorithms = algorithms_of_rows();
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    if (serves(kRows[i], operation, size, bytes)) return {algorithms[i], kRows[i].reason};
+  }
+  return {nullptr, "a message"};
+}
+
+}  // namespace altorch

@@ -1,0 +1,103 @@
+#include "engine/route/rules.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/env.h"
+#include "common/error.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
+
+[[noreturn]] void refuse_rule(const std::string& rule, const std::string& why) {
+  throw Error(ErrorKind::kInvalidArgument,
+              "ALTORCH_ROUTE: in '" + rule + "', " + why + "; `altorch algorithms` lists what there is");
+}
+
+std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
+  if (text == "inf") return kEndless;
+  std::size_t used = 0;
+  std::int64_t value = 0;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::exception&) {
+    refuse_rule(rule, "'" + text + "' is not a size");
+  }
+  const std::string unit = text.substr(used);
+  if (unit == "k" || unit == "K") return value * kKiB;
+  if (unit == "m" || unit == "M") return value * kMiB;
+  if (unit == "g" || unit == "G") return value * kMiB * kKiB;
+  if (!unit.empty()) refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
+  return value;
+}
+
+}  // namespace
+
+Rules::Rules() {
+  const std::string text = setting("ALTORCH_ROUTE");
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(",;", begin), text.size());
+    const std::string rule = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (rule.empty()) continue;
+    const auto equals = rule.find('=');
+    if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
+    const auto colon = rule.find(':');
+    const std::string kind_name = rule.substr(0, std::min(colon, equals));
+    Rule parsed{std::nullopt, 0, kEndless, nullptr, {}};
+    const bool all_on_gpus = kind_name == "cuda";
+    for (int kind = 0; kind < kOpKindCount; ++kind) {
+      if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
+    }
+    if (!parsed.kind && !all_on_gpus) refuse_rule(rule, "'" + kind_name + "' is no operation");
+    if (colon != std::string::npos && colon < equals) {
+      const std::string range = rule.substr(colon + 1, equals - colon - 1);
+      const auto dash = range.find('-');
+      if (dash == std::string::npos) refuse_rule(rule, "'" + range + "' is no range such as 0-64k");
+      parsed.from = parse_bytes(rule, range.substr(0, dash));
+      parsed.below = parse_bytes(rule, range.substr(dash + 1));
+    }
+    const std::string choice = rule.substr(equals + 1);
+    for (const std::string_view route : kGpuRouteNames) {
+      if (choice == route) parsed.gpu_route = route;
+    }
+    if (parsed.gpu_route.empty() && (choice != "native" || all_on_gpus)) {
+      if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
+      if (!parsed.algorithm) {
+        refuse_rule(rule, "'" + choice + "' is no " +
+                              (all_on_gpus ? "route of CUDA tensors (nccl, host_staged, host_relay)"
+                                           : "algorithm of " + kind_name));
+      }
+    }
+    overrides_.push_back(parsed);
+  }
+}
+
+Route Rules::choose(const Operation& operation, int size, bool native_offered) const {
+  const std::int64_t bytes = payload_bytes(operation, size);
+  for (const Rule& rule : overrides_) {
+    if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
+    if (rule.algorithm ? rule.algorithm->even_only && operation.uneven() : !native_offered) continue;
+    return {rule.algorithm, "ALTORCH_ROUTE"};
+  }
+  return default_route(operation, size, bytes);
+}
+
+std::string_view Rules::gpu_route(const Operation& operation, int size) const {
+  if (overrides_.empty()) return {};
+  const std::int64_t bytes = payload_bytes(operation, size);
+  for (const Rule& rule : overrides_) {
+    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return rule.gpu_route;
+  }
+  return {};
+}
+
+std::int64_t segment_elements(DType dtype) {
+  static const auto bytes = static_cast<std::int64_t>(numeric_setting("ALTORCH_SEGMENT_BYTES"));
+  return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(dtype)));
+}
+
+}  // namespace altorch

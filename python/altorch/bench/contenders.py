@@ -1,0 +1,109 @@
+"""Process groups of several backends and routes, alive in the same processes, so that they can take turns.
+
+al                 altorch as it chooses
+al:host_staged     altorch over that route of CUDA tensors (nccl, host_staged, host_relay)
+al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
+al:max_ctas=4      altorch with that option (of nccl, too)
+gloo, nccl         torch's own
+fake               torch's backend that does nothing: what torch itself takes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_FAKE = "torch.testing._internal.distributed.fake_pg"  # what makes torch know its name
+
+
+def obstacle(name: str, device: torch.device) -> str | None:
+    """Why the contender cannot take part here, or nothing. The same on every rank."""
+    if name.partition(":")[0] != "nccl":
+        return None
+    if device.type != "cuda":
+        return "torch's nccl carries CUDA tensors only"
+    if dist.get_world_size() > torch.cuda.device_count():
+        return "ranks share a GPU here, which NCCL refuses"
+    return None
+
+
+def settings(name: str, device: torch.device, operations: Sequence[str]) -> tuple[str | None, dict[str, int]]:
+    """ALTORCH_ROUTE and the options that the name asks for. Raises ValueError for a name that says nothing."""
+    backend, _, choice = name.partition(":")
+    if backend not in ("al", "gloo", "nccl", "fake"):
+        raise ValueError(f"'{backend}' is none of al, gloo, nccl, fake")
+    option, equals, value = choice.partition("=")
+    if equals:
+        if backend not in ("al", "nccl") or not value.isdigit():
+            raise ValueError(f"'{name}' is no option of al or nccl with a number, such as al:max_ctas=4")
+        return None, {option: int(value)}
+    if not choice:
+        return None, {}
+    if backend != "al":
+        raise ValueError(f"'{name}': only al has routes")
+    if device.type == "cuda":
+        return f"cuda={choice}", {}
+    chosen = [operation for operation in operations if has_algorithm(operation, choice)]
+    if not chosen:
+        what = ", ".join(operations)
+        raise ValueError(f"{name}: none of {what} has that algorithm; `altorch algorithms` lists them")
+    return ",".join(f"{operation}={choice}" for operation in chosen), {}
+
+
+def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.ProcessGroup:
+    """A group of all ranks. Collective. The route is settled before this returns."""
+    backend = name.partition(":")[0]
+    if backend == "fake":
+        importlib.import_module(_FAKE)
+    route, options = settings(name, device, operations)
+    with _ruled(route):
+        group = dist.new_group(backend=backend, pg_options=_options(backend, options) if options else None)
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return group
+
+
+def has_algorithm(operation: str, name: str) -> bool:
+    from altorch._extension import extension
+
+    if name == "native":
+        return operation != "send_recv"
+    return any((row["op"], row["name"]) == (operation, name) for row in extension().algorithms())
+
+
+def takes_part(name: str, device: torch.device, operation: str) -> bool:
+    """Whether the contender is another one than "al" for this operation."""
+    _, _, choice = name.partition(":")
+    return device.type == "cuda" or not choice or "=" in choice or has_algorithm(operation, choice)
+
+
+@contextlib.contextmanager
+def _ruled(route: str | None) -> Iterator[None]:
+    before = os.environ.get("ALTORCH_ROUTE")
+    if route is not None:
+        os.environ["ALTORCH_ROUTE"] = route
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("ALTORCH_ROUTE", None)
+        else:
+            os.environ["ALTORCH_ROUTE"] = before
+
+
+def _options(backend: str, wanted: dict[str, Any]) -> Any:
+    if backend == "al":
+        import altorch
+
+        return altorch.Options(**wanted)
+    options = dist.ProcessGroupNCCL.Options()
+    for name, value in wanted.items():
+        setattr(options if hasattr(options, name) else options.config, name, value)
+    return options

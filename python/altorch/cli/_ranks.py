@@ -1,0 +1,21 @@
+"""Commands that run on several ranks start them here, when nothing else has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def start(ranks: int, command: Sequence[str]) -> int:
+    """Runs `altorch COMMAND` on so many ranks of this machine; the exit status, 0 or 1."""
+    from altorch._extension import extension
+
+    extension()  # one sentence when it cannot be loaded, instead of one from every rank
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(name, None)
+    done = subprocess.run([*line, "-m", "altorch", *command], env=environment, check=False)
+    return 1 if done.returncode else 0
