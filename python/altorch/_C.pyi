@@ -1,6 +1,6 @@
 """What csrc/bindings/module.cpp offers to the Python side. Not an interface for users: take `altorch` itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.distributed import Backend as _Backend
@@ -18,6 +18,7 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
         max_ctas: int | None = None,
         cga_cluster_size: int | None = None,
         split_share: bool | None = None,
+        on_error: str | None = None,
     ) -> None: ...
     @property
     def is_high_priority_stream(self) -> bool: ...
@@ -25,6 +26,7 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
 class Backend(_Backend):  # type: ignore[misc]
     @property
     def options(self) -> Options: ...
+    def abandon_window(self) -> None: ...
     def perform_nocolor_split(self, device: Any) -> None: ...
     def comm_split_count(self) -> int: ...
     @property
@@ -36,32 +38,41 @@ class Backend(_Backend):  # type: ignore[misc]
 
 class GlooBackend(Backend): ...
 
-def create_backend(
+class Rendezvous:
+    """A group whose ranks have met: `words` of each rank, and the `prefix` of the keys that are its own."""
+
+    @property
+    def words(self) -> list[list[str]]: ...
+    @property
+    def prefix(self) -> str: ...
+    def exchange(self, key: str, text: str) -> list[str]: ...
+    def leave(self) -> None: ...
+
+def gather(
     store: Store,
     rank: int,
     size: int,
     name: str,
-    key_prefix: str,
-    job_ranks: list[int],
+    key: str,
+    job_ranks: Sequence[int],
     timeout_seconds: float,
     options: Options,
-    first_group: bool,
+    is_job: bool,
+    agreed: Sequence[str],
+    word: Sequence[str],
+) -> Rendezvous: ...
+def create_backend(
+    rendezvous: Rendezvous,
+    mpi_ranks: Sequence[int],
+    options: Options,
+    starts_mpi: bool,
     mpi_library: str,
     shim_directory: str,
     job_id: str,
     master_address: str,
 ) -> Backend: ...
 def create_gloo_backend(
-    store: Store,
-    rank: int,
-    size: int,
-    name: str,
-    key_prefix: str,
-    job_ranks: list[int],
-    timeout_seconds: float,
-    options: Options,
-    whole_job: bool,
-    factory: Callable[[Store, int, int, float], Any],
+    rendezvous: Rendezvous, options: Options, factory: Callable[[Store, int, int, float], Any]
 ) -> GlooBackend: ...
 def set_carries_cuda(value: bool) -> None: ...
 def set_broken_window_hook(hook: Callable[[str], None]) -> None: ...
@@ -86,5 +97,5 @@ def unknown_settings() -> list[str]: ...
 def describe_job() -> str: ...
 def stop_threads() -> None: ...
 def finalize_mpi(after_failure: bool) -> None: ...
-def join_launched_job(library: str, shim_directory: str) -> tuple[int, int]: ...
+def join_launched_job(mpi_library: str, shim_directory: str) -> tuple[int, int]: ...
 def exchange_texts(text: str) -> list[str]: ...
