@@ -102,9 +102,7 @@ $(GPU_ROUTES:%=test-gpu-%): test-gpu-%: build
 	$(if $(filter chosen,$*),,ALTORCH_ROUTE=cuda=$*) $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
 
 sanitize: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/$(SANITIZER) -G Ninja -DALTORCH_SANITIZE=$(SANITIZER)
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/$(SANITIZER) --target altorch_tests
-	build/$(SANITIZER)/tests/cpp/altorch_tests --gtest_brief=1
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/sanitize.sh '$(SANITIZER)'
 
 # Only tests in which no kernel and no stream waits for another: the sanitizer may run them one after another.
 CUDA_HOME ?= /usr/local/cuda

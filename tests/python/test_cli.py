@@ -93,6 +93,7 @@ def test_bench_measures_in_turns_and_is_drawn(tmp_path):
     [
         (("all_reduse",), "none of all_reduce"),
         (("--sizes", "8Q"), "not a size"),
+        (("--sizes", ""), "names none"),
         (("--dtype", "float31"), "no type of torch"),
         (("--device", "cuda"), "no GPU"),
         (("broadcast", "--against", "al:bruck"), "none of broadcast has that algorithm"),

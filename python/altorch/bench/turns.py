@@ -185,9 +185,9 @@ def row_of(case: Case, buffers: Buffers, dtype: torch.dtype, lane: Lane, ranks: 
     return row
 
 
-def copies(size: int, device: torch.device, seconds: float = 0.1) -> Row:
+def copies(size: int, dtype: torch.dtype, device: torch.device, seconds: float = 0.1) -> Row:
     """All ranks copy as many bytes at once: the floor of an operation that must move each byte once."""
-    buffers = Buffers(size, torch.uint8, dist.get_world_size(), device)
+    buffers = Buffers(size, dtype, dist.get_world_size(), device)
 
     def call(turn: int, lazy: bool) -> None:
         buffers.second[turn % len(buffers)].copy_(buffers.large[turn % len(buffers)])
@@ -201,6 +201,6 @@ def copies(size: int, device: torch.device, seconds: float = 0.1) -> Row:
         lane.seconds.append(took)
         lane.host.append(host)
     floor = Case("memcpy", lambda buffers, group: call)
-    row = row_of(floor, buffers, torch.uint8, lane, dist.get_world_size())
+    row = row_of(floor, buffers, dtype, lane, dist.get_world_size())
     row.pop("busbw_GBps", None)
     return row

@@ -95,7 +95,8 @@ def _problem(arguments: argparse.Namespace) -> str:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         return "torch finds no GPU here; leave out --device cuda"
     try:
-        _sizes(arguments.sizes)
+        if not _sizes(arguments.sizes):
+            return "--sizes names none"
         for name in _wanted(arguments):
             contenders.settings(name, torch.device(arguments.device), names)
     except ValueError as error:
@@ -139,7 +140,7 @@ def _measure(arguments: argparse.Namespace, launcher: Any) -> int:
     with _Progress(len(jobs) + len(sizes), quiet=arguments.json or dist.get_rank() > 0) as progress:
         for size in sizes:
             progress.at(f"memcpy, {human_bytes(size)}")
-            measured.append(common | turns.copies(size, device))
+            measured.append(common | turns.copies(size, dtype, device))
         for name, size in jobs:
             progress.at(f"{name}, {human_bytes(size)}")
             here = {word: g for word, g in groups.items() if contenders.takes_part(word, device, name)}

@@ -57,7 +57,7 @@ TEST(Relay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
 TEST(Relay, TellsPiecesOfDifferentOperationsApart) {
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
-    Rank me = make_rank(relay, group, {.seed = 7});
+    Rank me = make_rank(relay, group, {.seed = 7, .gives_up = true});
     const std::int64_t count = (number == 0 ? 4 : 8) * kPieceOfFloats;
     std::vector<float> x(static_cast<std::size_t>(count), 1.0f);
     Operation operation = operation_of(OpKind::kAllReduce, x.data(), x.data(), count);
@@ -73,7 +73,7 @@ TEST(Relay, TellsPiecesOfDifferentOperationsApart) {
 TEST(Relay, ReportsThatTheRanksDisagree) {
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
-    Rank me = make_rank(relay, group, {.seed = 7});
+    Rank me = make_rank(relay, group, {.seed = 7, .gives_up = true});
     std::vector<float> x(100, 1.0f);
     me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), number == 0 ? 100 : 50));
     me.finish();

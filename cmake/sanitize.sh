@@ -1,0 +1,16 @@
+# Builds the C++ tests under a sanitizer and runs them. $1: address, thread, undefined or address,undefined.
+# A machine on which sanitized programs cannot run (no ptrace for the search for leaks, an unusual memory layout) is told
+# by a program that does nothing, and skipped with its words.
+set -e
+folder=build/$1
+mkdir -p "$folder"
+echo 'int main() { return 0; }' >"$folder/probe.cpp"
+if ! said=$("${CXX:-c++}" "-fsanitize=$1" "$folder/probe.cpp" -o "$folder/probe" 2>&1 && "$folder/probe" 2>&1); then
+  echo "make sanitize: skipped, programs under the $1 sanitizer do not run here:"
+  echo "$said" | head -n 5
+  exit 0
+fi
+cmake -S . -B "$folder" -G Ninja "-DALTORCH_SANITIZE=$1"
+cmake --build "$folder" --target altorch_tests
+# Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow.
+TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}" "$folder/tests/cpp/altorch_tests" --gtest_brief=1
