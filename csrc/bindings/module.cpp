@@ -292,9 +292,8 @@ PYBIND11_MODULE(_C, module) {
       "gpu_routes",
       [](int device) {
         py::dict routes;
-        const auto obstacles = guarded([&] { return gpu_route_obstacles(device); });
-        for (std::size_t i = 0; i < obstacles.size(); ++i)
-          routes[py::str(std::string(kGpuRouteNames[i]))] = obstacles[i];
+        for (const RouteObstacle& each : guarded([&] { return gpu_route_obstacles(device); }))
+          routes[py::str(std::string(each.route))] = each.why;
         return routes;
       },
       py::arg("device"), "What stands in the way of each route for tensors on this GPU; empty: nothing.");

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
-#include "common/env.h"
-#include "common/log.h"
 #include "common/meeting.h"
 #include "device/cuda_device.h"
-#include "device/nvrtc.h"
 #include "engine/attended_store.h"
-#include "engine/host_staged/relay.h"
 #include "engine/host_staged/shared.h"
 #include "engine/nccl_route.h"
 #include "transports/shm/segment.h"
@@ -17,17 +13,9 @@ namespace altorch {
 namespace {
 
 GpuCard card_of(int device) {
-  GpuCard card;
-  card.gpu = CudaDevice::identity(device);
-  card.home = shared_memory_home();
-  try {
-    nccl::library();
-  } catch (const Error& error) {
-    card.obstacles[kNccl] = error.what();
-  }
-  card.obstacles[kHostRelay] = CudaDevice::obstacle(device).value_or("");
-  card.obstacles[kHostStaged] =
-      card.obstacles[kHostRelay].empty() ? nvrtc_obstacle().value_or("") : card.obstacles[kHostRelay];
+  GpuCard card{.gpu = CudaDevice::identity(device), .home = shared_memory_home(), .obstacles = {}};
+  for (const GpuRouteRow* row : gpu_route_rows())
+    card.obstacles.push_back(row->obstacle_on(device).value_or(""));
   return card;
 }
 
@@ -35,13 +23,12 @@ constexpr char kWithCudaTensor[] = "with a CUDA tensor";
 
 }  // namespace
 
-std::size_t pinned_bytes() { return static_cast<std::size_t>(numeric_setting("ALTORCH_PINNED_BYTES")); }
-
-BoardLayout board_layout(int ranks) {
-  return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
+std::vector<RouteObstacle> gpu_route_obstacles(int device) {
+  std::vector<RouteObstacle> found;
+  for (const GpuRouteRow* row : gpu_route_rows())
+    found.push_back({row->name, row->obstacle_on(device).value_or("")});
+  return found;
 }
-
-std::array<std::string, kGpuRouteIds> gpu_route_obstacles(int device) { return card_of(device).obstacles; }
 
 GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
@@ -52,8 +39,10 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   std::vector<GpuCard> cards;
   for (const std::string& word : words) cards.push_back(GpuCard::from(word));
   world_ = World::of(cards);
-  if (world_.one_home && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
-  kernels_obstacle_ = cards[static_cast<std::size_t>(communicator.rank())].obstacles[kHostStaged];
+  routes_.resize(gpu_route_rows().size());
+  if (world_.one_home() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
+  kernels_obstacle_ =
+      cards[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
 }
 
 void GpuRoutes::make_agreement(KeyValueStore& store) {
@@ -65,7 +54,7 @@ void GpuRoutes::make_agreement(KeyValueStore& store) {
 void GpuRoutes::make_guard() {
   if (!options_.marks_results || !kernels_obstacle_.empty()) return;
   try {
-    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !world_.own_gpus));
+    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !world_.own_gpus()));
     const std::lock_guard lock(mutex_);
     guard_ = std::move(made);
   } catch (const Error& error) {
@@ -100,19 +89,21 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const Operation& first = operations.front();
   const std::string_view asked = rules_.gpu_route(first, world_.ranks);
-  // NCCL always: later it may be needed while a graph is captured.
-  if (asked.empty() && !world_.missing[kNccl]) made(kNccl, first);
+  // What captures at once: later it may be needed while a graph is captured.
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    if (asked.empty() && row->captures && !world_.missing[index_of(*row)]) made(*row, first);
+  }
   std::string reasons;
   for (const Candidate& candidate : Candidates(operations, world_, asked)) {
-    auto reason = obstacle(candidate.id, operations, world_, capturing);
+    auto reason = obstacle(*candidate.row, operations, world_, capturing);
     if (!reason) {
-      GpuRoute* route = made(candidate.id, first);
+      GpuRoute* route = made(*candidate.row, first);
       if (route && candidate.in_pairs) route = in_pairs(first);
       if (route) return *route;
-      reason = world_.missing[candidate.id];
+      reason = world_.missing[index_of(*candidate.row)];
     }
     if (candidate.only_small) continue;
-    reasons += (reasons.empty() ? "" : "; ") + std::string(kGpuRouteNames[candidate.id]) + ": " + *reason;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(candidate.row->name) + ": " + *reason;
   }
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
@@ -120,92 +111,34 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
 
 GpuRoute* GpuRoutes::in_pairs(const Operation& operation) {
   if (!small_pairs_)
-    small_pairs_.emplace(static_cast<Shared&>(*routes_[kHostStaged]),
-                         static_cast<NcclRoute&>(*routes_[kNccl]), communicator_.rank(),
+    small_pairs_.emplace(static_cast<Shared&>(*routes_[index_of(gpu_rows::host_staged)]),
+                         static_cast<NcclRoute&>(*routes_[index_of(gpu_rows::nccl)]), communicator_.rank(),
                          communicator_.size());
   return small_pairs_->serves(operation) ? &*small_pairs_ : nullptr;
 }
 
-GpuRoute* GpuRoutes::made(GpuRouteId id, const Operation& operation) {
-  if (routes_[id]) return routes_[id].get();  // only choose() writes it
+GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
+  const std::size_t place = index_of(row);
+  if (routes_[place]) return routes_[place].get();  // only choose() writes it
   // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
   AttendedStore store(communicator_, operation);
-  meet(store, std::string("route/") + std::string(kGpuRouteNames[id]), communicator_.rank(),
-       communicator_.size(), timeout_, kWithCudaTensor);
-  auto route = make(id, store, operation);
+  meet(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(), timeout_,
+       kWithCudaTensor);
+  GpuGroup group{communicator_, store,  operation, device_,
+                 timeout_,      world_, options_,  kernels_obstacle_.empty()};
+  Opened opened = row.open(group);
+  if (!opened.route) world_.missing[place] = opened.why_not;
+  if (opened.route && row.guarded) make_guard();
   const std::lock_guard lock(mutex_);
-  routes_[id] = std::move(route);
-  return routes_[id].get();
+  routes_[place] = std::move(opened.route);
+  return routes_[place].get();
 }
-
-std::unique_ptr<GpuRoute> GpuRoutes::make(GpuRouteId id, KeyValueStore& store, const Operation& operation) {
-  switch (id) {
-    case kNccl: {
-      auto made = std::move(options_.nccl_communicator);
-      if (!made) {
-        // NCCL has a deadline of its own.
-        AttendedStore patient(communicator_, operation, std::chrono::hours(24));
-        made = std::make_unique<nccl::Communicator>(store, "nccl", device_, communicator_.rank(),
-                                                    communicator_.size(), timeout_, options_.nccl,
-                                                    [&patient] { patient.attend(); });
-      }
-      if (options_.publish_nccl) options_.publish_nccl(made->handle(), true);
-      published_ = true;
-      make_guard();
-      return std::make_unique<NcclRoute>(std::move(made));
-    }
-    case kHostStaged:
-      return make_host_staged(store);
-    case kHostRelay:
-      return std::make_unique<Relay>(
-          std::make_unique<CudaDevice>(device_, !world_.own_gpus), options_.make_carrier(),
-          RelayOptions{
-              .pinned_bytes = pinned_bytes(), .timeout = timeout_, .marks = kernels_obstacle_.empty()});
-    case kGpuRouteIds:
-      break;
-  }
-  return nullptr;
-}
-
-std::unique_ptr<GpuRoute> GpuRoutes::make_host_staged(KeyValueStore& store) {
-  const int rank = communicator_.rank(), size = communicator_.size();
-  auto device = std::make_unique<CudaDevice>(device_, !world_.own_gpus);
-  const BoardLayout layout = board_layout(size);
-  PinnedMemory memory;
-  DeviceMemory scratch;
-  std::string obstacle;
-  try {
-    memory = device->pin(share_segment(store, "host_staged/segment", rank, size, layout.bytes(), timeout_),
-                         layout.bytes());
-    scratch = device->allocate(Shared::scratch_bytes(layout));
-  } catch (const Error& error) {
-    obstacle = error.what();
-  }
-  const auto verdicts =
-      meet(store, "host_staged", rank, size, timeout_, "to share memory for its CUDA tensors", obstacle);
-  for (std::size_t other = 0; other < verdicts.size(); ++other) {
-    if (verdicts[other].empty()) continue;
-    world_.missing[kHostStaged] = "on rank " + std::to_string(other) + " " + verdicts[other];
-    log(LogLevel::kWarning, "CUDA tensors of group '" + communicator_.name() +
-                                "' go the slower way by host_relay: " + *world_.missing[kHostStaged]);
-    return nullptr;
-  }
-  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank),
-                                  std::move(scratch), rank, world_.own_gpus);
-}
-
-GpuRoutes::~GpuRoutes() { retire_nccl(); }
 
 nccl::Communicator* GpuRoutes::nccl_communicator() {
   const std::lock_guard lock(mutex_);
-  return routes_[kNccl] ? &static_cast<NcclRoute&>(*routes_[kNccl]).communicator() : nullptr;
-}
-
-// Others must not use a communicator that is no more.
-void GpuRoutes::retire_nccl() {
-  nccl::Communicator* made = nccl_communicator();
-  const nccl::Comm comm = made ? made->handle() : nullptr;
-  if (comm && published_.exchange(false) && options_.publish_nccl) options_.publish_nccl(comm, false);
+  const std::size_t place = index_of(gpu_rows::nccl);
+  if (place >= routes_.size() || !routes_[place]) return nullptr;
+  return &static_cast<NcclRoute&>(*routes_[place]).communicator();
 }
 
 std::vector<GpuRoute*> GpuRoutes::all_made() {
@@ -229,7 +162,6 @@ std::optional<Error> GpuRoutes::failure() {
 
 // NCCL last: it frees memory, for which the device has to come to the end of what the others hold up.
 void GpuRoutes::abort(const std::string& why) {
-  retire_nccl();
   if (agreement_) agreement_->abort(why);
   const auto routes = all_made();
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);

@@ -18,23 +18,11 @@
 namespace altorch {
 
 // What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
-std::array<std::string, kGpuRouteIds> gpu_route_obstacles(int device);
-// Pinned memory of each rank of a group that ALTORCH_PINNED_BYTES allows.
-std::size_t pinned_bytes();
-// Of the memory that so many ranks of one node share.
-BoardLayout board_layout(int ranks);
-
-// What a group brings along for its routes.
-struct GpuRouteOptions {
-  // Makes a second group of the same ranks, on host memory; collective.
-  std::function<std::shared_ptr<Communicator>()> make_carrier;
-  nccl::Knobs nccl;
-  bool marks_results = true;  // of calls over NCCL that are given up
-  // Made already, as a part of another group's; null: made when it is needed.
-  std::unique_ptr<nccl::Communicator> nccl_communicator;
-  // Told of NCCL's communicator when there is one, and (false) before it ends.
-  std::function<void(nccl::Comm, bool exists)> publish_nccl;
+struct RouteObstacle {
+  std::string_view route;
+  std::string why;  // empty: nothing
 };
+std::vector<RouteObstacle> gpu_route_obstacles(int device);
 
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
 class GpuRoutes {
@@ -43,7 +31,6 @@ class GpuRoutes {
   // made for. Throws Error, when a rank does not come.
   GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
             GpuRouteOptions options);
-  ~GpuRoutes();
 
   // The route for operations that are enqueued together, after a look whether the other ranks call the same
   // (agreement.h), where they share memory. A route is made, together with the other ranks, when it is first
@@ -65,13 +52,10 @@ class GpuRoutes {
  private:
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: world_.missing says why.
-  GpuRoute* made(GpuRouteId id, const Operation& operation);
+  GpuRoute* made(const GpuRouteRow& row, const Operation& operation);
   // Null where this rank has no small block.
   GpuRoute* in_pairs(const Operation& operation);
-  std::unique_ptr<GpuRoute> make(GpuRouteId id, KeyValueStore& store, const Operation& operation);
-  std::unique_ptr<GpuRoute> make_host_staged(KeyValueStore& store);
   std::vector<GpuRoute*> all_made();
-  void retire_nccl();
   void make_agreement(KeyValueStore& store);
   void make_guard();
 
@@ -85,9 +69,8 @@ class GpuRoutes {
   std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing
   std::mutex mutex_;                    // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;
-  std::unique_ptr<GpuRoute> routes_[kGpuRouteIds];
-  std::optional<SmallPairs> small_pairs_;  // over two of them
-  std::atomic<bool> published_{false};
+  std::vector<std::unique_ptr<GpuRoute>> routes_;  // by place in the table
+  std::optional<SmallPairs> small_pairs_;          // over two of them
 };
 
 }  // namespace altorch

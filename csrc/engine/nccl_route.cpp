@@ -1,12 +1,17 @@
 #include "engine/nccl_route.h"
 
-#include "engine/collective.h"
+#include "engine/attended_store.h"
+#include "engine/route/table.h"
 
 namespace altorch {
 
-std::optional<std::string> NcclRoute::obstacle_to(const Operation& operation) {
-  return nccl::Communicator::obstacle(operation);
+NcclRoute::NcclRoute(std::unique_ptr<nccl::Communicator> communicator,
+                     std::function<void(nccl::Comm, bool exists)> publish)
+    : communicator_(std::move(communicator)), publish_(std::move(publish)) {
+  if (publish_) publish_(communicator_->handle(), true);
 }
+
+NcclRoute::~NcclRoute() { retire(); }
 
 void NcclRoute::enqueue(std::span<const Operation> operations, void* stream) {
   const Call& first = operations.front();
@@ -20,6 +25,66 @@ std::optional<Error> NcclRoute::failure() {
   return std::nullopt;
 }
 
-void NcclRoute::abort(const std::string&) { communicator_->abort(); }
+void NcclRoute::abort(const std::string&) {
+  retire();
+  communicator_->abort();
+}
+
+// Others must not use a communicator that is no more.
+void NcclRoute::retire() {
+  const nccl::Comm comm = communicator_->handle();
+  if (comm && published_.exchange(false) && publish_) publish_(comm, false);
+}
+
+namespace {
+
+std::optional<std::string> obstacle_on(int) {
+  try {
+    nccl::library();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> obstacle_among(const World& world) {
+  if (!world.same_gpu) return std::nullopt;
+  return "ranks " + std::to_string(world.same_gpu->first) + " and " + std::to_string(world.same_gpu->second) +
+         " share one GPU, which NCCL refuses";
+}
+
+std::string steps(const Operation& asked, const World&) {
+  const bool one = !asked.is_message() && nccl::Communicator::is_one_call(asked);
+  return one ? "one call of NCCL on the stream\n"
+             : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
+}
+
+Opened open(GpuGroup& group) {
+  auto made = std::move(group.options.nccl_communicator);
+  if (!made) {
+    // NCCL has a deadline of its own.
+    AttendedStore patient(group.communicator, group.first, std::chrono::hours(24));
+    made = std::make_unique<nccl::Communicator>(group.store, "nccl", group.device, group.communicator.rank(),
+                                                group.communicator.size(), group.timeout, group.options.nccl,
+                                                [&patient] { patient.attend(); });
+  }
+  return {std::make_unique<NcclRoute>(std::move(made), group.options.publish_nccl), ""};
+}
+
+}  // namespace
+
+extern const GpuRouteRow gpu_rows::nccl = {
+    .name = "nccl",
+    .instead = "",
+    .reason = "every rank has a GPU of its own, and NCCL has the operation",
+    .captures = true,
+    .guarded = true,
+    .obstacle_on = obstacle_on,
+    .obstacle_among = obstacle_among,
+    .obstacle_to = [](const Operation& operation) { return nccl::Communicator::obstacle(operation); },
+    .takes_small = [](const Operation&, const World&) -> const char* { return nullptr; },
+    .steps = steps,
+    .open = open,
+};
 
 }  // namespace altorch

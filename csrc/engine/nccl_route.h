@@ -1,15 +1,20 @@
 // NCCL as a route for operations on device memory.
 #pragma once
 
+#include <atomic>
+
 #include "engine/gpu_route.h"
+#include "engine/route/options.h"
 #include "transports/nccl/communicator.h"
 
 namespace altorch {
 
 class NcclRoute : public GpuRoute {
  public:
-  explicit NcclRoute(std::unique_ptr<nccl::Communicator> communicator)
-      : communicator_(std::move(communicator)) {}
+  // `publish`: told of the communicator now, and that it is no more before it ends; may be empty.
+  NcclRoute(std::unique_ptr<nccl::Communicator> communicator,
+            std::function<void(nccl::Comm, bool exists)> publish);
+  ~NcclRoute() override;
 
   const char* name() const override { return "nccl"; }
   void enqueue(std::span<const Operation> operations, void* stream) override;
@@ -18,11 +23,12 @@ class NcclRoute : public GpuRoute {
 
   nccl::Communicator& communicator() { return *communicator_; }
 
-  // Why NCCL cannot carry the operation, as a clause with the next thing to do, or nothing.
-  static std::optional<std::string> obstacle_to(const Operation& operation);
-
  private:
+  void retire();
+
   const std::unique_ptr<nccl::Communicator> communicator_;
+  const std::function<void(nccl::Comm, bool exists)> publish_;
+  std::atomic<bool> published_{true};
 };
 
 }  // namespace altorch

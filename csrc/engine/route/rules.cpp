@@ -5,6 +5,7 @@
 
 #include "common/env.h"
 #include "common/error.h"
+#include "engine/route/table.h"
 
 namespace altorch {
 namespace {
@@ -34,6 +35,13 @@ std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
   return value;
 }
 
+std::string gpu_route_names() {
+  std::string names;
+  for (const GpuRouteRow* row : gpu_route_rows())
+    names += (names.empty() ? "" : ", ") + std::string(row->name);
+  return names;
+}
+
 }  // namespace
 
 Rules::Rules() {
@@ -61,14 +69,14 @@ Rules::Rules() {
       parsed.below = parse_bytes(rule, range.substr(dash + 1));
     }
     const std::string choice = rule.substr(equals + 1);
-    for (const std::string_view route : kGpuRouteNames) {
-      if (choice == route) parsed.gpu_route = route;
+    for (const GpuRouteRow* row : gpu_route_rows()) {
+      if (choice == row->name) parsed.gpu_route = row->name;
     }
     if (parsed.gpu_route.empty() && (choice != "native" || all_on_gpus)) {
       if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
       if (!parsed.algorithm) {
         refuse_rule(rule, "'" + choice + "' is no " +
-                              (all_on_gpus ? "route of CUDA tensors (nccl, host_staged, host_relay)"
+                              (all_on_gpus ? "route of CUDA tensors (" + gpu_route_names() + ")"
                                            : "algorithm of " + kind_name));
       }
     }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/route/defaults.h"
-#include "engine/route/world.h"
 
 namespace altorch {
 
@@ -23,7 +22,7 @@ class Rules {
 
   // `native_offered`: the transport can carry this very call out as a whole.
   Route choose(const Operation& operation, int size, bool native_offered) const;
-  // What ALTORCH_ROUTE says of the operation on CUDA tensors: one of kGpuRouteNames, or nothing.
+  // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
  private:

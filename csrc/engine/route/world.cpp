@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "device/device.h"
+#include "engine/route/table.h"
 
 namespace altorch {
 namespace {
@@ -27,35 +27,29 @@ GpuCard GpuCard::from(const std::string& text) {
   std::istringstream lines(text);
   std::getline(lines, card.gpu);
   std::getline(lines, card.home);
+  card.obstacles.resize(gpu_route_rows().size());
   for (std::string& obstacle : card.obstacles) std::getline(lines, obstacle);
   return card;
 }
 
 World World::of(std::span<const GpuCard> cards) {
   World world{.ranks = static_cast<int>(cards.size())};
-  const auto miss = [&](GpuRouteId id, const std::string& reason) {
-    if (!world.missing[id]) world.missing[id] = reason;
-  };
-  std::map<std::string_view, std::size_t> user_of;  // the first rank of each GPU
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const GpuCard& card = cards[rank];
-    for (int id = 0; id < kGpuRouteIds; ++id) {
-      const std::string& obstacle = card.obstacles[static_cast<std::size_t>(id)];
-      if (!obstacle.empty())
-        miss(static_cast<GpuRouteId>(id), "on rank " + std::to_string(rank) + " " + obstacle);
+  world.missing.resize(gpu_route_rows().size());
+  std::map<std::string_view, int> user_of;  // the first rank of each GPU
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    const GpuCard& card = cards[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < card.obstacles.size(); ++i) {
+      if (!card.obstacles[i].empty() && !world.missing[i])
+        world.missing[i] = "on rank " + std::to_string(rank) + " " + card.obstacles[i];
     }
-    if (card.home != cards.front().home) {
-      world.one_home = false;
-      miss(kHostStaged, "ranks 0 and " + std::to_string(rank) + " share no memory");
-    }
+    if (card.home != cards.front().home && !world.stranger) world.stranger = rank;
     const auto [first, alone] = user_of.emplace(card.gpu, rank);
-    if (alone) continue;
-    world.own_gpus = false;
-    miss(kNccl, "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
-                    " share one GPU, which NCCL refuses");
+    if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
   }
-  if (world.ranks > DeviceReduction::kMaxParts)
-    miss(kHostStaged, "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks");
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    auto& missing = world.missing[index_of(*row)];
+    if (!missing) missing = row->obstacle_among(world);
+  }
   return world;
 }
 

@@ -2,21 +2,18 @@
 // whatever is decided from it is decided alike.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace altorch {
 
-// The routes of CUDA tensors, as in ALTORCH_ROUTE and in statistics.
-enum GpuRouteId { kNccl, kHostStaged, kHostRelay, kGpuRouteIds };
-inline constexpr std::string_view kGpuRouteNames[kGpuRouteIds] = {"nccl", "host_staged", "host_relay"};
-
 // What a rank tells the others.
 struct GpuCard {
-  std::string gpu, home;                            // the same text: the same GPU, the same node
-  std::array<std::string, kGpuRouteIds> obstacles;  // why a route cannot serve on this rank; empty: it can
+  std::string gpu, home;               // the same text: the same GPU, the same node
+  std::vector<std::string> obstacles;  // by route (table.h): why it cannot serve on this rank; empty: it can
 
   // A line for each; newlines within become spaces.
   std::string text() const;
@@ -25,9 +22,12 @@ struct GpuCard {
 
 struct World {
   int ranks = 1;
-  bool one_home = true;                                               // all share memory
-  bool own_gpus = true;                                               // no two ranks share a GPU
-  std::array<std::optional<std::string>, kGpuRouteIds> missing = {};  // why a route serves no call here
+  std::optional<int> stranger = {};                      // the first rank that shares no memory with rank 0
+  std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
+  std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
+
+  bool one_home() const { return !stranger; }
+  bool own_gpus() const { return !same_gpu; }
 
   // By rank; at least one.
   static World of(std::span<const GpuCard> cards);

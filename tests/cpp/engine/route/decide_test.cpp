@@ -14,6 +14,7 @@ std::vector<GpuCard> cards(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     made[static_cast<std::size_t>(rank)].gpu = "gpu " + std::to_string(rank);
     made[static_cast<std::size_t>(rank)].home = "node";
+    made[static_cast<std::size_t>(rank)].obstacles.resize(gpu_route_rows().size());
   }
   return made;
 }
@@ -31,28 +32,30 @@ Operation call(OpKind kind, std::int64_t bytes, DType dtype = DType::kFloat32) {
 std::string taken(const Operation& operation, const World& world, std::string_view asked = {},
                   bool capturing = false) {
   for (const Candidate& candidate : Candidates({&operation, 1}, world, asked)) {
-    if (!obstacle(candidate.id, {&operation, 1}, world, capturing))
-      return std::string(kGpuRouteNames[candidate.id]) + (candidate.in_pairs ? " in pairs" : "");
+    if (!obstacle(*candidate.row, {&operation, 1}, world, capturing))
+      return std::string(candidate.row->name) + (candidate.in_pairs ? " in pairs" : "");
   }
   return "none";
 }
 
+const std::size_t kNccl = index_of(gpu_rows::nccl), kHostStaged = index_of(gpu_rows::host_staged),
+                  kHostRelay = index_of(gpu_rows::host_relay);
 constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
 
 TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
-  EXPECT_TRUE(World::of(cards(4)).own_gpus);
-  EXPECT_TRUE(World::of(cards(4)).one_home);
+  EXPECT_TRUE(World::of(cards(4)).own_gpus());
+  EXPECT_TRUE(World::of(cards(4)).one_home());
   for (const auto& missing : World::of(cards(4)).missing) EXPECT_FALSE(missing.has_value());
 
   auto shared = cards(4);
   shared[3].gpu = shared[1].gpu;
-  EXPECT_FALSE(World::of(shared).own_gpus);
+  EXPECT_FALSE(World::of(shared).own_gpus());
   EXPECT_EQ(World::of(shared).missing[kNccl], "ranks 1 and 3 share one GPU, which NCCL refuses");
   EXPECT_FALSE(World::of(shared).missing[kHostStaged].has_value());
 
   auto far = cards(3);
   far[2].home = "another";
-  EXPECT_FALSE(World::of(far).one_home);
+  EXPECT_FALSE(World::of(far).one_home());
   EXPECT_EQ(World::of(far).missing[kHostStaged], "ranks 0 and 2 share no memory");
 
   auto poor = cards(2);
@@ -123,8 +126,8 @@ TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
   const World world = World::of(cards(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
                                       call(OpKind::kAllReduce, kSmall, DType::kInt16)};
-  EXPECT_TRUE(obstacle(kNccl, two, world, false).has_value());
-  EXPECT_FALSE(obstacle(kHostStaged, two, world, false).has_value());
+  EXPECT_TRUE(obstacle(gpu_rows::nccl, two, world, false).has_value());
+  EXPECT_FALSE(obstacle(gpu_rows::host_staged, two, world, false).has_value());
   for (const Candidate& candidate : Candidates(two, world, {})) EXPECT_FALSE(candidate.only_small);
 }
 

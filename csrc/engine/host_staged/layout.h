@@ -1,0 +1,16 @@
+// How much pinned memory a group takes, and how it is divided.
+#pragma once
+
+#include "engine/host_staged/board.h"
+#include "engine/operation.h"
+
+namespace altorch {
+
+// Pinned memory of each rank of a group that ALTORCH_PINNED_BYTES allows.
+std::size_t pinned_bytes();
+// Of the memory that so many ranks of one node share.
+BoardLayout board_layout(int ranks);
+// An even all_to_all whose blocks fit into an exchange of pairs.
+bool goes_in_pairs(const Operation& operation, int ranks);
+
+}  // namespace altorch

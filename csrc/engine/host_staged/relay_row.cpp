@@ -1,0 +1,68 @@
+// Pinned memory of each rank, carried by the host, as a route that a group may take.
+#include "common/size_text.h"
+#include "device/cuda_device.h"
+#include "engine/explain.h"
+#include "engine/host_staged/layout.h"
+#include "engine/host_staged/messages.h"
+#include "engine/host_staged/relay.h"
+#include "engine/host_staged/shared.h"
+#include "engine/route/rules.h"
+#include "engine/route/table.h"
+
+namespace altorch {
+namespace {
+
+// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between processes,
+// the host does not. Set by benchmarks/cuda_routes.py.
+constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
+
+const char* takes_small(const Operation& operation, const World& world) {
+  if (world.ranks < 2 || world.own_gpus() || !is_vector_collective(operation.kind)) return nullptr;
+  if (!Shared::is_small(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
+  return "small, on a GPU that ranks share: flags would wait for it to switch between processes";
+}
+
+std::string steps(const Operation& whole, const World& world) {
+  const RelayOptions options;
+  const auto piece = static_cast<std::int64_t>(Relay::piece_bytes(pinned_bytes(), options.slots));
+  const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
+  const bool vectors = is_vector_collective(whole.kind);
+  const std::int64_t step =
+      vectors ? Relay::step_of(whole, world.ranks, static_cast<std::size_t>(piece)) : piece / element;
+  const std::int64_t pieces = std::max<std::int64_t>(1, (whole.count + step - 1) / step);
+  Operation asked = whole;
+  asked.count = std::min(asked.count, step);
+  std::string text = std::to_string(pieces) + " piece(s) of up to " + size_text(asked.count * element) +
+                     ": copied to pinned memory, carried by the host as ";
+  if (vectors) {
+    const Route route = Rules().choose(asked, world.ranks, mpi_offers(asked, world.ranks));
+    text += std::string(name_of(asked.kind)) + " (" + std::string(route.name()) + ")";
+  } else {
+    text += "messages";
+  }
+  return text + ", copied back; pieces overlap\n";
+}
+
+Opened open(GpuGroup& group) {
+  return {
+      std::make_unique<Relay>(
+          std::make_unique<CudaDevice>(group.device, !group.world.own_gpus()), group.options.make_carrier(),
+          RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
+      ""};
+}
+
+}  // namespace
+
+extern const GpuRouteRow gpu_rows::host_relay = {
+    .name = "host_relay",
+    .instead = "host_staged",  // who asks for staging through the host means either way
+    .reason = "carries anything between any ranks",
+    .obstacle_on = CudaDevice::obstacle,
+    .obstacle_among = [](const World&) { return std::optional<std::string>(); },
+    .obstacle_to = host_staged_obstacle,
+    .takes_small = takes_small,
+    .steps = steps,
+    .open = open,
+};
+
+}  // namespace altorch

@@ -1,0 +1,24 @@
+// What a group brings along for its routes of CUDA tensors.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "transports/nccl/communicator.h"
+
+namespace altorch {
+
+class Communicator;
+
+struct GpuRouteOptions {
+  // Makes a second group of the same ranks, on host memory; collective.
+  std::function<std::shared_ptr<Communicator>()> make_carrier;
+  nccl::Knobs nccl;
+  bool marks_results = true;  // of calls over NCCL that are given up
+  // Made already, as a part of another group's; null: made when it is needed.
+  std::unique_ptr<nccl::Communicator> nccl_communicator;
+  // Told of NCCL's communicator when there is one, and (false) before it ends.
+  std::function<void(nccl::Comm, bool exists)> publish_nccl;
+};
+
+}  // namespace altorch

@@ -1,0 +1,56 @@
+// A way for operations on CUDA tensors, as a row: what stands in its way, what it serves, how it is opened. A new
+// one is a file that ends with its row, and its name in table.cpp; choosing, `altorch explain`, `altorch info` and
+// ALTORCH_ROUTE find it there.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/key_value_store.h"
+#include "engine/communicator.h"
+#include "engine/gpu_route.h"
+#include "engine/route/options.h"
+#include "engine/route/world.h"
+
+namespace altorch {
+
+// What a route is opened with, by all ranks of the group together.
+struct GpuGroup {
+  Communicator& communicator;
+  KeyValueStore& store;  // keys of the group; looks after its ranks while one waits
+  const Operation& first;
+  int device;
+  std::chrono::milliseconds timeout;
+  const World& world;
+  GpuRouteOptions& options;
+  bool has_kernels;
+};
+
+struct Opened {
+  std::unique_ptr<GpuRoute> route;  // null: it turned out that there can be none, alike on every rank
+  std::string why_not;
+};
+
+struct GpuRouteRow {
+  std::string_view name;     // as in ALTORCH_ROUTE and in statistics
+  std::string_view instead;  // goes where that one is asked for and does not serve; empty: nothing does
+  const char* reason;        // why it is taken where it serves, one clause
+  bool captures = false;     // into CUDA graphs; opened at once then, since no graph can wait for it
+  bool guarded = false;      // does not mark results that are given up: a guard does (poison_guard.h)
+
+  // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
+  std::optional<std::string> (*obstacle_on)(int device);
+  std::optional<std::string> (*obstacle_among)(const World& world);
+  std::optional<std::string> (*obstacle_to)(const Operation& operation);
+  // Why a small call goes this way before its turn, one clause; null: it does not.
+  const char* (*takes_small)(const Operation& operation, const World& world);
+  // What a rank does, as text.
+  std::string (*steps)(const Operation& operation, const World& world);
+  // Throws Error.
+  Opened (*open)(GpuGroup& group);
+};
+
+}  // namespace altorch
