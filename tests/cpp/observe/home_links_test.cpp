@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <system_error>
@@ -65,6 +67,27 @@ class HomeLinksTest : public ::testing::Test {
     _exit(0);
   }
 
+  // Until the two homes are connected, as the kernel sees it: tries come every half second, and on a busy machine
+  // a process may take its time.
+  void wait_until_connected() const {
+    const auto end = std::chrono::steady_clock::now() + seconds(30);
+    while (std::chrono::steady_clock::now() < end && !connected())
+      std::this_thread::sleep_for(milliseconds(10));
+    ASSERT_TRUE(connected());
+  }
+  bool connected() const {
+    const auto hub = store_->try_get("hub");
+    if (!hub) return false;
+    char port[16];
+    snprintf(port, sizeof port, ":%04X ", std::stoi(*hub));
+    std::ifstream connections("/proc/self/net/tcp");
+    for (std::string line; std::getline(connections, line);) {
+      // number: local remote state: 01 is ESTABLISHED.
+      if (line.find(port) != std::string::npos && line.find(" 01 ") != std::string::npos) return true;
+    }
+    return false;
+  }
+
   bool dies_within(Liveness& liveness, int rank, milliseconds time) const {
     const std::vector<int> ranks = {rank};
     const auto end = std::chrono::steady_clock::now() + time;
@@ -83,6 +106,7 @@ class HomeLinksTest : public ::testing::Test {
 TEST_F(HomeLinksTest, AKilledProcessOfAnotherHomeIsNoticedAndTold) {
   start_rank_4([] { pause(); });
   Liveness liveness(settings_of(3));
+  wait_until_connected();
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(1500)));
   kill(child_, SIGSTOP);
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(1500))) << "a stopped process is not dead";
@@ -100,6 +124,7 @@ TEST_F(HomeLinksTest, TheFirstRankIsMissedInTheSameWay) {
     _exit(0);
   }
   Liveness liveness(settings_of(4));
+  wait_until_connected();
   EXPECT_FALSE(dies_within(liveness, 3, milliseconds(1500)));
   kill(child_, SIGKILL);
   EXPECT_TRUE(dies_within(liveness, 3, seconds(5)));
@@ -121,6 +146,7 @@ TEST_F(HomeLinksTest, AForkedChildDoesNotKeepAConnectionAlive) {
     pause();
   });
   Liveness liveness(settings_of(3));
+  wait_until_connected();
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(2000)));
   kill(child_, SIGKILL);
   EXPECT_TRUE(dies_within(liveness, 4, seconds(4)));
