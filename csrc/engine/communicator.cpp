@@ -534,9 +534,9 @@ Error Communicator::refuse(const Operation& operation, const Error& cause) {
     std::uint64_t history = 0;
     {
       const std::lock_guard lock(history_mutex_);
-      history = history_ = append_call(history_, kRefused);
+      history = history_ = append_call(history_, CallNote::kRefused);
     }
-    board_->record({operation.sequence, kRefused, history});
+    board_->record({operation.sequence, CallNote::kRefused, history});
     if (size_ > 1 && !closing_.load()) board_->publish_refusal(operation.sequence, cause.what());
   }
   return explain(operation, cause);

@@ -65,7 +65,7 @@ Operation remembered(const Operation& operation) {
 }
 
 std::string describe_fingerprint(std::uint64_t bits) {
-  if (bits == kRefused) return "what it refused";
+  if (bits == CallNote::kRefused) return "an operation that it refused";
   const auto count = bits & mask(kCountBits);
   bits >>= kCountBits;
   const bool on_gpu = bits & mask(kDeviceBits);

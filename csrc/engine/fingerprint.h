@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/operation.h"
+#include "observe/stall_board.h"
 
 namespace altorch {
 
@@ -22,8 +23,7 @@ Operation remembered(const Operation& operation);
 // "all_reduce(SUM) of 10 float32"
 std::string describe_fingerprint(std::uint64_t fingerprint);
 
-// What a group has called, with one call more. A call that a rank refuses counts as kRefused.
-inline constexpr std::uint64_t kRefused = 0;
+// What a group has called, with one call more. A call that a rank refuses counts as CallNote::kRefused.
 std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint);
 
 // A tag from `bits` bits: a few of the sequence number, the others of the call and of the group's history

@@ -57,6 +57,7 @@ void StallBoard::publish_closed(const std::string& operation, const Error& cause
 void StallBoard::answer(const CallNote& note) {
   const auto mine = called(note.sequence);
   if (!mine || mine->agrees_with(note)) return;
+  if (mine->fingerprint == CallNote::kRefused) return;  // why, it writes down itself
   set(verdict_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
 }
 

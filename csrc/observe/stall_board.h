@@ -23,6 +23,8 @@ namespace altorch {
 struct CallNote {
   std::uint64_t sequence = 0, fingerprint = 0;
   std::uint64_t history = 0;  // of the calls before it
+  // The fingerprint of a call that its rank refused: of no operation.
+  static constexpr std::uint64_t kRefused = ~std::uint64_t{0};
   bool agrees_with(const CallNote& other) const {
     return fingerprint == other.fingerprint && history == other.history;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/adaptive_wait.h"
+#include "common/keep_for_ever.h"
 #include "common/log.h"
 #include "common/meeting.h"
 #include "engine/fingerprint.h"
@@ -119,6 +120,8 @@ std::shared_ptr<Task> Relay::task_of(const Operation& operation, const Gate& gat
       if (!outcome->failure) outcome->failure = done.error;
       reinterpret_cast<Flag*>(outcome->given_up.get())->raise(1);
     }
+    // What the host still writes to or reads must not become anybody else's memory.
+    if (!done.buffers_free) keep_for_ever(std::make_unique<PinnedMemory>(memory));
     flag.raise(round);
     outcome->pending.fetch_sub(1);
   };

@@ -76,15 +76,22 @@ class World {
     return state;
   }
 
-  void cancel(int rank, std::span<Request> requests) {
+  // Whether the buffers of all are free.
+  bool cancel(int rank, std::span<Request> requests) {
     const std::lock_guard lock(mutex_);
+    bool free = true;
     for (Request& request : requests) {
       if (request.handle == 0) continue;
       const auto found = outcomes_.find(request.handle);
+      if (options_.keeps_cancelled && !found->second.done) {
+        free = false;
+        continue;
+      }
       if (!found->second.done) mailbox(request.is_receive ? rank : request.peer).withdraw(request.handle);
       outcomes_.erase(found);
       request.handle = 0;
     }
+    return free;
   }
 
  private:
@@ -147,10 +154,7 @@ class LoopbackChannel : public Channel {
   State test(std::span<Request> requests, std::optional<Error>& error) override {
     return world_->test(rank_, requests, error);
   }
-  bool cancel(std::span<Request> requests) override {
-    world_->cancel(rank_, requests);
-    return true;
-  }
+  bool cancel(std::span<Request> requests) override { return world_->cancel(rank_, requests); }
 
  private:
   const std::shared_ptr<World> world_;

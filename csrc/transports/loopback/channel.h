@@ -21,6 +21,8 @@ struct LoopbackOptions {
   // each other then, but never within one (source, tag).
   std::uint64_t longest_delay = 0;
   std::uint64_t seed = 0;
+  // What is cancelled stays where it is, as messages of MPI's may: its buffer is written to or read yet.
+  bool keeps_cancelled = false;
 };
 
 // One channel per rank. They own the world together; it ends with the last of them.

@@ -57,6 +57,14 @@ TEST(Fingerprint, LeavesOutWhatRanksMayRightlySeeDifferently) {
             fingerprint(operation(OpKind::kBroadcast, DType::kInt8, 3)));
 }
 
+// At 0dff7ae an empty all_reduce(SUM) of uint8 had that of a call that was refused.
+TEST(Fingerprint, NoOperationLooksLikeOneThatWasRefused) {
+  EXPECT_NE(fingerprint(operation(OpKind::kAllReduce, DType::kUInt8, 0)), CallNote::kRefused);
+  Operation last = operation(OpKind::kReceive, DType::kFloat32, -1, -1);
+  last.device = 0;
+  EXPECT_NE(fingerprint(last), CallNote::kRefused);
+}
+
 TEST(Fingerprint, ReadsBackAsASentence) {
   EXPECT_EQ(describe_fingerprint(fingerprint(operation(OpKind::kAllReduce, DType::kFloat32, 10))),
             "all_reduce(SUM) of 10 float32");
@@ -93,7 +101,8 @@ TEST(Fingerprint, EqualCallsAfterDifferentOnesHaveOtherTags) {
     int equal = 0;
     constexpr int kCalls = 20000;
     for (std::uint64_t number = 1; number <= kCalls; ++number) {
-      const std::uint64_t one = append_call(number, 7), other = append_call(append_call(number, 7), kRefused);
+      const std::uint64_t one = append_call(number, 7),
+                          other = append_call(append_call(number, 7), CallNote::kRefused);
       equal += collective_tag(numbered(3, one), 5, bits) == collective_tag(numbered(3, other), 5, bits);
     }
     EXPECT_LE(equal, 2 * kCalls / (1 << (bits - 8)) + 3);

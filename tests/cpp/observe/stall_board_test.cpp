@@ -51,6 +51,23 @@ TEST(StallBoard, PassesOnWhyARankRefused) {
   EXPECT_FALSE(first.compare({4, 1}).has_value());
 }
 
+// On GPUs at 0dff7ae a peer that had asked before read "called what it refused", and not why.
+TEST(StallBoard, AnAnswerDoesNotHideWhyARankRefused) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  const CallNote asked{3, 1, 100};
+  EXPECT_FALSE(first.compare(asked).has_value());
+  second.record({3, CallNote::kRefused, 7});
+  second.answer(asked);
+  EXPECT_FALSE(first.compare(asked).has_value());
+  second.publish_refusal(3, "no such tensor");
+  second.answer(asked);
+  const auto finding = first.compare(asked);
+  ASSERT_TRUE(finding.has_value());
+  ASSERT_TRUE(finding->gave_up.has_value());
+  EXPECT_STREQ(finding->gave_up->what(), "rank 1 of the group gave it up: no such tensor");
+}
+
 TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
   auto store = std::make_shared<MapStore>();
   StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);

@@ -54,6 +54,8 @@ class FakeDevice : public Device {
   // Blocks until the stream is idle; false after a minute.
   bool synchronize(Stream stream);
   std::size_t pinned_bytes() const { return *pinned_bytes_; }
+  // The same, for when the device is gone.
+  std::shared_ptr<const std::atomic<std::size_t>> pinned_counter() const { return pinned_bytes_; }
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, Stream stream);

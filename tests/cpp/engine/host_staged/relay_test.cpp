@@ -84,5 +84,26 @@ TEST(Relay, ReportsThatTheRanksDisagree) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
+// MPI may still write to what it could not withdraw. At 0dff7ae the memory was given back all the same, and a
+// process whose ranks had disagreed died of it now and then.
+TEST(Relay, KeepsTheMemoryThatItsCarrierHasNotGivenBack) {
+  for (const bool keeps : {false, true}) {
+    ThreadGroup groups(2, {.keeps_cancelled = keeps});
+    std::shared_ptr<const std::atomic<std::size_t>> pinned;
+    const auto errors = groups.run([&](int number, Communicator& group) {
+      Rank me = make_rank(relay, group, {.gives_up = true});
+      if (number == 1) return;  // never calls
+      pinned = me.device->pinned_counter();
+      std::vector<float> x(100, 1.0f);
+      me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), 100));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it is under way
+      me.route->abort("given up by the test");
+      me.finish();
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(2));
+    EXPECT_EQ(*pinned > 0, keeps);
+  }
+}
+
 }  // namespace
 }  // namespace altorch
