@@ -1,6 +1,6 @@
 # altorch/_C: the only target that sees torch's headers. Linked against torch's libraries by full path, found at run
 # time through the ones that `import torch` has loaded already, or through $ORIGIN/../torch/lib.
-file(GLOB backend_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/backend/*.cpp")
+file(GLOB_RECURSE backend_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/backend/*.cpp")
 file(GLOB binding_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/bindings/*.cpp")
 
 set(ALTORCH_VERSION_FILE "${CMAKE_SOURCE_DIR}/python/altorch/_version.py")

@@ -151,9 +151,8 @@ Error AlBackend::not_launched(const Operation& operation, const Error& error) {
   return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
 }
 
-AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async,
-                                     std::unique_lock<std::mutex>* turn) {
-  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call), async, turn);
+AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
+  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call));
   const Operation operation = call.operation;
   try {
     const auto group = cuda_group(operation);
@@ -174,29 +173,39 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
   }
 }
 
-AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call, bool async,
-                                             std::unique_lock<std::mutex>* turn) {
+bool AlBackend::blocks(const PreparedCall& call, bool async) const {
+  if (async || call.operation.device != kHostDevice) return false;
+  const auto window = windows_.joinable();
+  return !window || !window->own;
+}
+
+void AlBackend::load(PreparedCall& call) {
   try {
     for (Block& block : call.loads) block.load();
   } catch (const c10::Error& error) {
     communicator_->give_up(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
     throw;
   }
+  call.bind();
+}
+
+AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communicator::Place& place) {
+  bool buffers_free = true;
+  try {
+    place.run(buffers_free);
+  } catch (...) {
+    if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
+    throw;
+  }
+  for (const Block& block : call.stores) block.store();
+  return finished(type, call.operation.sequence, call.outputs);
+}
+
+AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call) {
+  load(call);
   const std::uint64_t sequence = call.operation.sequence;
   const auto window = windows_.joinable();
   const bool in_own = window && window->own;
-  if (!async && !in_own) {
-    call.bind();
-    bool buffers_free = true;
-    try {
-      communicator_->run(call.operation, buffers_free, turn);
-    } catch (...) {
-      if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
-      throw;
-    }
-    for (const Block& block : call.stores) block.store();
-    return finished(type, sequence, call.outputs);
-  }
   auto task = std::make_shared<Task>();
   task->operation = call.operation;
   task->input_counts = std::move(call.input_counts);

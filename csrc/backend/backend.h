@@ -126,11 +126,13 @@ class AlBackend : public c10d::Backend {
   // throws is told to the peers, who may already wait.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
-  // `turn`: unlocked when a call that blocks has its place among those of other threads.
-  WorkPtr launch(c10d::OpType type, PreparedCall call, bool async,
-                 std::unique_lock<std::mutex>* turn = nullptr);
-  WorkPtr launch_on_host(c10d::OpType type, PreparedCall call, bool async,
-                         std::unique_lock<std::mutex>* turn);
+  // Whether the caller waits for the call on the host.
+  bool blocks(const PreparedCall& call, bool async) const;
+  void load(PreparedCall& call);
+  WorkPtr run(c10d::OpType type, PreparedCall& call, Communicator::Place& place);
+  // Any other.
+  WorkPtr launch(c10d::OpType type, PreparedCall call, bool async);
+  WorkPtr launch_on_host(c10d::OpType type, PreparedCall call);
   Error not_launched(const Operation& operation, const Error& error);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);

@@ -126,7 +126,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
     if (tensors[0].is_cuda()) return allreduce_sparse_cuda(*call, options.asyncOp);
     if (!options.asyncOp) {
       const auto last = submit(communicator_, call, {});
-      turn.unlock();
+      turn.unlock();  // it has its place
       communicator_->wait(*last, kNoTimeout);
       call->finish(*communicator_);
       if (call->failure) throw *call->failure;
@@ -143,8 +143,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
       submit(communicator_, std::move(call), [group = communicator_, summed](auto exchanged) {
         CallbackThread::instance().push([group, call = std::move(exchanged), summed] {
           call->finish(*group);
-          summed->error = call->failure;
-          summed->finish();
+          summed->finish(call->failure);
         });
       });
     } catch (...) {

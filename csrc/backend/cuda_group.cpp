@@ -24,9 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
-constexpr std::size_t kMostLaunched = 1024;    // remembered
 constexpr std::size_t kMostMarkers = 16;
-constexpr std::size_t kMostCompared = 16;  // with what the peers called, while the device is held up
 
 c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
 
@@ -74,8 +72,8 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
                      GpuRouteOptions options)
     : communicator_(std::move(communicator)),
       device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
-      on_error_(on_error),
       routes_(*communicator_, first, timeout, std::move(options)),
+      calls_(*communicator_, communicator_->watchdog(), routes_, on_error, [this] { tell_waiters(); }),
       streams_(CudaDevice::obstacle(first.device) ? nullptr : std::make_unique<CudaDevice>(first.device)),
       stream_(own_stream(streams_.get(), device_, high_priority)),
       future_stream_(own_stream(streams_.get(), device_, /*high_priority=*/true)),
@@ -88,16 +86,15 @@ CudaGroup::~CudaGroup() {
   std::condition_variable changed;
   bool over = false;
   std::thread ender;
-  if (!idle_.load()) {
+  if (!calls_.idle()) {
     ender = std::thread([&] {
       std::unique_lock lock(mutex);
-      if (!failure() && !changed.wait_for(lock, kPatience, [&] { return over; })) end_in_flight();
-      while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return over; })) {
-        if (const auto failed = failure()) {
-          routes_.mark_results();
-          routes_.abort(failed->what());
-        }
+      if (!failure() && !changed.wait_for(lock, kPatience, [&] { return over; })) {
+        calls_.end(Error(ErrorKind::kClosed, "the group was destroyed on rank " +
+                                                 std::to_string(communicator_->rank()) +
+                                                 " before this was done, which is ended now"));
       }
+      while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return over; })) calls_.release();
     });
     pthread_setname_np(ender.native_handle(), "al-cuda-end");
   }
@@ -110,16 +107,6 @@ CudaGroup::~CudaGroup() {
   }
   changed.notify_all();
   if (ender.joinable()) ender.join();
-}
-
-void CudaGroup::end_in_flight() {
-  const std::lock_guard lock(mutex_);
-  if (failure_) return;
-  const Error cause(ErrorKind::kClosed, "the group was destroyed on rank " +
-                                            std::to_string(communicator_->rank()) +
-                                            " before this was done, which is ended now");
-  failure_ = communicator_->explain(last_operation_, cause);
-  log(LogLevel::kWarning, failure_->what());
 }
 
 // Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
@@ -145,15 +132,6 @@ bool CudaGroup::is_idle() {
 void CudaGroup::settle_before_another() {
   const std::unique_lock launching(launch_mutex_, std::try_to_lock);
   if (launching) settle();
-}
-
-std::optional<Error> CudaGroup::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void CudaGroup::throw_if_failed() const {
-  if (const auto error = failure()) throw *error;
 }
 
 void CudaGroup::connect(const Operation& usual) {
@@ -199,20 +177,19 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       last_.block(stream);
     }
     for (const Operation& operation : operations) communicator_->record(operation);
-    enter(first);
+    calls_.enter(first);
+    CudaWatch::instance().wake();
     try {
       routes_.enqueue(*route, {operations.data(), operations.size()}, stream.native_handle());
     } catch (...) {
-      withdraw();
+      calls_.withdraw();
       throw_if_failed();  // which says why the route was ended
       throw;
     }
     if (capturing) {
-      withdraw();
+      calls_.withdraw();
     } else {
-      const std::lock_guard lock(mutex_);
-      entering_ = false;
-      last_operation_ = first;
+      calls_.entered();
       last_stream_ = stream;
       settled_ = false;
     }
@@ -242,25 +219,6 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
                                        shared_from_this(), std::move(entry), source);
 }
 
-void CudaGroup::enter(const Operation& operation) {
-  {
-    const std::lock_guard lock(mutex_);
-    launched_.push_back({operation, communicator_->begin_vigil()});
-    ++calls_;
-    if (launched_.size() > kMostLaunched) launched_.pop_front();
-    entering_ = true;
-    idle_.store(false);
-  }
-  CudaWatch::instance().wake();
-}
-
-void CudaGroup::withdraw() {
-  const std::lock_guard lock(mutex_);
-  launched_.pop_back();
-  --calls_;
-  entering_ = false;
-}
-
 void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {
   const auto deadline = Clock::now() + timeout;
   AdaptiveWait wait;
@@ -288,34 +246,18 @@ void CudaGroup::drain(std::chrono::milliseconds timeout) {
   }
 }
 
-// A failed route lets its streams go on, so that they being done does not mean that all went well.
-std::optional<Error> CudaGroup::route_failure() {
-  auto failure = routes_.failure();
-  // What the host-staged route reports names group and operation already.
-  if (failure && !std::string_view(failure->what()).starts_with("altorch: "))
-    failure = communicator_->explain(entering_ ? launched_.back().operation : last_operation_, *failure);
-  return failure;
-}
-
-// So that the oldest of what is left is, but for a look or two, what the device is at.
 void CudaGroup::forget_what_is_done() {
-  std::uint64_t reached = 0, calls = 0;
+  std::uint64_t reached = 0;
   while (!markers_.empty() && markers_.front().event.query()) {
     reached = markers_.front().calls;
     markers_.pop_front();
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto before = launched_.size();
-    while (!launched_.empty() && calls_ - launched_.size() < reached) launched_.pop_front();
-    if (launched_.empty()) return;
-    if (launched_.size() != before) launched_.front().vigil = communicator_->begin_vigil();
-    calls = calls_;
-  }
-  const bool marked = !markers_.empty() && markers_.back().calls == calls;
+  const auto calls = calls_.done_up_to(reached);
+  if (!calls) return;
+  const bool marked = !markers_.empty() && markers_.back().calls == *calls;
   if (marked || markers_.size() >= kMostMarkers || !last_stream_ || is_captured(*last_stream_)) return;
   const c10::DeviceGuard on_device(device_);
-  markers_.push_back({c10::Event(c10::DeviceType::CUDA), calls});
+  markers_.push_back({c10::Event(c10::DeviceType::CUDA), *calls});
   markers_.back().event.record(*last_stream_);
 }
 
@@ -336,42 +278,10 @@ void CudaGroup::release_what_is_done() {
   }
 }
 
-std::optional<Error> CudaGroup::trouble(Clock::time_point now) {
-  if (launched_.empty()) return std::nullopt;
-  // What holds the host up, or else the device.
-  Launched& suspect = entering_ ? launched_.back() : launched_.front();
-  const int looks = suspect.vigil.looks;
-  if (auto error = communicator_->examine(suspect.operation, suspect.vigil, now))
-    return communicator_->explain(suspect.operation, *error);
-  const bool looked = suspect.vigil.looks != looks;
-  if (!looked || !communicator_->is_time_to_compare(suspect.vigil, now)) return std::nullopt;
-  // It may be done, or fine, and the device be held up in one that was launched with it.
-  const std::size_t end = std::min(launched_.size(), kMostCompared);
-  for (std::size_t i = 0; i < end; ++i) {
-    Launched& other = launched_[i];
-    if (&other == &suspect || other.operation.is_message()) continue;
-    if (auto error = communicator_->compare(other.operation, other.vigil))
-      return communicator_->explain(other.operation, *error);
-  }
-  return std::nullopt;
-}
-
-void CudaGroup::fail(const Operation& operation, const Error& error) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& entry : in_flight_) entry->failed.store(true);
-  }
-  communicator_->give_up(operation, error);
-  log(LogLevel::kError, error.what());
-  std::optional<std::string> unmarked;
-  if (on_error_ == OnError::kPoison) unmarked = routes_.mark_results();
-  if (on_error_ == OnError::kTeardown || unmarked) {
-    log(LogLevel::kError,
-        "the process ends, so that nobody takes what that operation has left for its result (" +
-            unmarked.value_or("ALTORCH_ON_ERROR=teardown") + ")");
-    _exit(1);  // nothing that waits for the device could come to its end
-  }
-  routes_.abort(error.what());
+// CUDA is not asked: it may hold us up.
+void CudaGroup::tell_waiters() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : in_flight_) entry->failed.store(true);
 }
 
 bool CudaGroup::poll() {
@@ -382,52 +292,21 @@ bool CudaGroup::poll() {
     settle();
     forget_what_is_done();
     if (!is_idle()) return true;
-    markers_.clear();  // CUDA again, so not with mutex_ held
-    const std::lock_guard lock(mutex_);
-    if (!in_flight_.empty()) return true;
-    launched_.clear();
-    idle_.store(true);
+    markers_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!in_flight_.empty()) return true;
+    }
+    calls_.all_done();
     return false;
   } catch (const c10::Error& error) {
-    const std::lock_guard lock(mutex_);
-    if (!device_failure_) {
-      device_failure_ = communicator_->explain(last_operation_,
-                                               Error(ErrorKind::kTransport, error.what_without_backtrace()));
-    }
+    calls_.device_failed(error.what_without_backtrace());
     return true;
   }
-}
-
-bool CudaGroup::look() {
-  std::optional<Error> found = failure();
-  if (found) {
-    if (idle_.load()) return false;
-    routes_.abort(found->what());  // peers' GPUs that went on may have held our streams up once more
-    return true;
-  }
-  Operation suspect;
-  {
-    const std::lock_guard lock(mutex_);
-    if (idle_.load()) return false;
-    found = device_failure_ ? device_failure_ : route_failure();
-    if (!found) found = trouble(Clock::now());
-    if (!found) return true;
-    failure_ = found;
-    suspect = launched_.empty() ? last_operation_ : launched_.front().operation;
-  }
-  fail(suspect, *found);
-  return true;
 }
 
 void CudaGroup::abort(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_)
-      failure_ = Error(ErrorKind::kClosed, "altorch: group '" + communicator_->name() + "': " + why);
-    for (const auto& entry : in_flight_) entry->failed.store(true);  // CUDA is not asked: it may hold us up
-  }
-  if (on_error_ != OnError::kContinue) routes_.mark_results();  // asked for, so that nobody need die of it
-  routes_.abort(why);
+  calls_.abort(why);
   CudaWatch::instance().wake();
 }
 

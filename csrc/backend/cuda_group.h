@@ -18,12 +18,11 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "backend/on_error.h"
 #include "backend/prepared_call.h"
 #include "device/cuda_device.h"
 #include "engine/communicator.h"
+#include "engine/device_calls.h"
 #include "engine/gpu_routes.h"
-#include "engine/task.h"
 
 namespace altorch::backend {
 
@@ -34,12 +33,6 @@ struct InFlight {
   std::mutex mutex;                 // guards tensors
   std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
   std::atomic<bool> failed{false};  // it was under way when the group failed
-};
-
-// A call that is not known to be done.
-struct Launched {
-  Operation operation;  // remembered()
-  Vigil vigil;
 };
 
 // Thread rules: any thread.
@@ -63,41 +56,32 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void drain(std::chrono::milliseconds timeout);
   // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
-  void throw_if_failed() const;
-  std::optional<Error> failure() const;
+  void throw_if_failed() const { calls_.throw_if_failed(); }
+  std::optional<Error> failure() const { return calls_.failure(); }
   // A stream that waits for one operation and for nothing else, for Futures.
   c10::Stream future_stream() const { return future_stream_; }
 
   // Both called by the watch, by a thread each; false when nothing is under way. poll() asks CUDA how far the
-  // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's: it ends the
-  // group when a peer is lost or a deadline has passed, whatever holds up the others.
+  // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's, whatever
+  // holds up the others (engine/device_calls.h).
   bool poll();
-  bool look();
+  bool look() { return calls_.look(); }
   void abort(const std::string& why);
 
  private:
-  // The caller is about to give it to a route, which may hold the host up (NCCL connects with peers then).
-  void enter(const Operation& operation);
-  // A route did not take it, or a graph did.
-  void withdraw();
-  std::optional<Error> route_failure();
-  void end_in_flight();
+  void tell_waiters();
   // All with launch_mutex_ held.
   void settle();
   bool is_idle();
   void forget_what_is_done();
   void release_what_is_done();
-  // With mutex_ held: why what is under way cannot end, if that is known.
-  std::optional<Error> trouble(std::chrono::steady_clock::time_point now);
-  // Says what went wrong, to everybody, and ends what is under way.
-  void fail(const Operation& operation, const Error& error);
   // Another group is about to put something on a stream that this one was the last to use.
   void settle_before_another();
 
   const std::shared_ptr<Communicator> communicator_;
   const c10::Device device_;
-  const OnError on_error_;
   GpuRoutes routes_;
+  DeviceCalls calls_;
   // Streams of nobody else: in torch's pools, groups would wait for each other's.
   const std::unique_ptr<CudaDevice> streams_;
   const c10::Stream stream_, future_stream_;
@@ -108,19 +92,12 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   bool settled_ = true;
   struct Marker {
     c10::Event event;
-    std::uint64_t calls;  // that it comes after
+    std::uint64_t calls;  // of all that there ever were, before it
   };
   std::deque<Marker> markers_;  // one for each look, while the device has not come to them
 
-  mutable std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards what follows
   std::deque<std::shared_ptr<InFlight>> in_flight_;
-  Operation last_operation_;
-  std::deque<Launched> launched_;  // in order, the latest of them
-  bool entering_ = false;          // the last of them is being given to a route
-  std::uint64_t calls_ = 0;        // ever launched; the last of launched_ is this one
-  std::optional<Error> failure_;
-  std::optional<Error> device_failure_;  // what CUDA said when it was asked
-  std::atomic<bool> idle_{true};         // nothing was under way when CUDA was last asked, nor launched since
 };
 
 }  // namespace altorch::backend

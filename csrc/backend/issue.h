@@ -25,10 +25,10 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
                                     bool async, Fill&& fill) {
   const ProfilerRange range(kind);
   return called([&] {
+    PreparedCall call;
     // Threads that call at once have their turns in the order of their numbers: peers know a call by its
     // number, and would wait for one that stands behind another here.
     std::unique_lock turn(order_mutex_);
-    PreparedCall call;
     call.operation.kind = kind;
     call.operation.timeout = deadline(timeout);
     call.operation.sequence = communicator_->next_sequence();
@@ -45,7 +45,11 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     }
     call.bind();
     communicator_->enroll(call.operation);
-    return launch(type, std::move(call), async, &turn);
+    if (!blocks(call, async)) return launch(type, std::move(call), async);
+    load(call);
+    auto place = communicator_->take_place(call.operation);
+    turn.unlock();
+    return run(type, call, place);
   });
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "backend/on_error.h"
+#include "engine/on_error.h"
 #include "transports/nccl/communicator.h"
 
 namespace altorch::backend {

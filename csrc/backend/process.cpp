@@ -20,31 +20,6 @@ Job& job() {
   return *instance;
 }
 
-class MpiLinks : public Links {
- public:
-  explicit MpiLinks(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) {}
-  const char* transport() const override { return "mpi"; }
-  Channel& channel() override { return group_->channel(); }
-  WholeCollectives* collectives() override { return &group_->collectives(); }
-  void mark_broken() override { group_->mark_broken(); }
-
- private:
-  std::unique_ptr<MpiGroup> group_;
-};
-
-// A group of one needs no transport.
-class SelfLinks : public Links {
- public:
-  SelfLinks() : channel_(std::move(make_loopback_channels(1)[0])) {}
-  const char* transport() const override { return "self"; }
-  Channel& channel() override { return *channel_; }
-  WholeCollectives* collectives() override { return nullptr; }
-  void mark_broken() override {}
-
- private:
-  std::unique_ptr<Channel> channel_;
-};
-
 std::int64_t group_tag(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -85,9 +60,11 @@ void start_job_mpi(const JobSettings& settings, Rendezvous& group) {
 
 std::shared_ptr<Communicator> join_group(Rendezvous& group) {
   const GroupSettings& settings = group.settings();
-  CommunicatorSettings made{settings.name, settings.job_ranks, group.store(), group.watch()};
-  if (settings.size == 1)
-    return std::make_shared<Communicator>(std::move(made), std::make_unique<SelfLinks>());
+  Membership made{settings.name, settings.job_ranks, group.store(), group.watch()};
+  if (settings.size == 1) {  // which needs no transport
+    return std::make_shared<Communicator>(
+        std::move(made), std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0])));
+  }
   std::shared_ptr<Mpi> mpi;
   {
     Job& current = job();
@@ -97,7 +74,7 @@ std::shared_ptr<Communicator> join_group(Rendezvous& group) {
   }
   const GroupCreation creation{settings.name, settings.timeout, [&] { group.watched().attend(); }};
   auto links = mpi->create_group(settings.mpi_ranks, group_tag(settings.name), creation);
-  return std::make_shared<Communicator>(std::move(made), std::make_unique<MpiLinks>(std::move(links)));
+  return std::make_shared<Communicator>(std::move(made), std::move(links));
 }
 
 void finalize_job(bool after_failure) {

@@ -9,7 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
-#include "backend/gloo_backend.h"
+#include "backend/gloo/backend.h"
 #include "backend/store.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"

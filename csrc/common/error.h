@@ -36,10 +36,16 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, std::string message) : std::runtime_error(std::move(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
   // The same error with text put before its message; used to add group, operation, sequence number and rank.
-  Error with_prefix(const std::string& prefix) const { return Error(kind_, prefix + what()); }
+  Error with_prefix(const std::string& prefix) const {
+    Error explained(kind_, prefix + what());
+    explained.prefix_ = prefix.size() + prefix_;
+    return explained;
+  }
+  Error without_prefix() const { return Error(kind_, what() + prefix_); }
 
  private:
   ErrorKind kind_;
+  std::size_t prefix_ = 0;  // of the message, in bytes
 };
 
 }  // namespace altorch

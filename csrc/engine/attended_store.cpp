@@ -15,7 +15,7 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
       communicator_(communicator),
       asked_(operation),
       operation_(operation),
-      vigil_(communicator.begin_vigil()) {
+      vigil_(communicator.watchdog().begin_vigil()) {
   operation_.timeout = std::max(operation_.timeout, at_least);
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone
@@ -23,11 +23,12 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
 }
 
 void AttendedStore::attend() {
+  Watchdog& watchdog = communicator_.watchdog();
   const auto now = std::chrono::steady_clock::now();
   const int looks = vigil_.looks;
-  if (auto found = communicator_.look_after(operation_, vigil_, now)) throw *found;
-  if (!asked_.is_message() || vigil_.looks == looks || !communicator_.is_time_to_compare(vigil_, now)) return;
-  if (auto found = communicator_.compare_message(asked_)) throw *found;
+  if (auto found = watchdog.look_after(operation_, vigil_, now)) throw *found;
+  if (!asked_.is_message() || vigil_.looks == looks || !watchdog.is_time_to_compare(vigil_, now)) return;
+  if (auto found = watchdog.compare_message(asked_)) throw *found;
 }
 
 std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
@@ -37,7 +38,7 @@ std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds
       return StoreView::get(key, std::min(timeout, kBetweenLooks));
     } catch (const Error& error) {
       const auto now = std::chrono::steady_clock::now();
-      if (error.kind() != ErrorKind::kTimeout) throw communicator_.with_its_reason(error);
+      if (error.kind() != ErrorKind::kTimeout) throw communicator_.watchdog().with_its_reason(error);
       attend();
       if (now > deadline) {
         throw Error(ErrorKind::kTimeout,

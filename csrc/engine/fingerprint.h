@@ -17,6 +17,11 @@ namespace altorch {
 // gather, scatter), and 0 then.
 std::uint64_t fingerprint(const Operation& operation);
 
+// What a rank tells others of its call.
+inline CallNote note_of(const Operation& operation) {
+  return {operation.sequence, fingerprint(operation), operation.history};
+}
+
 // The operation without pointers and spans, which others own; with the same fingerprint.
 Operation remembered(const Operation& operation);
 

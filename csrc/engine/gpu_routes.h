@@ -9,6 +9,7 @@
 
 #include "engine/agreement.h"
 #include "engine/communicator.h"
+#include "engine/device_calls.h"
 #include "engine/gpu_route.h"
 #include "engine/poison_guard.h"
 #include "engine/route/decide.h"
@@ -25,7 +26,7 @@ struct RouteObstacle {
 std::vector<RouteObstacle> gpu_route_obstacles(int device);
 
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
-class GpuRoutes {
+class GpuRoutes : public DeviceCarrier {
  public:
   // Collective over the group: the ranks tell each other what they have. `first`: the operation that it is
   // made for. Throws Error, when a rank does not come.
@@ -38,16 +39,13 @@ class GpuRoutes {
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
   // Gives the operations to the route, and sees to it that their results are marked if they are given up.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
-  // From now on, what is given up gets its results marked: to be called before abort(). Why it cannot be
-  // done, as a clause, or nothing. Any thread; does not call CUDA.
-  std::optional<std::string> mark_results();
+  std::optional<std::string> mark_results() override;
 
   // NCCL's communicator, if there is one. Any thread.
   nccl::Communicator* nccl_communicator();
 
-  // What went wrong on any route.
-  std::optional<Error> failure();
-  void abort(const std::string& why);
+  std::optional<Error> failure() override;
+  void abort(const std::string& why) override;
 
  private:
   GpuRoute& find(std::span<const Operation> operations, bool capturing);

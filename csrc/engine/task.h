@@ -42,7 +42,9 @@ struct Task {
   bool buffers_free = true;  // false: the buffers must be kept until the process ends
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-  void finish() {
+  void finish(std::optional<Error> failed = std::nullopt, bool free = true) {
+    error = std::move(failed);
+    buffers_free = free;
     if (on_done) {
       const auto callback = std::move(on_done);
       on_done = nullptr;

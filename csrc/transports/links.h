@@ -11,12 +11,28 @@ namespace altorch {
 class Links {
  public:
   virtual ~Links() = default;
-  virtual const char* transport() const = 0;  // "mpi", "loopback"
+  virtual const char* transport() const = 0;  // "mpi", "gloo"
   virtual Channel& channel() = 0;
   // nullptr where the transport has none.
   virtual WholeCollectives* collectives() = 0;
   // Something is still in flight that can never be completed: release nothing that it may touch.
   virtual void mark_broken() = 0;
+};
+
+// Of a transport that has messages only, and that gives no buffer back which it may still touch.
+class MessageLinks : public Links {
+ public:
+  // `transport`: a literal.
+  MessageLinks(const char* transport, std::unique_ptr<Channel> channel)
+      : transport_(transport), channel_(std::move(channel)) {}
+  const char* transport() const override { return transport_; }
+  Channel& channel() override { return *channel_; }
+  WholeCollectives* collectives() override { return nullptr; }
+  void mark_broken() override {}
+
+ private:
+  const char* const transport_;
+  const std::unique_ptr<Channel> channel_;
 };
 
 }  // namespace altorch

@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "transports/channel.h"
+#include "transports/links.h"
 #include "transports/mpi/library.h"
 #include "transports/mpi/serial_lock.h"
-#include "transports/whole_collectives.h"
 
 namespace altorch {
 
@@ -46,20 +45,21 @@ class NativeThread;
 
 // One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may be in
 // flight when the group is destroyed, unless it is marked broken.
-class MpiGroup {
+class MpiGroup : public Links {
  public:
   MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, int size);
-  ~MpiGroup();
+  ~MpiGroup() override;
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
 
-  Channel& channel() { return *channel_; }
-  WholeCollectives& collectives() { return *collectives_; }
+  const char* transport() const override { return "mpi"; }
+  Channel& channel() override { return *channel_; }
+  WholeCollectives* collectives() override { return collectives_.get(); }
   Mpi& mpi() { return *mpi_; }
 
   // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not
   // finalised at exit.
-  void mark_broken();
+  void mark_broken() override;
 
  private:
   std::shared_ptr<Mpi> mpi_;

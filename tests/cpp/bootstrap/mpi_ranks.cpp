@@ -29,144 +29,19 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/file_store.h"
 #include "common/adaptive_wait.h"
+#include "transports/channel_conformance.h"
+#include "transports/collectives_conformance.h"
 #include "transports/mpi/channel.h"
 
 namespace altorch {
 namespace {
 
+using namespace conformance;  // NOLINT
+
 using Clock = std::chrono::steady_clock;
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-[[noreturn]] void fail(const std::string& text) {
-  std::cerr << "FAILED: " << text << std::endl;
-  std::_Exit(1);
-}
-
-void expect(bool condition, const std::string& text) {
-  if (!condition) fail(text);
-}
-
-std::string describe(std::span<const Request> requests) {
-  std::string text;
-  for (const Request& request : requests) {
-    if (request.handle == 0 && request.extra == nullptr) continue;
-    text += (request.is_receive ? " receive of " : " send of ") + std::to_string(request.bytes) +
-            " bytes, peer " + std::to_string(request.peer) + ";";
-  }
-  return text;
-}
-
-// Waits; returns the error that came, if any.
-std::optional<Error> finish(Channel& channel, std::span<Request> requests) {
-  std::optional<Error> error;
-  AdaptiveWait wait;
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
-  while (true) {
-    State state = channel.test(requests, error);
-    if (state == State::kDone) return std::nullopt;
-    if (state == State::kFailed) return error;
-    expect(Clock::now() < deadline, "an operation did not finish in 20 s: " + describe(requests));
-    wait.pause();
-  }
-}
-
-void expect_done(Channel& channel, std::span<Request> requests, const char* what) {
-  if (auto error = finish(channel, requests)) fail(std::string(what) + ": " + error->what());
-}
-
-void check_messages(Mpi& mpi, MpiGroup& group) {
-  Channel& channel = group.channel();
-  const int rank = channel.rank(), size = channel.size();
-  // Every size to every rank, two tags out of order.
-  for (std::size_t bytes :
-       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300'000}, std::size_t{5'000'000}}) {
-    std::vector<std::vector<unsigned char>> incoming(static_cast<std::size_t>(size) * 2);
-    std::vector<unsigned char> outgoing(bytes);
-    for (std::size_t i = 0; i < bytes; ++i)
-      outgoing[i] = static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(rank));
-    std::vector<Request> requests(static_cast<std::size_t>(size) * 4);
-    std::size_t next = 0;
-    for (int peer = 0; peer < size; ++peer) {
-      for (int tag = 0; tag < 2; ++tag) {
-        auto& buffer = incoming[static_cast<std::size_t>(peer * 2 + tag)];
-        buffer.assign(bytes, 0);
-        channel.receive(buffer.data(), bytes, peer, tag, requests[next++]);
-      }
-    }
-    for (int peer = 0; peer < size; ++peer) {
-      for (int tag = 1; tag >= 0; --tag) channel.send(outgoing.data(), bytes, peer, tag, requests[next++]);
-    }
-    expect_done(channel, requests, "messages");
-    for (int peer = 0; peer < size; ++peer) {
-      for (std::size_t i = 0; i < bytes; ++i) {
-        expect(incoming[static_cast<std::size_t>(peer * 2)][i] ==
-                   static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(peer)),
-               "byte " + std::to_string(i) + " of " + std::to_string(bytes) + " from " +
-                   std::to_string(peer) + " is wrong");
-      }
-    }
-  }
-  // From any source.
-  if (rank == 0) {
-    std::vector<bool> seen(static_cast<std::size_t>(size));
-    for (int i = 1; i < size; ++i) {
-      std::int64_t word = -1;
-      Request request;
-      channel.receive(&word, sizeof(word), kAnySource, 5, request);
-      expect_done(channel, {&request, 1}, "receive from any source");
-      expect(request.peer == word, "wrong source");
-      expect(!seen[static_cast<std::size_t>(word)], "the same source twice");
-      seen[static_cast<std::size_t>(word)] = true;
-    }
-  } else {
-    std::int64_t word = rank;
-    Request request;
-    channel.send(&word, sizeof(word), 0, 5, request);
-    expect_done(channel, {&request, 1}, "send");
-  }
-  (void)mpi;
-}
-
-void check_sizes(Channel& channel) {
-  if (channel.size() < 2 || channel.rank() > 1) return;
-  const int peer = 1 - channel.rank();
-  auto send = [&](std::size_t bytes, int tag) {
-    std::vector<char> data(bytes, 'x');
-    Request request;
-    channel.send(data.data(), bytes, peer, tag, request);
-    expect_done(channel, {&request, 1}, "send");
-  };
-  auto receive = [&](std::size_t bytes, int tag, bool exact) {
-    std::vector<char> data(bytes);
-    Request request;
-    request.exact = exact;
-    channel.receive(data.data(), bytes, peer, tag, request);
-    return finish(channel, {&request, 1});
-  };
-  if (channel.rank() == 0) {
-    send(8, 1);
-    send(8, 2);
-    send(16, 3);
-    // Nobody sends with this tag: the receive must come back.
-    char byte;
-    Request request;
-    channel.receive(&byte, 1, peer, 9, request);
-    std::optional<Error> error;
-    expect(channel.test({&request, 1}, error) == State::kPending, "a receive without a message is done");
-    expect(channel.cancel({&request, 1}), "a receive cannot be withdrawn");
-    expect(channel.test({&request, 1}, error) == State::kDone, "a withdrawn request is in flight");
-  } else {
-    auto shorter = receive(16, 1, true);
-    expect(shorter && shorter->kind() == ErrorKind::kMismatch, "too short a message passes");
-    std::cout << "  as wanted: " << shorter->what() << std::endl;
-    expect(!receive(16, 2, false), "a short message is refused where it is allowed");
-    auto longer = receive(8, 3, true);
-    expect(longer && longer->kind() == ErrorKind::kMismatch, "too long a message passes");
-    std::cout << "  as wanted: " << longer->what() << std::endl;
-  }
 }
 
 // Cut into pieces of 1000 bytes instead of 1 GiB.
@@ -209,198 +84,6 @@ void check_pieces(Mpi& mpi, std::intptr_t communicator, int rank, int size) {
       }
     }
     expect(mpi.barrier(std::chrono::seconds(20)), "barrier");
-  }
-}
-
-template <typename T>
-std::vector<T> values(int rank, std::size_t count) {
-  std::vector<T> result(count);
-  for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<T>(static_cast<int>(i % 11) + rank + 1);
-  return result;
-}
-
-void run(MpiGroup& group, const Call& call) {
-  expect(group.collectives().offers(call),
-         std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
-  Request request;
-  group.collectives().start(call, request);
-  expect_done(group.channel(), {&request, 1}, name_of(call.kind));
-}
-
-template <typename T>
-void check_reductions(MpiGroup& group, DType dtype, const std::map<ReduceOp, std::function<T(T, T)>>& ops) {
-  const int rank = group.channel().rank(), size = group.channel().size();
-  const auto p = static_cast<std::size_t>(size);
-  for (const auto& [op, combine] : ops) {
-    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
-      const std::size_t total = count * p;
-      std::vector<T> expected = values<T>(0, total);
-      for (int r = 1; r < size; ++r) {
-        std::vector<T> next = values<T>(r, total);
-        for (std::size_t i = 0; i < total; ++i) expected[i] = combine(expected[i], next[i]);
-      }
-      const std::vector<T> own = values<T>(rank, total);
-      const std::string what = std::string(name_of(op)) + " of " + name_of(dtype);
-      Call call{OpKind::kAllReduce, dtype, op};
-      std::vector<T> buffer = own;
-      call.output = buffer.data();
-      call.count = static_cast<std::int64_t>(total);
-      run(group, call);
-      expect(buffer == expected, "all_reduce " + what);
-      // To each root, with another output and in place.
-      for (int root = 0; root < size; ++root) {
-        for (bool in_place : {false, true}) {
-          std::vector<T> input = own, output(total);
-          call =
-              Call{OpKind::kReduce, dtype, op, root, input.data(), in_place ? input.data() : output.data()};
-          call.count = static_cast<std::int64_t>(total);
-          run(group, call);
-          if (rank == root) expect((in_place ? input : output) == expected, "reduce " + what);
-          if (rank != root) expect(input == own, "reduce changes the input");
-        }
-      }
-      // Even, in place, uneven (everything for the last rank).
-      const T* own_part = expected.data() + static_cast<std::size_t>(rank) * count;
-      for (bool in_place : {false, true}) {
-        std::vector<T> input = own, output(count);
-        T* target = in_place ? input.data() + static_cast<std::size_t>(rank) * count : output.data();
-        call = Call{OpKind::kReduceScatter, dtype, op, 0, input.data(), target};
-        call.count = static_cast<std::int64_t>(count);
-        run(group, call);
-        expect(std::memcmp(target, own_part, count * sizeof(T)) == 0, "reduce_scatter " + what);
-      }
-      std::vector<std::int64_t> counts(p, 0);
-      counts.back() = static_cast<std::int64_t>(total);
-      std::vector<T> output(rank == size - 1 ? total : 0);
-      call = Call{OpKind::kReduceScatter, dtype, op, 0, own.data(), output.data()};
-      call.input_counts = counts;
-      run(group, call);
-      if (rank == size - 1) expect(output == expected, "uneven reduce_scatter " + what);
-    }
-  }
-}
-
-void check_moves(MpiGroup& group) {
-  const int rank = group.channel().rank(), size = group.channel().size();
-  const auto p = static_cast<std::size_t>(size), me = static_cast<std::size_t>(rank);
-  using T = std::int16_t;
-  const DType dtype = DType::kFloat16;
-  run(group, Call{OpKind::kBarrier});
-  for (std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{70'000}}) {
-    auto block = [&](std::size_t from, std::size_t to, std::size_t n) {
-      std::vector<T> data(n);
-      for (std::size_t i = 0; i < n; ++i) data[i] = static_cast<T>(from * 1000 + to * 100 + i % 97);
-      return data;
-    };
-    auto even = static_cast<std::int64_t>(count);
-    for (int root = 0; root < size; ++root) {
-      std::vector<T> data =
-          rank == root ? block(static_cast<std::size_t>(root), 0, count) : std::vector<T>(count);
-      Call call{OpKind::kBroadcast, dtype, ReduceOp::kSum, root, nullptr, data.data(), even};
-      run(group, call);
-      expect(data == block(static_cast<std::size_t>(root), 0, count), "broadcast");
-    }
-    // Uneven: rank r has count + r elements.
-    for (bool uneven : {false, true}) {
-      std::vector<std::int64_t> counts;
-      std::vector<T> all;
-      std::size_t own_offset = 0;
-      for (std::size_t r = 0; r < p; ++r) {
-        counts.push_back(even + (uneven ? static_cast<std::int64_t>(r) : 0));
-        if (r == me) own_offset = all.size();
-        auto part = block(r, 0, static_cast<std::size_t>(counts.back()));
-        all.insert(all.end(), part.begin(), part.end());
-      }
-      const std::vector<T> own = block(me, 0, static_cast<std::size_t>(counts[me]));
-      for (bool in_place : {false, true}) {
-        std::vector<T> output(all.size());
-        if (in_place)
-          std::copy(own.begin(), own.end(), output.begin() + static_cast<std::ptrdiff_t>(own_offset));
-        Call call{OpKind::kAllGather, dtype};
-        call.input = in_place ? output.data() + own_offset : own.data();
-        call.output = output.data();
-        call.count = counts[me];
-        if (uneven) call.output_counts = counts;
-        run(group, call);
-        expect(output == all, "all_gather");
-      }
-      for (int root = 0; root < size; ++root) {
-        std::vector<T> output(rank == root ? all.size() : 0);
-        Call call{OpKind::kGather, dtype, ReduceOp::kSum, root, own.data(), output.data(), counts[me]};
-        if (uneven && rank == root) call.output_counts = counts;
-        run(group, call);
-        if (rank == root) expect(output == all, "gather");
-        std::vector<T> part(own.size());
-        call = Call{OpKind::kScatter, dtype,     ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
-                    part.data(),      counts[me]};
-        if (uneven && rank == root) call.input_counts = counts;
-        run(group, call);
-        expect(part == own, "scatter");
-      }
-    }
-    std::vector<T> input, output(count * p), expected;
-    for (std::size_t r = 0; r < p; ++r) {
-      auto out = block(me, r, count), in = block(r, me, count);
-      input.insert(input.end(), out.begin(), out.end());
-      expected.insert(expected.end(), in.begin(), in.end());
-    }
-    Call call{OpKind::kAllToAll, dtype, ReduceOp::kSum, 0, input.data(), output.data(), even};
-    run(group, call);
-    expect(output == expected, "all_to_all");
-  }
-}
-
-void check_collectives(MpiGroup& group) {
-  using Bits = std::map<ReduceOp, std::function<std::int32_t(std::int32_t, std::int32_t)>>;
-  check_reductions<std::int32_t>(group, DType::kInt32,
-                                 Bits{{ReduceOp::kSum, std::plus<>()},
-                                      {ReduceOp::kProduct, std::multiplies<>()},
-                                      {ReduceOp::kMin, [](int a, int b) { return std::min(a, b); }},
-                                      {ReduceOp::kMax, [](int a, int b) { return std::max(a, b); }},
-                                      {ReduceOp::kBand, std::bit_and<>()},
-                                      {ReduceOp::kBor, std::bit_or<>()},
-                                      {ReduceOp::kBxor, std::bit_xor<>()}});
-  auto max = [](auto a, auto b) { return std::max(a, b); };
-  check_reductions<std::uint8_t>(group, DType::kUInt8,
-                                 {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
-  check_reductions<std::int8_t>(group, DType::kInt8,
-                                {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
-  check_reductions<std::uint16_t>(group, DType::kUInt16, {{ReduceOp::kMax, max}});
-  check_reductions<std::int16_t>(group, DType::kInt16, {{ReduceOp::kSum, std::plus<>()}});
-  check_reductions<std::uint32_t>(group, DType::kUInt32, {{ReduceOp::kSum, std::plus<>()}});
-  check_reductions<std::uint64_t>(group, DType::kUInt64, {{ReduceOp::kMax, max}});
-  check_reductions<std::int64_t>(group, DType::kInt64,
-                                 {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kAvg, std::plus<>()}});
-  check_reductions<float>(group, DType::kFloat32,
-                          {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kPremulSum, std::plus<>()}});
-  check_reductions<double>(group, DType::kFloat64,
-                           {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kProduct, std::multiplies<>()}});
-  check_reductions<std::complex<float>>(group, DType::kComplex64, {{ReduceOp::kSum, std::plus<>()}});
-  check_reductions<std::complex<double>>(group, DType::kComplex128, {{ReduceOp::kSum, std::plus<>()}});
-  check_moves(group);
-  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
-    Call half{OpKind::kAllReduce, DType::kBFloat16, op};
-    expect(!group.collectives().offers(half), "a reduction of bfloat16 is offered");
-  }
-  Call minimum{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin};
-  expect(!group.collectives().offers(minimum), "MIN of float32 is offered, which loses NaN");
-}
-
-// bool as torch has it.
-void check_bool(MpiGroup& group) {
-  const int rank = group.channel().rank(), size = group.channel().size();
-  struct Row {
-    ReduceOp op;
-    bool expected;
-  };
-  const bool odd = (size - 1) % 2 != 0;  // all but rank 0 have true
-  for (Row row : {Row{ReduceOp::kSum, size > 1}, Row{ReduceOp::kProduct, false}, Row{ReduceOp::kBxor, odd}}) {
-    std::uint8_t value = rank == 0 ? 0 : 1;
-    Call call{OpKind::kAllReduce, DType::kBool, row.op};
-    call.output = &value;
-    call.count = 1;
-    run(group, call);
-    expect(value == (row.expected ? 1 : 0), "all_reduce of bool");
   }
 }
 
@@ -522,12 +205,16 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   std::iota(world.begin(), world.end(), 0);
   auto group = mpi->create_group(world, 0);
   const double group_time = milliseconds_since(begin) - start_time;
-  if (wants("messages")) check_messages(*mpi, *group);
-  if (wants("sizes")) check_sizes(group->channel());
+  if (wants("messages")) messages_arrive(group->channel());
+  if (wants("sizes")) sizes_are_compared(group->channel());
   if (wants("pieces")) check_pieces(*mpi, mpi->table().comm_world(), mpi->rank(), mpi->size());
   if (wants("collectives")) {
-    check_collectives(*group);
-    check_bool(*group);
+    collectives_conform(*group);
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
+      expect(!group->collectives()->offers(Call{OpKind::kAllReduce, DType::kBFloat16, op}),
+             "a reduction of bfloat16 is offered");
+    expect(!group->collectives()->offers(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin}),
+           "MIN of float32 is offered, which loses NaN");
   }
   if (wants("few_groups")) check_groups(*mpi, 20);
   if (wants("many_groups")) check_groups(*mpi, 3000);
@@ -591,6 +278,6 @@ int main(int count, char** words) {
     return altorch::main_of_rank(arguments);
   } catch (const std::exception& error) {
     std::cerr << "FAILED: " << error.what() << std::endl;
-    return 1;
+    std::_Exit(1);  // nobody waits for the others
   }
 }

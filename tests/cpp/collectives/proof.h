@@ -101,15 +101,18 @@ inline std::vector<Call> calls_for(const Algorithm& algorithm, int p, std::mt199
   return calls;
 }
 
+inline void prove(const Algorithm& algorithm) {
+  for (int p = 1; p <= kLargestSize; ++p) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(p));
+    for (const Call& call : calls_for(algorithm, p, random)) ASSERT_EQ(prove_call(call), "");
+  }
+}
+
 inline void prove(OpKind kind) {
   int proved = 0;
-  for (const Algorithm* each : algorithms()) {
-    const Algorithm& algorithm = *each;
-    if (algorithm.kind != kind) continue;
-    for (int p = 1; p <= kLargestSize; ++p) {
-      std::mt19937_64 random(static_cast<std::uint64_t>(p));
-      for (const Call& call : calls_for(algorithm, p, random)) ASSERT_EQ(prove_call(call), "");
-    }
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->kind != kind) continue;
+    prove(*algorithm);
     ++proved;
   }
   EXPECT_GT(proved, 0) << "no algorithm for " << name_of(kind);

@@ -86,7 +86,7 @@ TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
   store->add("deaths", 1);
   auto channels = make_loopback_channels(3, {});
   Communicator communicator({"test", {0, 1, 2}, store, watch},
-                            std::make_unique<LoopbackLinks>(std::move(channels[0])));
+                            std::make_unique<MessageLinks>("loopback", std::move(channels[0])));
   auto operation = operation_of(communicator, OpKind::kSend);
   operation.root = 1;
   std::string text;

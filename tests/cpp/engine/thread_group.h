@@ -1,6 +1,8 @@
 // A process group whose ranks are threads, over the loopback transport.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,16 +15,19 @@
 
 namespace altorch {
 
-class LoopbackLinks : public Links {
+// A transport that fails as MPI does when a peer's memory has gone.
+class FailingChannel : public Channel {
  public:
-  explicit LoopbackLinks(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
-  const char* transport() const override { return "loopback"; }
-  Channel& channel() override { return *channel_; }
-  WholeCollectives* collectives() override { return nullptr; }
-  void mark_broken() override {}
-
- private:
-  std::unique_ptr<Channel> channel_;
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::int64_t max_tag() const override { return 1 << 26; }
+  void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
+  void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
+  State test(std::span<Request>, std::optional<Error>& error) override {
+    error = Error(ErrorKind::kTransport, "process_vm_readv failed");
+    return State::kFailed;
+  }
+  bool cancel(std::span<Request>) override { return true; }
 };
 
 class ThreadGroup {
@@ -30,11 +35,11 @@ class ThreadGroup {
   explicit ThreadGroup(int size, LoopbackOptions options = {}) {
     auto channels = make_loopback_channels(size, options);
     auto store = std::make_shared<MapStore>();
-    CommunicatorSettings settings{"test", {}, store, nullptr};
+    Membership settings{"test", {}, store, nullptr};
     for (int rank = 0; rank < size; ++rank) settings.global_ranks.push_back(rank);
     for (auto& channel : channels) {
-      members_.push_back(
-          std::make_shared<Communicator>(settings, std::make_unique<LoopbackLinks>(std::move(channel))));
+      members_.push_back(std::make_shared<Communicator>(
+          settings, std::make_unique<MessageLinks>("loopback", std::move(channel))));
     }
   }
   Communicator& operator[](int rank) { return *members_[static_cast<std::size_t>(rank)]; }
@@ -74,6 +79,22 @@ Operation all_reduce_of(Communicator& communicator, std::vector<Value>& values, 
   operation.timeout = std::chrono::seconds(20);
   operation.sequence = communicator.next_sequence();
   return operation;
+}
+
+inline void run(Communicator& communicator, const Operation& operation) {
+  bool buffers_free = false;
+  communicator.run(operation, buffers_free);
+  EXPECT_TRUE(buffers_free);
+}
+
+inline std::shared_ptr<Task> task_of(const Operation& operation) {
+  auto task = std::make_shared<Task>();
+  task->operation = operation;
+  return task;
+}
+
+inline std::vector<std::string> all_good(int size) {
+  return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
 }  // namespace altorch

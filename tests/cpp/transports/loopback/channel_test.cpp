@@ -5,7 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "transports/channel_conformance.h"
 
 namespace altorch {
 namespace {
@@ -189,6 +192,29 @@ TEST(Loopback, DelaysComeFromTheSeedAndKeepTheOrderWithinATag) {
   EXPECT_TRUE(overtaken) << "no message overtook another";
   EXPECT_EQ(arrivals(1), order);
   EXPECT_NE(arrivals(2), order);
+}
+
+// As over MPI (tests/cpp/bootstrap/mpi_ranks.cpp), under deliveries of every kind.
+TEST(Loopback, IsAChannel) {
+  for (const int size : {1, 2, 3}) {
+    for (const LoopbackOptions& options : {LoopbackOptions{}, LoopbackOptions{.eager_bytes = 0},
+                                           LoopbackOptions{.longest_delay = 5, .seed = 3}}) {
+      const auto channels = make_loopback_channels(size, options);
+      std::vector<std::string> errors(channels.size());
+      std::vector<std::thread> ranks;
+      for (std::size_t rank = 0; rank < channels.size(); ++rank) {
+        ranks.emplace_back([&, rank] {
+          try {
+            conformance::channel_conforms(*channels[rank]);
+          } catch (const std::exception& error) {
+            errors[rank] = error.what();
+          }
+        });
+      }
+      for (std::thread& rank : ranks) rank.join();
+      EXPECT_EQ(errors, std::vector<std::string>(channels.size()));
+    }
+  }
 }
 
 }  // namespace

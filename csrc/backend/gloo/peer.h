@@ -21,7 +21,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <unordered_map>
 
-#include "backend/gloo_event.h"
+#include "backend/gloo/event.h"
 #include "common/error.h"
 
 namespace altorch::backend {

@@ -1,9 +1,9 @@
-#include "backend/gloo_inbox.h"
+#include "backend/gloo/inbox.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "backend/gloo_mesh.h"
+#include "backend/gloo/mesh.h"
 
 namespace altorch::backend {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "backend/backend.h"
-#include "backend/gloo_mesh.h"
+#include "backend/gloo/mesh.h"
 
 namespace altorch::backend {
 

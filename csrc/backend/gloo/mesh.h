@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/gloo_inbox.h"
-#include "backend/gloo_peer.h"
+#include "backend/gloo/inbox.h"
+#include "backend/gloo/peer.h"
 
 namespace altorch::backend {
 

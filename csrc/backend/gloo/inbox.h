@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "backend/gloo_peer.h"
+#include "backend/gloo/peer.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {

@@ -1,4 +1,4 @@
-#include "backend/gloo_mesh.h"
+#include "backend/gloo/mesh.h"
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 #include "common/env.h"
 #include "common/error.h"
 
-namespace altorch::backend {
+namespace altorch {
 
 enum class OnError {
   kPoison,    // they are overwritten before anybody can read them
@@ -26,4 +26,4 @@ inline OnError on_error_named(const std::string& word) {
 
 inline OnError on_error_setting() { return on_error_named(setting("ALTORCH_ON_ERROR")); }
 
-}  // namespace altorch::backend
+}  // namespace altorch

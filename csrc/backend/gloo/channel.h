@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/gloo_mesh.h"
+#include "backend/gloo/mesh.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {

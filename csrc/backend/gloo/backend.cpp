@@ -1,21 +1,9 @@
-#include "backend/gloo_backend.h"
+#include "backend/gloo/backend.h"
 
-#include "backend/gloo_channel.h"
+#include "backend/gloo/channel.h"
 
 namespace altorch::backend {
 namespace {
-
-class GlooLinks : public Links {
- public:
-  explicit GlooLinks(std::unique_ptr<GlooChannel> channel) : channel_(std::move(channel)) {}
-  const char* transport() const override { return "gloo"; }
-  Channel& channel() override { return *channel_; }
-  WholeCollectives* collectives() override { return nullptr; }
-  void mark_broken() override {}  // the channel gives no buffer back that Gloo may touch
-
- private:
-  const std::unique_ptr<GlooChannel> channel_;
-};
 
 // The same on all ranks of a group, and no other group's.
 std::uint64_t group_id(const GroupSettings& settings) {
@@ -41,8 +29,9 @@ std::shared_ptr<Communicator> join_over_gloo(Rendezvous& group, const GlooFactor
     }
   }
   auto channel = std::make_unique<GlooChannel>(mesh, group_id(settings), settings.rank, settings.job_ranks);
-  CommunicatorSettings made{settings.name, settings.job_ranks, group.store(), group.watch()};
-  return std::make_shared<Communicator>(std::move(made), std::make_unique<GlooLinks>(std::move(channel)));
+  Membership made{settings.name, settings.job_ranks, group.store(), group.watch()};
+  return std::make_shared<Communicator>(std::move(made),
+                                        std::make_unique<MessageLinks>("gloo", std::move(channel)));
 }
 
 }  // namespace

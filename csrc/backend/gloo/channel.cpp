@@ -1,4 +1,4 @@
-#include "backend/gloo_channel.h"
+#include "backend/gloo/channel.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "backend/gloo_peer.h"
+#include "backend/gloo/peer.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

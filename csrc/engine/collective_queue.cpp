@@ -1,0 +1,141 @@
+#include "engine/collective_queue.h"
+
+#include "common/adaptive_wait.h"
+#include "engine/fingerprint.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kBeforeLooks{50};  // of waiting
+
+}  // namespace
+
+Error caught() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  } catch (...) {
+    return Error(ErrorKind::kInternal, "something that is no exception was thrown");
+  }
+}
+
+CollectiveQueue::CollectiveQueue(Group& group, Watchdog& watchdog, Links& links)
+    : group_(group), watchdog_(watchdog), links_(links), collective_(links, routes_) {}
+
+bool CollectiveQueue::claim() {
+  const std::lock_guard lock(mutex_);
+  if (inline_running_ || !queue_.empty()) return false;
+  return inline_running_ = true;
+}
+
+void CollectiveQueue::push(std::shared_ptr<Task> task) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(task));
+}
+
+void CollectiveQueue::start(const Operation& operation) {
+  const CallNote mine = note_of(operation);
+  group_.board().record(mine);
+  collective_.start(operation, mine.fingerprint);
+}
+
+Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, const Vigil& vigil,
+                            bool& buffers_free) {
+  buffers_free = collective_.cancel();
+  if (!buffers_free) links_.mark_broken();
+  return watchdog_.fail(operation, noticed, vigil);
+}
+
+void CollectiveQueue::carry_out(const Operation& operation, bool& buffers_free, bool& others_wait) {
+  Vigil vigil = watchdog_.begin_vigil();
+  std::optional<Error> error;
+  buffers_free = true;
+  try {
+    start(operation);
+    AdaptiveWait wait;
+    while (!error) {
+      const State state = collective_.advance(error);
+      if (state == State::kDone) break;
+      if (state == State::kFailed) continue;
+      wait.pause();
+      if (group_.is_closing()) vigil.next_look = {};
+      if (wait.waited() > kBeforeLooks) error = watchdog_.look_after(operation, vigil, Clock::now());
+    }
+  } catch (...) {
+    error = caught();
+  }
+  const auto took = Clock::now() - vigil.began;
+  const std::string_view route = collective_.route().name();
+  if (error) error = fail(operation, *error, vigil, buffers_free);
+  {
+    const std::lock_guard lock(mutex_);
+    inline_running_ = false;
+    others_wait = !queue_.empty();
+  }
+  if (error) throw *error;
+  group_.statistics().add(operation.kind, links_.transport(), route, payload_bytes(operation, group_.size()),
+                          took);
+}
+
+std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& error) {
+  std::shared_ptr<Task> task;
+  {
+    const std::lock_guard lock(mutex_);
+    left = !queue_.empty();
+    if (!left || inline_running_) return nullptr;  // who carries out has others driven when it is done
+    task = queue_.front();
+  }
+  if (head_running_) return task;
+  if (group_.is_closing()) {
+    error = group_.closed();
+  } else if (!task->gate.open()) {
+    return nullptr;
+  }
+  const auto issued = task->vigil.issued;
+  task->vigil = watchdog_.begin_vigil();
+  // What waits for a GPU has its time from there on.
+  if (!task->gate.flag) task->vigil.issued = issued;
+  return task;
+}
+
+bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
+  while (true) {
+    bool left = false;
+    std::optional<Error> error;
+    const auto task = head(left, error);
+    if (!task) return left;
+    State state = State::kPending;
+    try {
+      if (!head_running_ && !error) {
+        head_running_ = true;
+        start(task->operation);
+      }
+      if (!error) state = collective_.advance(error);
+      if (state == State::kPending && !error) error = watchdog_.look_after(task->operation, task->vigil, now);
+    } catch (...) {
+      error = caught();
+    }
+    if (state == State::kPending && !error) return true;
+    moved = true;
+    bool buffers_free = true;
+    if (error) {
+      error = head_running_ ? fail(task->operation, *error, task->vigil, buffers_free)
+                            : watchdog_.fail(task->operation, *error, task->vigil);
+    } else {
+      group_.statistics().add(task->operation.kind, links_.transport(), collective_.route().name(),
+                              payload_bytes(task->operation, group_.size()),
+                              Clock::now() - task->vigil.began);
+    }
+    head_running_ = false;
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.pop_front();
+    }
+    task->finish(std::move(error), buffers_free);
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,55 @@
+// Collectives of a group on host memory: one after another, in the order of the calls. A synchronous one runs
+// on the calling thread where nothing is under way; the others wait here until somebody drives them.
+//
+// Thread rules: any thread, drive() by one at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "engine/collective.h"
+#include "engine/group.h"
+#include "engine/task.h"
+#include "engine/watchdog.h"
+
+namespace altorch {
+
+// Whatever is being thrown, as an error: nothing may pass through the threads that drive operations.
+Error caught();
+
+class CollectiveQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  CollectiveQueue(Group& group, Watchdog& watchdog, Links& links);
+
+  // True where nothing is under way: then the caller has the next place, and must carry_out().
+  bool claim();
+  // Throws Error; then `buffers_free` says whether the buffers may be released. Returns, or has set, whether
+  // others have queued behind it meanwhile.
+  void carry_out(const Operation& operation, bool& buffers_free, bool& others_wait);
+  void push(std::shared_ptr<Task> task);
+  // Moves on what is queued; true while something is left.
+  bool drive(Clock::time_point now, bool& moved);
+
+ private:
+  // The task at the head, begun if it may begin; null: nothing can be done now. `error`: it is not to begin.
+  std::shared_ptr<Task> head(bool& left, std::optional<Error>& error);
+  void start(const Operation& operation);
+  // It has failed: what is in flight is withdrawn if that can be, and the group closed.
+  Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool& buffers_free);
+
+  Group& group_;
+  Watchdog& watchdog_;
+  Links& links_;
+  const Rules routes_;
+  Collective collective_;  // of who drives, or while inline_running_ of who carries out
+  bool head_running_ = false;
+
+  std::mutex mutex_;  // guards what follows
+  bool inline_running_ = false;
+  std::deque<std::shared_ptr<Task>> queue_;  // the head may be running
+};
+
+}  // namespace altorch

@@ -1,0 +1,110 @@
+#include "engine/group.h"
+
+#include "engine/fingerprint.h"
+#include "engine/progress.h"
+#include "transports/channel.h"
+
+namespace altorch {
+namespace {
+
+// The same on all ranks, and no other group's: names alone repeat among disjoint groups.
+std::string key_of(const Membership& membership) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const int rank : membership.global_ranks)
+    hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211u;
+  return membership.name + "/" + std::to_string(hash);
+}
+
+}  // namespace
+
+Group::Group(Membership membership, int rank, int size)
+    : membership_(std::move(membership)),
+      rank_(rank),
+      size_(size),
+      board_(std::make_shared<StallBoard>(membership_.store, key_of(membership_), rank, size)) {
+  if (watch() && size_ > 1) watch()->inquiries.join(board_);
+}
+
+void Group::enroll(Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  operation.history = history_;
+  history_ = append_call(history_, fingerprint(operation));
+}
+
+void Group::record(const Operation& operation) {
+  if (!operation.is_message()) board_->record(note_of(operation));
+}
+
+void Group::check_open() const {
+  if (is_closing()) throw *closed();
+  if (!ProgressThread::usable()) {
+    throw Error(
+        ErrorKind::kClosed,
+        "this process was forked from the one that made the group and cannot use it; start it with the "
+        "'spawn' method to communicate");
+  }
+}
+
+std::optional<Error> Group::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+std::optional<Error> Group::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ ? failure_ : closed_;
+}
+
+Error Group::refuse(const Operation& operation, const Error& cause) {
+  if (!operation.is_message()) {
+    std::uint64_t history = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      history = history_ = append_call(history_, CallNote::kRefused);
+    }
+    board_->record({operation.sequence, CallNote::kRefused, history});
+    if (size_ > 1 && !is_closing()) board_->publish_refusal(operation.sequence, cause.what());
+  }
+  return explain(operation, cause);
+}
+
+Error Group::give_up(const Operation& operation, const Error& cause, bool tell) {
+  const Error explained = explain(operation, cause);
+  if (cause.kind() == ErrorKind::kClosed) return explained;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return explained;
+    failure_ = explained;
+    closed_ = Error(ErrorKind::kClosed, "the group is closed since " + label(operation) + " failed (" +
+                                            cause.what() + "); destroy it and make a new one");
+    closing_.store(true);
+  }
+  if (tell && size_ > 1) board_->publish_closed(label(operation), cause);
+  return explained;
+}
+
+// What is in flight is ended by whoever drives it.
+void Group::close(const std::string& why, bool tell) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) tell = false;
+    if (!closed_) closed_ = Error(ErrorKind::kClosed, why);
+    closing_.store(true);
+  }
+  if (tell && size_ > 1) board_->publish_closed("the group", Error(ErrorKind::kClosed, why));
+}
+
+std::string Group::label(const Operation& operation) const {
+  std::string text = name_of(operation.kind);
+  if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);
+  text += operation.kind == OpKind::kSend ? " to " : " from ";
+  text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
+  return text + ", tag " + std::to_string(operation.tag);
+}
+
+Error Group::explain(const Operation& operation, const Error& cause) const {
+  return cause.with_prefix("altorch: group '" + name() + "', rank " + std::to_string(rank_) + ": " +
+                           label(operation) + ": ");
+}
+
+}  // namespace altorch

@@ -1,0 +1,124 @@
+#include "engine/point_to_point.h"
+
+#include "engine/collective_queue.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::string_view kRoute = "message";
+
+}  // namespace
+
+PointToPoint::PointToPoint(Group& group, Watchdog& watchdog, Links& links)
+    : group_(group), watchdog_(watchdog), links_(links) {}
+
+bool PointToPoint::post(const std::shared_ptr<Task>& task) {
+  const bool gated = task->gate.flag != nullptr;
+  try {
+    group_.check_open();
+    if (!gated && begin(*task)) return false;
+  } catch (const Error& error) {
+    throw not_begun(*task, error);
+  }
+  const std::lock_guard lock(mutex_);
+  (gated ? gated_[task->operation.kind == OpKind::kSend ? 0 : 1].emplace_back() : posted_.emplace_back()) =
+      task;
+  return true;
+}
+
+// Unless it was only refused, something may have begun.
+Error PointToPoint::not_begun(const Task& task, const Error& error) {
+  const ErrorKind kind = error.kind();
+  const bool refused =
+      kind == ErrorKind::kInvalidArgument || kind == ErrorKind::kUnsupported || kind == ErrorKind::kClosed;
+  return refused ? group_.explain(task.operation, error) : watchdog_.fail(task.operation, error, task.vigil);
+}
+
+bool PointToPoint::begin(Task& task) {
+  const Operation& operation = task.operation;
+  task.vigil = watchdog_.begin_vigil();
+  const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
+  Channel& channel = links_.channel();
+  if (operation.kind == OpKind::kSend) {
+    channel.send(operation.input, bytes, operation.root, operation.tag, task.request);
+  } else {
+    channel.receive(operation.output, bytes, operation.root, operation.tag, task.request);
+  }
+  std::optional<Error> error;
+  const State state = channel.test({&task.request, 1}, error);
+  if (state == State::kPending) return false;
+  end(task, error);
+  return true;
+}
+
+void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
+  task.source = task.request.peer;
+  if (!noticed) {
+    group_.statistics().add(task.operation.kind, links_.transport(), kRoute,
+                            payload_bytes(task.operation, group_.size()), Clock::now() - task.vigil.began);
+    return task.finish();
+  }
+  const bool buffers_free = links_.channel().cancel({&task.request, 1});
+  if (!buffers_free) links_.mark_broken();
+  task.finish(watchdog_.fail(task.operation, *noticed, task.vigil), buffers_free);
+}
+
+bool PointToPoint::drive(Clock::time_point now, bool& moved) {
+  // Neither of the two waits for the other: a peer's send may be what lets ours go on.
+  const bool sends = drive_gated(gated_[0], moved);
+  const bool receives = drive_gated(gated_[1], moved);
+  return drive_begun(now, moved) || sends || receives;
+}
+
+bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved) {
+  while (true) {
+    const bool closing = group_.is_closing();
+    std::shared_ptr<Task> task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (gated.empty()) return false;
+      task = gated.front();
+      if (!closing && !task->gate.open()) return true;
+      gated.pop_front();
+    }
+    moved = true;
+    try {
+      if (closing) throw *group_.closed();
+      if (begin(*task)) continue;
+    } catch (...) {
+      task->source = task->request.peer;
+      task->finish(not_begun(*task, caught()));
+      continue;
+    }
+    begun_.push_back(std::move(task));
+  }
+}
+
+bool PointToPoint::drive_begun(Clock::time_point now, bool& moved) {
+  {
+    const std::lock_guard lock(mutex_);
+    begun_.insert(begun_.end(), posted_.begin(), posted_.end());
+    posted_.clear();
+  }
+  for (std::size_t i = 0; i < begun_.size();) {
+    const std::shared_ptr<Task> task = begun_[i];
+    std::optional<Error> error;
+    State state = State::kPending;
+    try {
+      state = links_.channel().test({&task->request, 1}, error);
+      if (state == State::kPending) error = watchdog_.look_after(task->operation, task->vigil, now);
+    } catch (...) {
+      error = caught();
+    }
+    if (state == State::kPending && !error) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    begun_.erase(begun_.begin() + static_cast<std::ptrdiff_t>(i));
+    end(*task, error);
+  }
+  return !begun_.empty();
+}
+
+}  // namespace altorch

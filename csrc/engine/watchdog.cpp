@@ -1,0 +1,164 @@
+#include "engine/watchdog.h"
+
+#include <cstdio>
+#include <span>
+#include <thread>
+
+#include "common/env.h"
+#include "engine/fingerprint.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{100};
+// A process that is being killed loses its memory, at which a transport fails, before its end can be seen.
+constexpr std::chrono::milliseconds kDying{1000};
+constexpr const char* kSameCalls = "; all ranks must make the same calls in the same order";
+
+Error lost(const Liveness::Death& death, const std::string& noticed_by = "") {
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) +
+                                         " is lost: " + death.evidence + noticed_by +
+                                         "; look for its error above, then start the job again");
+}
+
+std::string seconds(std::chrono::milliseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
+  return text;
+}
+
+Error timed_out(const Operation& operation, StallBoard& board) {
+  std::string cause = "not done after its timeout of " + seconds(operation.timeout);
+  if (operation.is_message()) {
+    cause +=
+        "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
+    cause += " with the same tag?";
+  } else {
+    cause += ": " + board.whereabouts(operation.sequence);
+    cause += ". Find the rank that is late or took another path, or raise the timeout";
+  }
+  return Error(ErrorKind::kTimeout, cause);
+}
+
+Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int rank) {
+  const auto both = [&](const CallNote& theirs, const CallNote& own) {
+    return "rank " + std::to_string(finding.rank) + " of the group called " +
+           describe_fingerprint(theirs.fingerprint) + ", rank " + std::to_string(rank) + " " +
+           describe_fingerprint(own.fingerprint);
+  };
+  if (finding.called.fingerprint != mine.fingerprint)
+    return Error(ErrorKind::kMismatch, both(finding.called, mine) + kSameCalls);
+  std::string where = "somewhere before";
+  if (finding.parted_theirs) {
+    where = "at #" + std::to_string(finding.parted_theirs->sequence) + ": " +
+            both(*finding.parted_theirs, *finding.parted_mine);
+  }
+  return Error(
+      ErrorKind::kMismatch,
+      "the ranks agree about this call, but not about earlier ones. They parted " + where + kSameCalls);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Group& group)
+    : group_(group), stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))) {}
+
+Vigil Watchdog::begin_vigil() const {
+  Vigil vigil;
+  vigil.issued = vigil.began = Clock::now();
+  vigil.next_look = vigil.began + kLookEvery;
+  return vigil;
+}
+
+std::optional<Error> Watchdog::look_after(const Operation& operation, Vigil& vigil, Clock::time_point now) {
+  if (group_.is_closing()) return group_.closed();
+  return examine(operation, vigil, now);
+}
+
+bool Watchdog::is_time_to_compare(const Vigil& vigil, Clock::time_point now) const {
+  return now - vigil.began > stall_ &&
+         vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
+}
+
+// The clock first: what else is asked may take its time.
+std::optional<Error> Watchdog::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
+  if (now < vigil.next_look) return std::nullopt;
+  vigil.next_look = now + kLookEvery;
+  ++vigil.looks;
+  if (now - vigil.issued >= operation.timeout) return timed_out(operation, group_.board());
+  if (auto error = look_for_dead(operation, vigil)) return error;
+  if (now - vigil.began < stall_) return std::nullopt;
+  if (group_.watch()) group_.watch()->inquiries.answer();
+  if (!is_time_to_compare(vigil, now)) return std::nullopt;
+  return operation.is_message() ? closed_by_peer(operation, vigil) : compare(operation, vigil);
+}
+
+std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Vigil& vigil) {
+  if (!group_.watch()) return std::nullopt;
+  std::span<const int> ranks = group_.global_ranks();
+  if (operation.is_message() && operation.root >= 0)
+    ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
+  const bool ask_store = vigil.looks % 10 == 0;
+  const auto death = group_.watch()->liveness.check(ranks, ask_store || vigil.suspicion);
+  const bool twice = vigil.suspicion && death;
+  vigil.suspicion = death.has_value();
+  return twice ? std::optional(lost(*death)) : std::nullopt;
+}
+
+std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Vigil& vigil) {
+  const auto finding = group_.board().closed();
+  if (!finding) return compare_message(operation);
+  vigil.told_by_peer = true;
+  return finding->gave_up;
+}
+
+// torch picks a side of the group by each rank's own tensor.
+std::optional<Error> Watchdog::compare_message(const Operation& operation) {
+  if (operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
+  const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
+  const auto other = group_.board().meet_message(operation.root, sends, operation.tag, on_gpu);
+  if (!other || *other == on_gpu) return std::nullopt;
+  return Error(ErrorKind::kMismatch,
+               "rank " + std::to_string(operation.root) + " of the group has the other end " +
+                   (on_gpu ? "in a CPU tensor, and this rank in a CUDA tensor"
+                           : "in a CUDA tensor, and this rank in a CPU tensor") +
+                   "; both ends of a message must be on the same kind of device (for object "
+                   "lists: give both calls the same device)");
+}
+
+std::optional<Error> Watchdog::compare(const Operation& operation, Vigil& vigil) {
+  StallBoard& board = group_.board();
+  const CallNote mine = note_of(operation);
+  if (!vigil.written_down) board.publish_wait(operation.sequence);
+  vigil.written_down = true;
+  const auto finding = board.compare(mine);
+  if (!finding) {
+    // Again and again, more and more rarely: a peer may yet come to it, and pass it.
+    if (group_.watch() && board.is_first(operation.sequence) && vigil.looks >= vigil.next_question) {
+      group_.watch()->inquiries.ask(board.group(), mine);
+      vigil.next_question = 2 * vigil.looks;
+    }
+    return std::nullopt;
+  }
+  if (!finding->gave_up) return mismatch(*finding, mine, group_.rank());
+  vigil.told_by_peer = finding->closed;  // who only refused must learn that the others have given up
+  return finding->gave_up;
+}
+
+// A killed peer reaches a transport as a failed system call: its words name neither the rank nor the reason.
+Error Watchdog::with_its_reason(const Error& cause) {
+  if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
+  const auto began = Clock::now();
+  while (true) {
+    if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), /*ask_store=*/true))
+      return lost(*death, std::string(" (") + cause.what() + ")");
+    if (Clock::now() - began > kDying) return cause;
+    std::this_thread::sleep_for(kDying / 100);
+  }
+}
+
+Error Watchdog::fail(const Operation& operation, const Error& noticed, const Vigil& vigil) {
+  return group_.give_up(operation, with_its_reason(noticed), !vigil.told_by_peer);
+}
+
+}  // namespace altorch

@@ -1,0 +1,48 @@
+// Why a call that is under way cannot end, if that is known: a deadline, a dead peer, ranks that called
+// different things. The one copy for collectives and messages, on the host and on a device.
+//
+// Whoever carries a call asks again and again; most questions cost a look at the clock. Thread rules: any
+// thread; those about one vigil by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "engine/group.h"
+#include "engine/task.h"
+
+namespace altorch {
+
+class Watchdog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Watchdog(Group& group);
+
+  Vigil begin_vigil() const;
+  // Looks now and then; a closed group does not count.
+  std::optional<Error> examine(const Operation& operation, Vigil& vigil, Clock::time_point now);
+  // The same, and a closed group ends it.
+  std::optional<Error> look_after(const Operation& operation, Vigil& vigil, Clock::time_point now);
+  // Looks at nothing but what the ranks called.
+  std::optional<Error> compare(const Operation& operation, Vigil& vigil);
+  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
+  bool is_time_to_compare(const Vigil& vigil, Clock::time_point now) const;
+  // Of a message that waits: whether its other end is on another kind of device.
+  std::optional<Error> compare_message(const Operation& operation);
+
+  // The loss of a peer, if that is what lies behind an error of a transport or of the store. May take a
+  // second.
+  Error with_its_reason(const Error& cause);
+  // The call has failed: closes the group, and tells the peers unless one of them has told us.
+  Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil);
+
+ private:
+  std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
+  std::optional<Error> closed_by_peer(const Operation& operation, Vigil& vigil);
+
+  Group& group_;
+  const std::chrono::milliseconds stall_;
+};
+
+}  // namespace altorch

@@ -1,0 +1,123 @@
+#include "engine/group.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+TEST(Group, TellsPeersWhenOneRankRefuses) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    const auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+    run(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
+  // What rank 0 has sent is still there, so nobody may ever receive again.
+  for (int later = 0; later < 3; ++later) {
+    const auto again = group.run([&](int, Communicator& communicator) {
+      std::vector<float> values(10, 1.0f);
+      run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+    });
+    EXPECT_NE(again[0].find("destroy it and make a new one"), std::string::npos) << again[0];
+    EXPECT_NE(again[1].find("a bad tensor"), std::string::npos) << again[1];
+    if (later > 0) {
+      EXPECT_NE(again[1].find("destroy it and make a new one"), std::string::npos) << again[1];
+    }
+  }
+}
+
+TEST(Group, GoesOnAfterACallThatAllRanksRefused) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::int64_t> values(10, rank + round);
+      auto operation = all_reduce_of(communicator, values, DType::kInt64);
+      if (round % 5 == 0) {
+        communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+        continue;
+      }
+      communicator.enroll(operation);
+      run(communicator, operation);
+      ASSERT_EQ(values[9], 3 * round + 3);
+    }
+  });
+  EXPECT_EQ(errors, all_good(3));
+}
+
+// At 1aa6fc3 the group went on, and the tag came back 8192 calls later with what had been sent before.
+TEST(Group, IsClosedByACallThatTimesOutOnOneRankOnly) {
+  ThreadGroup group(2);
+  std::atomic<int> right{0}, refused{0};
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int call = 0; call < 9000; ++call) {
+      if (rank == 1 && call == 3) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      std::vector<float> values(4, static_cast<float>(call));
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      communicator.enroll(operation);
+      if (rank == 0 && call == 3) operation.timeout = std::chrono::milliseconds(300);
+      try {
+        run(communicator, operation);
+        EXPECT_EQ(values[0], 2.0f * static_cast<float>(call));
+        ++right;
+      } catch (const Error& error) {
+        ++refused;
+        if (call > 5) {
+          EXPECT_EQ(error.kind(), ErrorKind::kClosed) << error.what();
+        }
+      }
+    }
+  });
+  EXPECT_EQ(errors, all_good(2));
+  EXPECT_EQ(right + refused, 18000);
+  EXPECT_GE(refused, 2 * 8995);
+}
+
+TEST(Group, RefusesEverythingOnceClosedAndEndsWhatIsInFlight) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    std::vector<float> values(10, 1.0f);
+    auto task = task_of(all_reduce_of(communicator, values, DType::kFloat32));
+    communicator.submit(task);
+    communicator.close("the group was destroyed");
+    EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+    ASSERT_TRUE(task->error.has_value());
+    EXPECT_EQ(task->error->kind(), ErrorKind::kClosed);
+    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  EXPECT_NE(errors[0].find("the group was destroyed"), std::string::npos) << errors[0];
+}
+
+TEST(Group, TellsWhatClosedIt) {
+  ThreadGroup group(2);
+  EXPECT_FALSE(group[0].failure().has_value());
+  Operation operation;
+  operation.kind = OpKind::kBarrier;
+  operation.sequence = 1;
+  const Error told = group[0].give_up(operation, Error(ErrorKind::kTransport, "the GPU fell off"));
+  EXPECT_NE(std::string(told.what()).find("barrier #1: the GPU fell off"), std::string::npos) << told.what();
+  ASSERT_TRUE(group[0].failure().has_value());
+  EXPECT_EQ(group[0].failure()->kind(), ErrorKind::kTransport);
+  EXPECT_THROW(group[0].check_open(), Error);
+  group[1].check_open();  // it has not heard of it
+}
+
+TEST(Group, CountsWhatItDid) {
+  ThreadGroup group(2);
+  group.run([&](int, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    for (int i = 0; i < 3; ++i) run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  const auto rows = group[0].statistics().rows();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].count, 3u);
+  EXPECT_EQ(rows[0].bytes, 120u);
+  EXPECT_EQ(rows[0].route, "one_shot");
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,95 @@
+#include "engine/point_to_point.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+TEST(PointToPoint, CarriesMessagesIndependentlyOfCollectives) {
+  ThreadGroup group(2, {.eager_bytes = 0});
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<int> mine(100, rank), theirs(100, -1);
+    std::vector<std::shared_ptr<Task>> tasks;
+    // Both ranks receive first: that must not stand in the way of their sends.
+    for (const OpKind kind : {OpKind::kReceive, OpKind::kSend}) {
+      Operation operation;
+      operation.kind = kind;
+      operation.dtype = DType::kInt32;
+      operation.root = 1 - rank;
+      operation.tag = 5;
+      operation.input = mine.data();
+      operation.output = theirs.data();
+      operation.count = 100;
+      operation.timeout = std::chrono::seconds(20);
+      tasks.push_back(task_of(operation));
+      communicator.post(tasks.back());
+    }
+    for (const auto& task : tasks) EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+    EXPECT_EQ(tasks[0]->source, 1 - rank);
+    for (const int value : theirs) ASSERT_EQ(value, 1 - rank);
+  });
+  EXPECT_EQ(errors, all_good(2));
+}
+
+std::shared_ptr<Task> message(OpKind kind, int peer, int& value, const Gate& gate = {}) {
+  Operation operation;
+  operation.kind = kind;
+  operation.dtype = DType::kInt32;
+  operation.root = peer;
+  operation.tag = 3;
+  operation.input = operation.output = &value;
+  operation.count = 1;
+  operation.timeout = std::chrono::seconds(20);
+  auto task = task_of(operation);
+  task->gate = gate;
+  return task;
+}
+
+// Gates open in any order; of one tag the receives take what was sent in the order of the calls.
+TEST(PointToPoint, BeginsThoseBehindGatesInTheOrderOfTheCalls) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    constexpr int kMessages = 8;
+    std::vector<int> values(kMessages, -1);
+    std::vector<Flag> flags(kMessages);
+    std::vector<std::shared_ptr<Task>> tasks;
+    for (int i = 0; i < kMessages; ++i) {
+      if (rank == 0) values[static_cast<std::size_t>(i)] = i;
+      Gate gate;
+      if (rank == 0) gate = {&flags[static_cast<std::size_t>(i)], 1};
+      tasks.push_back(message(rank == 0 ? OpKind::kSend : OpKind::kReceive, 1 - rank,
+                              values[static_cast<std::size_t>(i)], gate));
+      communicator.post(tasks.back());
+    }
+    for (auto flag = flags.rbegin(); flag != flags.rend(); ++flag) flag->raise(1);
+    for (int i = 0; i < kMessages; ++i) {
+      EXPECT_TRUE(communicator.wait(*tasks[static_cast<std::size_t>(i)], std::chrono::milliseconds(0)));
+      EXPECT_FALSE(tasks[static_cast<std::size_t>(i)]->error);
+      EXPECT_EQ(values[static_cast<std::size_t>(i)], i);
+    }
+  });
+  EXPECT_EQ(errors, all_good(2));
+}
+
+TEST(PointToPoint, AClosedGroupEndsWhatWaitsAtAGate) {
+  ThreadGroup group(2);
+  int value = 1;
+  Flag never;
+  const auto gated = message(OpKind::kSend, 1, value, {&never, 1});
+  const auto posted = message(OpKind::kReceive, 1, value);
+  group[0].post(gated);
+  group[0].post(posted);
+  EXPECT_FALSE(group[0].wait(*gated, std::chrono::milliseconds(50)));
+  group[0].close("the group was destroyed");
+  for (const auto& task : {gated, posted}) {
+    EXPECT_TRUE(group[0].wait(*task, std::chrono::milliseconds(0)));
+    ASSERT_TRUE(task->error);
+    EXPECT_EQ(task->error->kind(), ErrorKind::kClosed);
+  }
+  EXPECT_THROW(group[0].post(message(OpKind::kSend, 1, value)), Error);
+}
+
+}  // namespace
+}  // namespace altorch

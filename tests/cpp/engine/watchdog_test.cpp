@@ -1,0 +1,125 @@
+#include "engine/watchdog.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+TEST(Watchdog, TellsEveryRankThatTheirCallsDiffer) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(rank == 1 ? 12 : 10, 1.0f);
+    run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("mismatch"), std::string::npos) << error;
+    EXPECT_NE(error.find("all_reduce #1"), std::string::npos) << error;
+    EXPECT_NE(error.find("group 'test'"), std::string::npos) << error;
+  }
+}
+
+// A root that sends and goes on notices nothing; whoever waits in the next call does.
+TEST(Watchdog, NamesTheCallAtWhichRanksParted) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int call = 0; call < 3; ++call) {
+      std::vector<float> values(4, 1.0f);
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      if (call == 1) {
+        operation.kind = OpKind::kBroadcast;
+        operation.root = rank;  // each its own
+      }
+      communicator.enroll(operation);
+      run(communicator, operation);
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("mismatch"), std::string::npos) << error;
+    EXPECT_NE(error.find("parted at #2"), std::string::npos) << error;
+    EXPECT_NE(error.find("with root 1"), std::string::npos) << error;
+  }
+}
+
+// As for what a GPU carries, and does not end.
+void look_on(Communicator& communicator, const Operation& operation) {
+  communicator.record(operation);
+  Vigil vigil = communicator.watchdog().begin_vigil();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < end) {
+    if (auto error = communicator.watchdog().examine(operation, vigil, std::chrono::steady_clock::now()))
+      throw communicator.give_up(operation, *error);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+TEST(Watchdog, ComparesCallsThatSomethingElseCarries) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) operation.kind = OpKind::kBroadcast;
+    look_on(communicator, operation);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("same calls in the same order"), std::string::npos) << error;
+    EXPECT_NE(error.find("broadcast"), std::string::npos) << error;
+  }
+}
+
+TEST(Watchdog, HearsOfRefusalsWhileSomethingElseCarriesTheCall) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    std::vector<float> values(10, 1.0f);
+    const auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    if (rank == 1) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
+    look_on(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
+}
+
+TEST(Watchdog, GivesUpAtTheDeadlineAndSaysWhoIsMissing) {
+  ThreadGroup group(2);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    std::vector<float> values(10, 1.0f);
+    auto operation = all_reduce_of(communicator, values, DType::kFloat32);
+    operation.timeout = std::chrono::milliseconds(300);
+    run(communicator, operation);
+  });
+  EXPECT_NE(errors[0].find("timeout of 0.3 s"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not waiting in this group: 1"), std::string::npos) << errors[0];
+}
+
+TEST(Watchdog, NamesTheDeadPeerBehindATransportsError) {
+  for (const bool is_dead : {true, false}) {
+    auto store = std::make_shared<MapStore>();
+    LivenessSettings settings{store, nullptr};
+    settings.members = {{0, ProcessCard::own()}, {1, {"another-host/pid:[1]", 77}}};
+    auto watch = std::make_shared<JobWatch>("job", settings);
+    auto communicator = std::make_shared<Communicator>(
+        Membership{"test", {0, 1}, store, watch},
+        std::make_unique<MessageLinks>("loopback", std::make_unique<FailingChannel>()));
+    std::thread neighbour([&] {  // the word of its death comes after the failure
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (!is_dead) return;
+      store->set("death/1", "1");
+      store->add("deaths", 1);
+    });
+    std::vector<float> values(8, 1.0f);
+    try {
+      run(*communicator, all_reduce_of(*communicator, values, DType::kFloat32));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(error.kind(), is_dead ? ErrorKind::kPeerLost : ErrorKind::kTransport);
+      EXPECT_EQ(text.find("global rank 1 is lost") != std::string::npos, is_dead) << text;
+      EXPECT_NE(text.find("process_vm_readv failed"), std::string::npos) << text;
+    }
+    neighbour.join();
+  }
+}
+
+}  // namespace
+}  // namespace altorch

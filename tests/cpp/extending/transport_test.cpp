@@ -1,0 +1,154 @@
+// docs/extending.md, "A transport": messages through a lock and a list, as the page has it; it conforms, and a
+// group runs over it.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "engine/thread_group.h"
+#include "support/map_store.h"
+#include "transports/channel_conformance.h"
+
+namespace altorch {
+namespace {
+
+// [transport]
+struct Letter {
+  int from, to;
+  std::int64_t tag;
+  std::vector<std::byte> text;
+};
+
+struct PostOffice {
+  std::mutex mutex;
+  std::list<Letter> letters;  // oldest first
+};
+
+class PostChannel : public Channel {
+ public:
+  PostChannel(std::shared_ptr<PostOffice> office, int rank, int size)
+      : office_(std::move(office)), rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::int64_t max_tag() const override { return (std::int64_t{1} << 40) - 1; }
+
+  void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override {
+    const auto* begin = static_cast<const std::byte*>(data);
+    const std::lock_guard lock(office_->mutex);
+    office_->letters.push_back({rank_, peer, tag, {begin, begin + bytes}});
+    request.is_receive = false;
+    request.handle = 0;  // copied, so it is done
+  }
+
+  void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override {
+    request.is_receive = true;
+    request.bytes = bytes;
+    request.peer = peer;
+    const std::lock_guard lock(office_->mutex);
+    wanted_.push_back({&request, data, tag});
+    request.handle = 1;
+  }
+
+  State test(std::span<Request> requests, std::optional<Error>& error) override {
+    const std::lock_guard lock(office_->mutex);
+    deliver(error);
+    if (error) return State::kFailed;
+    const auto open = [](const Request& request) { return request.handle != 0; };
+    return std::any_of(requests.begin(), requests.end(), open) ? State::kPending : State::kDone;
+  }
+
+  bool cancel(std::span<Request> requests) override {
+    const std::lock_guard lock(office_->mutex);
+    for (Request& request : requests) {
+      wanted_.remove_if([&](const Wanted& wanted) { return wanted.request == &request; });
+      request.handle = 0;
+    }
+    return true;  // no buffer is touched any more
+  }
+
+ private:
+  struct Wanted {
+    Request* request;
+    void* data;
+    std::int64_t tag;
+  };
+
+  // Gives each receive the oldest letter that fits.
+  void deliver(std::optional<Error>& error) {
+    for (auto wanted = wanted_.begin(); wanted != wanted_.end();) {
+      Request& request = *wanted->request;
+      const auto letter =
+          std::find_if(office_->letters.begin(), office_->letters.end(), [&](const Letter& each) {
+            return each.to == rank_ && each.tag == wanted->tag &&
+                   (request.peer == kAnySource || request.peer == each.from);
+          });
+      if (letter == office_->letters.end()) {
+        ++wanted;
+        continue;
+      }
+      const std::size_t sent = letter->text.size();
+      if (sent > request.bytes || (request.exact && sent < request.bytes)) {
+        error = Error(ErrorKind::kMismatch, "rank " + std::to_string(letter->from) + " sent " +
+                                                std::to_string(sent) + " bytes where " +
+                                                std::to_string(request.bytes) + " were expected");
+      } else if (sent > 0) {
+        std::memcpy(wanted->data, letter->text.data(), sent);
+      }
+      request.peer = letter->from;
+      request.handle = 0;
+      office_->letters.erase(letter);
+      wanted = wanted_.erase(wanted);
+    }
+  }
+
+  const std::shared_ptr<PostOffice> office_;
+  const int rank_, size_;
+  std::list<Wanted> wanted_;
+};
+// [transport]
+
+std::vector<std::string> on_ranks(int size, const std::function<void(std::unique_ptr<Channel>)>& body) {
+  const auto office = std::make_shared<PostOffice>();
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(std::make_unique<PostChannel>(office, rank, size));
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Extending, ATransport) {
+  for (const int size : {1, 2, 3}) {
+    EXPECT_EQ(on_ranks(size, [](auto channel) { conformance::channel_conforms(*channel); }), all_good(size));
+    const auto store = std::make_shared<MapStore>();
+    const auto errors = on_ranks(size, [&](std::unique_ptr<Channel> channel) {
+      const int rank = channel->rank();
+      Membership members{"post", {}, store, nullptr};
+      for (int each = 0; each < size; ++each) members.global_ranks.push_back(each);
+      const auto group = std::make_shared<Communicator>(
+          std::move(members), std::make_unique<MessageLinks>("post", std::move(channel)));
+      for (const int count : {0, 1, 1000, 200'000}) {
+        std::vector<double> values(static_cast<std::size_t>(count), rank + 1.0);
+        run(*group, all_reduce_of(*group, values, DType::kFloat64));
+        for (const double value : values) ASSERT_EQ(value, size * (size + 1) / 2.0);
+      }
+    });
+    EXPECT_EQ(errors, all_good(size));
+  }
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,206 @@
+// What every library of whole collectives does, for what it offers: collectives_conform() by every rank at once.
+#pragma once
+
+#include <algorithm>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "transports/conformance.h"
+#include "transports/links.h"
+
+namespace altorch::conformance {
+
+template <typename T>
+std::vector<T> values(int rank, std::size_t count) {
+  std::vector<T> result(count);
+  for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<T>(static_cast<int>(i % 11) + rank + 1);
+  return result;
+}
+
+inline void run(Links& links, const Call& call) {
+  expect(links.collectives()->offers(call),
+         std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
+  Request request;
+  links.collectives()->start(call, request);
+  expect_done(links.channel(), {&request, 1}, name_of(call.kind));
+}
+
+template <typename T>
+void reduces(Links& links, DType dtype, const std::map<ReduceOp, std::function<T(T, T)>>& ops) {
+  const int rank = links.channel().rank(), size = links.channel().size();
+  const auto p = static_cast<std::size_t>(size);
+  for (const auto& [op, combine] : ops) {
+    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
+      const std::size_t total = count * p;
+      std::vector<T> expected = values<T>(0, total);
+      for (int r = 1; r < size; ++r) {
+        std::vector<T> next = values<T>(r, total);
+        for (std::size_t i = 0; i < total; ++i) expected[i] = combine(expected[i], next[i]);
+      }
+      const std::vector<T> own = values<T>(rank, total);
+      const std::string what = std::string(name_of(op)) + " of " + name_of(dtype);
+      Call call{OpKind::kAllReduce, dtype, op};
+      std::vector<T> buffer = own;
+      call.output = buffer.data();
+      call.count = static_cast<std::int64_t>(total);
+      run(links, call);
+      expect(buffer == expected, "all_reduce " + what);
+      // To each root, with another output and in place.
+      for (int root = 0; root < size; ++root) {
+        for (bool in_place : {false, true}) {
+          std::vector<T> input = own, output(total);
+          call =
+              Call{OpKind::kReduce, dtype, op, root, input.data(), in_place ? input.data() : output.data()};
+          call.count = static_cast<std::int64_t>(total);
+          run(links, call);
+          if (rank == root) expect((in_place ? input : output) == expected, "reduce " + what);
+          if (rank != root) expect(input == own, "reduce changes the input");
+        }
+      }
+      // Even, in place, uneven (everything for the last rank).
+      const T* own_part = expected.data() + static_cast<std::size_t>(rank) * count;
+      for (bool in_place : {false, true}) {
+        std::vector<T> input = own, output(count);
+        T* target = in_place ? input.data() + static_cast<std::size_t>(rank) * count : output.data();
+        call = Call{OpKind::kReduceScatter, dtype, op, 0, input.data(), target};
+        call.count = static_cast<std::int64_t>(count);
+        run(links, call);
+        expect(std::memcmp(target, own_part, count * sizeof(T)) == 0, "reduce_scatter " + what);
+      }
+      std::vector<std::int64_t> counts(p, 0);
+      counts.back() = static_cast<std::int64_t>(total);
+      std::vector<T> output(rank == size - 1 ? total : 0);
+      call = Call{OpKind::kReduceScatter, dtype, op, 0, own.data(), output.data()};
+      call.input_counts = counts;
+      run(links, call);
+      if (rank == size - 1) expect(output == expected, "uneven reduce_scatter " + what);
+    }
+  }
+}
+
+inline void moves(Links& links) {
+  const int rank = links.channel().rank(), size = links.channel().size();
+  const auto p = static_cast<std::size_t>(size), me = static_cast<std::size_t>(rank);
+  using T = std::int16_t;
+  const DType dtype = DType::kFloat16;
+  run(links, Call{OpKind::kBarrier});
+  for (std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{70'000}}) {
+    auto block = [&](std::size_t from, std::size_t to, std::size_t n) {
+      std::vector<T> data(n);
+      for (std::size_t i = 0; i < n; ++i) data[i] = static_cast<T>(from * 1000 + to * 100 + i % 97);
+      return data;
+    };
+    auto even = static_cast<std::int64_t>(count);
+    for (int root = 0; root < size; ++root) {
+      std::vector<T> data =
+          rank == root ? block(static_cast<std::size_t>(root), 0, count) : std::vector<T>(count);
+      Call call{OpKind::kBroadcast, dtype, ReduceOp::kSum, root, nullptr, data.data(), even};
+      run(links, call);
+      expect(data == block(static_cast<std::size_t>(root), 0, count), "broadcast");
+    }
+    // Uneven: rank r has count + r elements.
+    for (bool uneven : {false, true}) {
+      std::vector<std::int64_t> counts;
+      std::vector<T> all;
+      std::size_t own_offset = 0;
+      for (std::size_t r = 0; r < p; ++r) {
+        counts.push_back(even + (uneven ? static_cast<std::int64_t>(r) : 0));
+        if (r == me) own_offset = all.size();
+        auto part = block(r, 0, static_cast<std::size_t>(counts.back()));
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      const std::vector<T> own = block(me, 0, static_cast<std::size_t>(counts[me]));
+      for (bool in_place : {false, true}) {
+        std::vector<T> output(all.size());
+        if (in_place)
+          std::copy(own.begin(), own.end(), output.begin() + static_cast<std::ptrdiff_t>(own_offset));
+        Call call{OpKind::kAllGather, dtype};
+        call.input = in_place ? output.data() + own_offset : own.data();
+        call.output = output.data();
+        call.count = counts[me];
+        if (uneven) call.output_counts = counts;
+        run(links, call);
+        expect(output == all, "all_gather");
+      }
+      for (int root = 0; root < size; ++root) {
+        std::vector<T> output(rank == root ? all.size() : 0);
+        Call call{OpKind::kGather, dtype, ReduceOp::kSum, root, own.data(), output.data(), counts[me]};
+        if (uneven && rank == root) call.output_counts = counts;
+        run(links, call);
+        if (rank == root) expect(output == all, "gather");
+        std::vector<T> part(own.size());
+        call = Call{OpKind::kScatter, dtype,     ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
+                    part.data(),      counts[me]};
+        if (uneven && rank == root) call.input_counts = counts;
+        run(links, call);
+        expect(part == own, "scatter");
+      }
+    }
+    std::vector<T> input, output(count * p), expected;
+    for (std::size_t r = 0; r < p; ++r) {
+      auto out = block(me, r, count), in = block(r, me, count);
+      input.insert(input.end(), out.begin(), out.end());
+      expected.insert(expected.end(), in.begin(), in.end());
+    }
+    Call call{OpKind::kAllToAll, dtype, ReduceOp::kSum, 0, input.data(), output.data(), even};
+    run(links, call);
+    expect(output == expected, "all_to_all");
+  }
+}
+
+inline void reduces_types(Links& links) {
+  using Bits = std::map<ReduceOp, std::function<std::int32_t(std::int32_t, std::int32_t)>>;
+  reduces<std::int32_t>(links, DType::kInt32,
+                        Bits{{ReduceOp::kSum, std::plus<>()},
+                             {ReduceOp::kProduct, std::multiplies<>()},
+                             {ReduceOp::kMin, [](int a, int b) { return std::min(a, b); }},
+                             {ReduceOp::kMax, [](int a, int b) { return std::max(a, b); }},
+                             {ReduceOp::kBand, std::bit_and<>()},
+                             {ReduceOp::kBor, std::bit_or<>()},
+                             {ReduceOp::kBxor, std::bit_xor<>()}});
+  auto max = [](auto a, auto b) { return std::max(a, b); };
+  reduces<std::uint8_t>(links, DType::kUInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
+  reduces<std::int8_t>(links, DType::kInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
+  reduces<std::uint16_t>(links, DType::kUInt16, {{ReduceOp::kMax, max}});
+  reduces<std::int16_t>(links, DType::kInt16, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::uint32_t>(links, DType::kUInt32, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::uint64_t>(links, DType::kUInt64, {{ReduceOp::kMax, max}});
+  reduces<std::int64_t>(links, DType::kInt64,
+                        {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kAvg, std::plus<>()}});
+  reduces<float>(links, DType::kFloat32,
+                 {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kPremulSum, std::plus<>()}});
+  reduces<double>(links, DType::kFloat64,
+                  {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kProduct, std::multiplies<>()}});
+  reduces<std::complex<float>>(links, DType::kComplex64, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::complex<double>>(links, DType::kComplex128, {{ReduceOp::kSum, std::plus<>()}});
+}
+
+// bool as torch has it.
+inline void reduces_bool(Links& links) {
+  const int rank = links.channel().rank(), size = links.channel().size();
+  struct Row {
+    ReduceOp op;
+    bool expected;
+  };
+  const bool odd = (size - 1) % 2 != 0;  // all but rank 0 have true
+  for (Row row : {Row{ReduceOp::kSum, size > 1}, Row{ReduceOp::kProduct, false}, Row{ReduceOp::kBxor, odd}}) {
+    std::uint8_t value = rank == 0 ? 0 : 1;
+    Call call{OpKind::kAllReduce, DType::kBool, row.op};
+    call.output = &value;
+    call.count = 1;
+    run(links, call);
+    expect(value == (row.expected ? 1 : 0), "all_reduce of bool");
+  }
+}
+
+inline void collectives_conform(Links& links) {
+  reduces_types(links);
+  reduces_bool(links);
+  moves(links);
+}
+
+}  // namespace altorch::conformance
