@@ -55,3 +55,12 @@ def test_settings_page_is_current():
     )  # fmt: skip
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == made.stdout, "write it anew: altorch settings --markdown > docs/settings.md"
+
+
+def test_code_of_examples_is_what_is_compiled():
+    page = (ROOT / "docs/extending.md").read_text()
+    quoted = re.findall(r"<!-- (\S+) \[(\w+)\] -->\n```cpp\n(.*?)\n```", page, re.DOTALL)
+    assert len(quoted) == page.count("```cpp")
+    for path, name, code in quoted:
+        _, compiled, _ = (ROOT / path).read_text().split(f"// [{name}]\n")
+        assert code == compiled.rstrip(), path
