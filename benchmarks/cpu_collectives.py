@@ -10,102 +10,41 @@ every rank at once, and "MPI from C" the same operation called by a C program.
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from benchmarks import mpi_floor, report
 from benchmarks.ranks import Emit, Row, run_ranks
 
 DTYPES = ("float32", "bfloat16")
-BATCH_SECONDS = 0.004
-MOST_CALLS = 200
-FEWEST_BATCHES, MOST_BATCHES = 5, 60
-
-
-def time_batch(call: Any, calls: int, first: int) -> float:
-    """Seconds a call. One call goes before the clock starts and brings the ranks together."""
-    call(first - 1)
-    begin = time.perf_counter()
-    for turn in range(first, first + calls):
-        call(turn)
-    return (time.perf_counter() - begin) / calls
 
 
 def measure(operation: str, size: int, dtype: str, config: Row, groups: Any, emit: Emit) -> None:
     import torch
 
-    from altorch.bench.cases import Buffers, check
-    from altorch.bench.turns import figures
-    from benchmarks import operations
+    from altorch.bench import turns
+    from benchmarks.operations import case_of
 
-    buffers = Buffers(size, getattr(torch, dtype), groups.size)
-    calls: dict[str, Any] = {}
-    per_batch: dict[str, int] = {}
-    round_seconds = 0.0
-    for backend, group in groups.measured.items():
-        if backend not in ("fake", "recorded"):
-            check(operations.case_of(operation), buffers, group)
-        calls[backend] = operations.synchronous(operation, buffers, group)
-        groups.line_up()
-        one = groups.agree_on_longest(time_batch(calls[backend], 2, 1))
-        per_batch[backend] = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
-        round_seconds += one * (per_batch[backend] + 1)
-    rounds = max(FEWEST_BATCHES, min(MOST_BATCHES, int(config["seconds"] / max(round_seconds, 1e-9))))
-    rounds = int(groups.agree_on_longest(rounds))
-
-    seconds: dict[str, list[float]] = {backend: [] for backend in calls}
-    for turn in range(rounds):
-        for backend, call in calls.items():
-            first = 1 + turn * per_batch[backend]
-            buffers.dirty(first - 1, per_batch[backend] + 1)
-            groups.line_up()
-            seconds[backend].append(time_batch(call, per_batch[backend], first))
-    for backend in calls:
-        slowest = groups.slowest_of_each(seconds[backend])
-        if groups.rank == 0:
-            row = {
-                "benchmark": "cpu_collectives",
-                "operation": operation,
-                "dtype": dtype if operation != "barrier" else None,
-                "bytes": buffers.bytes if operation != "barrier" else 0,
-                "ranks": groups.size,
-                "backend": backend,
-                "calls_per_batch": per_batch[backend],
-                "batches": rounds,
-            }
-            emit(row | figures(slowest, operations.case_of(operation).messages))
+    case, here = case_of(operation), torch.device("cpu")
+    seconds = config["seconds"]
+    for row in turns.measure(case, size, getattr(torch, dtype), here, groups.measured, seconds=seconds):
+        emit_row(row | {"operation": operation}, groups, emit)
 
 
 def measure_memcpy(size: int, groups: Any, emit: Emit) -> None:
-    """All ranks copy at once: the floor of an operation that must move this many bytes once."""
-    import ctypes
-
     import torch
 
-    from altorch.bench.cases import Buffers
-    from altorch.bench.turns import figures
+    from altorch.bench import turns
 
-    buffers = Buffers(size, torch.float32, groups.size)
-    pairs = [(a.data_ptr(), b.data_ptr()) for a, b in zip(buffers.second, buffers.large, strict=True)]
+    emit_row(turns.copies(size, torch.uint8, torch.device("cpu")), groups, emit)
 
-    def call(turn: int) -> None:
-        target, source = pairs[turn % len(pairs)]
-        ctypes.memmove(target, source, buffers.bytes)
 
-    seconds = []
-    for turn in range(20):
-        buffers.dirty()
-        groups.line_up()
-        seconds.append(time_batch(call, max(1, min(200, (4 << 20) // buffers.bytes)), 1 + turn))
-    slowest = groups.slowest_of_each(seconds)
+def emit_row(row: Row, groups: Any, emit: Emit) -> None:
     if groups.rank == 0:
-        row = {
-            "benchmark": "cpu_collectives",
-            "operation": "memcpy",
-            "dtype": "uint8",
-            "bytes": buffers.bytes,
-        }
-        emit(row | {"ranks": groups.size, "backend": "memcpy"} | figures(slowest))
+        named = {
+            "backend": row.pop("contender"),
+            "dtype": row["dtype"] or None,
+        }  # as the C program names them
+        emit({"benchmark": "cpu_collectives"} | row | named)
 
 
 def work(config: Row, emit: Emit) -> None:

@@ -49,20 +49,6 @@ class Groups:
                 continue
             self.measured[backend] = group
 
-    def agree_on_longest(self, seconds: float) -> float:
-        longest = torch.tensor([seconds], dtype=torch.float64)
-        dist.all_reduce(longest, dist.ReduceOp.MAX)
-        return float(longest)
-
-    def slowest_of_each(self, seconds: list[float]) -> list[float]:
-        """Per batch, the time of the rank that took longest."""
-        slowest = torch.tensor(seconds, dtype=torch.float64)
-        dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        return [float(value) for value in slowest]
-
-    def line_up(self) -> None:
-        dist.barrier()
-
     def close(self) -> None:
         dist.barrier()
         dist.destroy_process_group()

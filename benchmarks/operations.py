@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch.distributed as dist
-
 from altorch.bench import cases
-from altorch.bench.cases import CASES, Buffers
+from altorch.bench.cases import CASES
 
 CASE_OF = {
     "all_gather_into_tensor": "all_gather",
@@ -18,8 +14,3 @@ CASE_OF = {
 
 def case_of(operation: str) -> cases.Case:
     return CASES[CASE_OF.get(operation, operation)]
-
-
-def synchronous(operation: str, buffers: Buffers, group: dist.ProcessGroup) -> Callable[[int], None]:
-    call = case_of(operation).make(buffers, group)
-    return lambda turn: call(turn, False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,9 +14,12 @@ from rich.table import Table
 
 from altorch.bench import rows
 from altorch.bench.rows import append, read
+from altorch.cli._output import human_bytes as show_bytes
+from altorch.cli._output import parse_bytes
+from altorch.cli._output import short_number as show_microseconds
 from benchmarks.ranks import REPOSITORY, Row
 
-__all__ = ["append", "read"]
+__all__ = ["append", "read", "show_bytes", "show_microseconds"]
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -40,27 +42,10 @@ def numbers(text: str) -> list[int]:
 
 def byte_sizes(text: str) -> list[int]:
     """8,1K,64K,1M -> bytes."""
-    factors = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    sizes = []
-    for name in names(text):
-        match = re.fullmatch(r"(\d+)([KMG]?)", name.upper())
-        if match is None:
-            raise argparse.ArgumentTypeError(f"{name!r} is not a size such as 8, 64K or 1M")
-        sizes.append(int(match[1]) * factors[match[2]])
-    return sizes
-
-
-def show_bytes(count: int) -> str:
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= factor and count % factor == 0:
-            return f"{count // factor} {unit}"
-    return f"{count} B"
-
-
-def show_microseconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+    try:
+        return [parse_bytes(name) for name in names(text)]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def commit() -> str:

@@ -35,17 +35,20 @@ class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string message) : std::runtime_error(std::move(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
-  // The same error with text put before its message; used to add group, operation, sequence number and rank.
-  Error with_prefix(const std::string& prefix) const {
-    Error explained(kind_, prefix + what());
-    explained.prefix_ = prefix.size() + prefix_;
-    return explained;
+  // The same error with text put before its message.
+  Error with_prefix(const std::string& prefix) const { return Error(kind_, prefix + what()); }
+  // The same, with what can be told apart from the cause: group, operation, sequence number and rank.
+  Error with_label(const std::string& label) const {
+    Error labelled = with_prefix(label);
+    labelled.label_ = label.size() + label_;
+    return labelled;
   }
-  Error without_prefix() const { return Error(kind_, what() + prefix_); }
+  bool has_label() const { return label_ > 0; }
+  Error without_label() const { return Error(kind_, what() + label_); }
 
  private:
   ErrorKind kind_;
-  std::size_t prefix_ = 0;  // of the message, in bytes
+  std::size_t label_ = 0;  // of the message, in bytes
 };
 
 }  // namespace altorch

@@ -10,18 +10,6 @@ constexpr std::chrono::milliseconds kBeforeLooks{50};  // of waiting
 
 }  // namespace
 
-Error caught() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::exception& error) {
-    return Error(ErrorKind::kInternal, error.what());
-  } catch (...) {
-    return Error(ErrorKind::kInternal, "something that is no exception was thrown");
-  }
-}
-
 CollectiveQueue::CollectiveQueue(Group& group, Watchdog& watchdog, Links& links)
     : group_(group), watchdog_(watchdog), links_(links), collective_(links, routes_) {}
 
@@ -49,11 +37,12 @@ Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, co
   return watchdog_.fail(operation, noticed, vigil);
 }
 
-void CollectiveQueue::carry_out(const Operation& operation, bool& buffers_free, bool& others_wait) {
+CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) {
   Vigil vigil = watchdog_.begin_vigil();
-  std::optional<Error> error;
-  buffers_free = true;
+  Outcome outcome;
+  std::optional<Error>& error = outcome.error;
   try {
+    group_.check_open();  // it may have been closed by whoever had the place before
     start(operation);
     AdaptiveWait wait;
     while (!error) {
@@ -61,7 +50,6 @@ void CollectiveQueue::carry_out(const Operation& operation, bool& buffers_free, 
       if (state == State::kDone) break;
       if (state == State::kFailed) continue;
       wait.pause();
-      if (group_.is_closing()) vigil.next_look = {};
       if (wait.waited() > kBeforeLooks) error = watchdog_.look_after(operation, vigil, Clock::now());
     }
   } catch (...) {
@@ -69,15 +57,17 @@ void CollectiveQueue::carry_out(const Operation& operation, bool& buffers_free, 
   }
   const auto took = Clock::now() - vigil.began;
   const std::string_view route = collective_.route().name();
-  if (error) error = fail(operation, *error, vigil, buffers_free);
+  if (error) error = fail(operation, *error, vigil, outcome.buffers_free);
   {
     const std::lock_guard lock(mutex_);
     inline_running_ = false;
-    others_wait = !queue_.empty();
+    outcome.others_wait = !queue_.empty();
   }
-  if (error) throw *error;
-  group_.statistics().add(operation.kind, links_.transport(), route, payload_bytes(operation, group_.size()),
-                          took);
+  if (!error) {
+    group_.statistics().add(operation.kind, links_.transport(), route,
+                            payload_bytes(operation, group_.size()), took);
+  }
+  return outcome;
 }
 
 std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& error) {

@@ -15,9 +15,6 @@
 
 namespace altorch {
 
-// Whatever is being thrown, as an error: nothing may pass through the threads that drive operations.
-Error caught();
-
 class CollectiveQueue {
  public:
   using Clock = std::chrono::steady_clock;
@@ -26,9 +23,12 @@ class CollectiveQueue {
 
   // True where nothing is under way: then the caller has the next place, and must carry_out().
   bool claim();
-  // Throws Error; then `buffers_free` says whether the buffers may be released. Returns, or has set, whether
-  // others have queued behind it meanwhile.
-  void carry_out(const Operation& operation, bool& buffers_free, bool& others_wait);
+  struct Outcome {
+    std::optional<Error> error;
+    bool buffers_free = true;  // false: they must be kept until the process ends
+    bool others_wait = false;  // somebody has queued behind it meanwhile
+  };
+  Outcome carry_out(const Operation& operation);
   void push(std::shared_ptr<Task> task);
   // Moves on what is queued; true while something is left.
   bool drive(Clock::time_point now, bool& moved);

@@ -42,17 +42,10 @@ void Communicator::Place::run(bool& buffers_free) {
     if (queued->error) throw *queued->error;
     return;
   }
-  bool others_wait = false;
-  const auto have_driven = [&] {
-    if (others_wait) ProgressThread::instance().watch(group->shared_from_this(), true);
-  };
-  try {
-    group->collectives_.carry_out(*operation, buffers_free, others_wait);
-  } catch (...) {
-    have_driven();
-    throw;
-  }
-  have_driven();
+  const auto outcome = group->collectives_.carry_out(*operation);
+  if (outcome.others_wait) ProgressThread::instance().watch(group->shared_from_this(), true);
+  buffers_free = outcome.buffers_free;
+  if (outcome.error) throw *outcome.error;
 }
 
 void Communicator::submit(std::shared_ptr<Task> task) {

@@ -3,8 +3,8 @@
 //
 // Collectives run one after another, in the order of the calls (collective_queue.h); messages are independent
 // of them (point_to_point.h). What is asynchronous the progress thread moves on, and whoever waits helps.
-// Lock order: drive_mutex_ before the leaves of the others; none but MPI's own is taken under those. Thread
-// rules: any thread.
+// Lock order: drive_mutex_ before everything else; the mutexes of the group, of the queue and of the messages
+// are leaves. Thread rules: any thread.
 #pragma once
 
 #include <memory>

@@ -78,8 +78,10 @@ void DeviceCalls::device_failed(const std::string& what) {
 // A failed carrier lets its streams go on, so that they being done does not mean that all went well.
 std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_point now) {
   if (device_failure_) return Trouble{last_, *device_failure_};
-  if (const auto failure = carrier_.failure())
-    return Trouble{entering_ ? calls_.back().operation : last_, failure->without_prefix()};
+  const Operation& likely = entering_        ? calls_.back().operation
+                            : calls_.empty() ? last_
+                                             : calls_.front().operation;
+  if (const auto failure = carrier_.failure()) return Trouble{likely, *failure};
   if (calls_.empty()) return std::nullopt;
   // What holds the host up, or else the device.
   Call& suspect = entering_ ? calls_.back() : calls_.front();
@@ -107,14 +109,16 @@ bool DeviceCalls::look() {
   std::optional<Trouble> found;
   {
     const std::lock_guard lock(mutex_);
-    if (idle()) return false;
+    if (failure_ || idle()) return !idle();
     found = trouble(Watchdog::Clock::now());
     if (!found) return true;
-    // What another rank has left in shared memory names its own call.
-    const bool explained = std::string_view(found->cause.what()).starts_with("altorch: ");
-    failure_ = explained ? found->cause : group_.explain(found->operation, found->cause);
+    // What carried it may know better which message of the call it was, and what another rank has left in
+    // shared memory names that rank's call.
+    const bool labelled =
+        found->cause.has_label() || std::string_view(found->cause.what()).starts_with("altorch: ");
+    failure_ = labelled ? found->cause : group_.explain(found->operation, found->cause);
   }
-  fail(found->operation, found->cause);
+  fail(found->operation, found->cause.without_label());
   return true;
 }
 

@@ -103,8 +103,8 @@ std::string Group::label(const Operation& operation) const {
 }
 
 Error Group::explain(const Operation& operation, const Error& cause) const {
-  return cause.with_prefix("altorch: group '" + name() + "', rank " + std::to_string(rank_) + ": " +
-                           label(operation) + ": ");
+  return cause.with_label("altorch: group '" + name() + "', rank " + std::to_string(rank_) + ": " +
+                          label(operation) + ": ");
 }
 
 }  // namespace altorch

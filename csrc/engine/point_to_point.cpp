@@ -1,7 +1,5 @@
 #include "engine/point_to_point.h"
 
-#include "engine/collective_queue.h"
-
 namespace altorch {
 namespace {
 
@@ -21,8 +19,11 @@ bool PointToPoint::post(const std::shared_ptr<Task>& task) {
     throw not_begun(*task, error);
   }
   const std::lock_guard lock(mutex_);
-  (gated ? gated_[task->operation.kind == OpKind::kSend ? 0 : 1].emplace_back() : posted_.emplace_back()) =
-      task;
+  if (gated) {
+    gated_[task->operation.kind == OpKind::kSend ? 0 : 1].push_back(task);
+  } else {
+    posted_.push_back(task);
+  }
   return true;
 }
 
@@ -47,6 +48,8 @@ bool PointToPoint::begin(Task& task) {
   std::optional<Error> error;
   const State state = channel.test({&task.request, 1}, error);
   if (state == State::kPending) return false;
+  if (state == State::kFailed && !error)
+    error = Error(ErrorKind::kInternal, "a message failed without a word");
   end(task, error);
   return true;
 }

@@ -25,6 +25,19 @@ struct Vigil {
   bool written_down = false;  // that this rank waits
 };
 
+// Whatever is being thrown, as an error: nothing may pass through the threads that drive operations.
+inline Error caught() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  } catch (...) {
+    return Error(ErrorKind::kInternal, "something that is no exception was thrown");
+  }
+}
+
 // Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether
 // it is finished, and read `error` and `source` once it is.
 struct Task {

@@ -23,6 +23,10 @@ BATCH_SECONDS = 0.004
 MOST_CALLS = 200
 FEWEST_BATCHES, MOST_BATCHES = 5, 60
 DEVICE_ROUNDS = 5
+MOVE_NOTHING = (
+    "fake",
+    "recorded",
+)  # torch's backend that returns at once, and the same with its flight recorder
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -142,7 +146,7 @@ def measure(
     buffers = Buffers(size, dtype, ranks, device)
     lanes = []
     for name, group in groups.items():
-        if name != "fake":
+        if name not in MOVE_NOTHING:
             check(case, buffers, group)
         call = case.make(buffers, group)
         lanes += [Lane(name, mode, call, on_gpu) for mode in modes if takes_part(name, mode, case, on_gpu)]
@@ -176,11 +180,11 @@ def row_of(case: Case, buffers: Buffers, dtype: torch.dtype, lane: Lane, ranks: 
     best = row["median_us"]
     if lane.on_gpu:
         row["host_us"] = figures(slowest_of_each(lane.host), case.messages)["median_us"]
-        if lane.mode == "sync" and lane.contender.partition(":")[0] not in ("gloo", "fake"):
+        if lane.mode == "sync" and lane.contender.partition(":")[0] not in ("gloo", *MOVE_NOTHING):
             device = lane.alone_on_device()
             if device is not None:
                 best = row["device_us"] = round(device * 1e6 / case.messages, 3)
-    if moves and best > 0 and lane.contender != "fake":
+    if moves and best > 0 and lane.contender not in MOVE_NOTHING:
         row["busbw_GBps"] = round(buffers.bytes * case.bus_factor(ranks) / best / 1e3, 3)
     return row
 

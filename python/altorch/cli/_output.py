@@ -72,6 +72,13 @@ def human_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
+def short_number(value: float | None) -> str:
+    """Three digits or so; nothing is a dash."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
 def parse_bytes(text: str) -> int:
     """`4096`, `4K`, `4KiB`, `1.5M`: units are powers of 1024."""
     units = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from altorch.cli import _ranks
-from altorch.cli._output import human_bytes, parse_bytes, print_json, print_table
+from altorch.cli._output import human_bytes, parse_bytes, print_json, print_table, short_number
 
 if TYPE_CHECKING:
     from altorch.bench.rows import Row
@@ -211,11 +211,11 @@ def _report(measured: list[Row], skipped: dict[str, str], ranks: int) -> None:
     for row in timed:
         beside = ours[row["operation"], row["bytes"], row["mode"]]
         ratio = "" if row is beside else f"{row['median_us'] / max(beside['median_us'], 1e-9):.2f}x"
-        lines.append([
-            row["operation"], human_bytes(row["bytes"]), row["contender"], row["mode"],
-            _us(row["p10_us"]), _us(row["median_us"]), _us(row["max_us"]), _us(row.get("host_us")),
-            _us(row.get("device_us")), _us(row.get("busbw_GBps")), ratio, _us(floors.get(row["bytes"])),
-        ])  # fmt: skip
+        times = [row.get(f"{name}_us") for name in ("p10", "median", "max", "host", "device")]
+        figures = [short_number(value) for value in (*times, row.get("busbw_GBps"))]
+        floor = short_number(floors.get(row["bytes"]))
+        head_cells = [row["operation"], human_bytes(row["bytes"]), row["contender"], row["mode"]]
+        lines.append([*head_cells, *figures, ratio, floor])
     columns = ["operation", "size", "over", "mode", "p10", "median", "max", "host", "device", "bus [GB/s]"]
     columns += ["of al", "memcpy"]
     if head.get("gpus") is None:
@@ -223,9 +223,3 @@ def _report(measured: list[Row], skipped: dict[str, str], ranks: int) -> None:
         columns = columns[:7] + columns[9:]
     title = f"{ranks} ranks, {head['machine']}, {versions}; microseconds a call, of the slowest rank"
     print_table(title, columns, lines, right=columns[4:])
-
-
-def _us(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"

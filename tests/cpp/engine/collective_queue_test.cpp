@@ -131,5 +131,24 @@ TEST(CollectiveQueue, NeverReleasesMemoryThatATransportMayStillWriteTo) {
   }
 }
 
+// A review of 0c177a2 found that it began, and ended as an internal error.
+TEST(CollectiveQueue, BeginsNothingInAGroupThatWasClosedMeanwhile) {
+  ThreadGroup group(2);
+  std::vector<float> values(10, 1.0f);
+  const Operation operation = all_reduce_of(group[0], values, DType::kFloat32);
+  auto place = group[0].take_place(operation);
+  group[0].close("given up by another thread");
+  bool buffers_free = false;
+  try {
+    place.run(buffers_free);
+    FAIL() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kClosed);
+    EXPECT_NE(std::string(error.what()).find("given up by another thread"), std::string::npos);
+  }
+  EXPECT_TRUE(buffers_free);
+  EXPECT_THROW(group[0].take_place(operation), Error);  // the place is free again: the group is what is not
+}
+
 }  // namespace
 }  // namespace altorch

@@ -77,6 +77,17 @@ TEST(DeviceCalls, TellsAndMarksBeforeAnythingGoesOn) {
   EXPECT_FALSE(me.calls.look());
 }
 
+// It may know which message of the call it was; the peers read the cause under one label.
+TEST(DeviceCalls, KeepsTheWordsOfWhatCarriedTheCall) {
+  Alone me;
+  me.give(10s);
+  me.give(10s);
+  me.carrier.failed = Error(ErrorKind::kTimeout, "not done").with_label("altorch: send to rank 2, tag 5: ");
+  EXPECT_TRUE(me.calls.look());
+  EXPECT_STREQ(me.calls.failure()->what(), "altorch: send to rank 2, tag 5: not done");
+  EXPECT_STREQ(me.groups[0].failure()->what(), "altorch: group 'test', rank 0: all_reduce #1: not done");
+}
+
 TEST(DeviceCalls, MarksNothingWhereThatIsAskedFor) {
   Alone me(OnError::kContinue);
   me.give(100ms);
