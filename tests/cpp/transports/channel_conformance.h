@@ -32,10 +32,10 @@ inline void messages_arrive(Channel& channel) {
     expect_done(channel, requests, "messages");
     for (int peer = 0; peer < size; ++peer) {
       for (std::size_t i = 0; i < bytes; ++i) {
-        expect(incoming[static_cast<std::size_t>(peer * 2)][i] ==
-                   static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(peer)),
-               "byte " + std::to_string(i) + " of " + std::to_string(bytes) + " from " +
-                   std::to_string(peer) + " is wrong");
+        if (incoming[static_cast<std::size_t>(peer * 2)][i] !=
+            static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(peer)))
+          throw std::runtime_error("byte " + std::to_string(i) + " of " + std::to_string(bytes) + " from " +
+                                   std::to_string(peer) + " is wrong");
       }
     }
   }
