@@ -207,10 +207,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       if (!capturing) in_flight_.push_back(entry);
     }
   }
-  for (const PreparedCall& call : calls) {
-    communicator_->statistics().add(call.operation.kind, "cuda", route->name(),
-                                    payload_bytes(call.operation, communicator_->size()), {});
-  }
+  for (const PreparedCall& call : calls) communicator_->count(call.operation, "cuda", route->name(), {});
   if (!async) return nullptr;  // the caller's stream is in order already
   std::vector<at::Tensor> outputs;
   for (PreparedCall& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());

@@ -63,10 +63,7 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
     inline_running_ = false;
     outcome.others_wait = !queue_.empty();
   }
-  if (!error) {
-    group_.statistics().add(operation.kind, links_.transport(), route,
-                            payload_bytes(operation, group_.size()), took);
-  }
+  if (!error) group_.count(operation, links_.transport(), route, took);
   return outcome;
 }
 
@@ -115,9 +112,8 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
       error = head_running_ ? fail(task->operation, *error, task->vigil, buffers_free)
                             : watchdog_.fail(task->operation, *error, task->vigil);
     } else {
-      group_.statistics().add(task->operation.kind, links_.transport(), collective_.route().name(),
-                              payload_bytes(task->operation, group_.size()),
-                              Clock::now() - task->vigil.began);
+      group_.count(task->operation, links_.transport(), collective_.route().name(),
+                   Clock::now() - task->vigil.began);
     }
     head_running_ = false;
     {

@@ -11,10 +11,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/operation.h"
@@ -44,7 +46,12 @@ class Group {
   KeyValueStore& store() const { return *membership_.store; }
   JobWatch* watch() const { return membership_.watch.get(); }
   StallBoard& board() const { return *board_; }
-  Statistics& statistics() { return statistics_; }
+  const Statistics& statistics() const { return statistics_; }
+  // The operation is done, after `took`; zero: nobody knows how long.
+  void count(const Operation& operation, const char* transport, std::string_view route,
+             std::chrono::nanoseconds took) {
+    statistics_.add(operation.kind, transport, route, payload_bytes(operation, size_), took);
+  }
 
   // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
   // included.

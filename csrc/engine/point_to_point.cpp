@@ -57,8 +57,7 @@ bool PointToPoint::begin(Task& task) {
 void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
   task.source = task.request.peer;
   if (!noticed) {
-    group_.statistics().add(task.operation.kind, links_.transport(), kRoute,
-                            payload_bytes(task.operation, group_.size()), Clock::now() - task.vigil.began);
+    group_.count(task.operation, links_.transport(), kRoute, Clock::now() - task.vigil.began);
     return task.finish();
   }
   const bool buffers_free = links_.channel().cancel({&task.request, 1});

@@ -23,10 +23,8 @@ BATCH_SECONDS = 0.004
 MOST_CALLS = 200
 FEWEST_BATCHES, MOST_BATCHES = 5, 60
 DEVICE_ROUNDS = 5
-MOVE_NOTHING = (
-    "fake",
-    "recorded",
-)  # torch's backend that returns at once, and the same with its flight recorder
+# torch's backend that returns at once, and the same with its flight recorder.
+MOVE_NOTHING = ("fake", "recorded")
 
 
 def percentile(values: list[float], share: float) -> float:

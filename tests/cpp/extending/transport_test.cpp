@@ -6,12 +6,12 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "engine/communicator.h"
 #include "engine/thread_group.h"
 #include "support/map_store.h"
+#include "support/on_threads.h"
 #include "transports/channel_conformance.h"
 
 namespace altorch {
@@ -115,19 +115,7 @@ class PostChannel : public Channel {
 
 std::vector<std::string> on_ranks(int size, const std::function<void(std::unique_ptr<Channel>)>& body) {
   const auto office = std::make_shared<PostOffice>();
-  std::vector<std::string> errors(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(std::make_unique<PostChannel>(office, rank, size));
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return errors;
+  return on_threads(size, [&](int rank) { body(std::make_unique<PostChannel>(office, rank, size)); });
 }
 
 TEST(Extending, ATransport) {

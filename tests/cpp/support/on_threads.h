@@ -1,11 +1,10 @@
 // Ranks that are threads.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "common/error.h"
 
 namespace altorch {
 
@@ -18,7 +17,7 @@ std::vector<std::string> on_threads(int size, Body body) {
     threads.emplace_back([&, rank] {
       try {
         body(rank);
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = error.what();
       }
     });

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/on_threads.h"
 #include "transports/channel_conformance.h"
 
 namespace altorch {
@@ -200,18 +200,8 @@ TEST(Loopback, IsAChannel) {
     for (const LoopbackOptions& options : {LoopbackOptions{}, LoopbackOptions{.eager_bytes = 0},
                                            LoopbackOptions{.longest_delay = 5, .seed = 3}}) {
       const auto channels = make_loopback_channels(size, options);
-      std::vector<std::string> errors(channels.size());
-      std::vector<std::thread> ranks;
-      for (std::size_t rank = 0; rank < channels.size(); ++rank) {
-        ranks.emplace_back([&, rank] {
-          try {
-            conformance::channel_conforms(*channels[rank]);
-          } catch (const std::exception& error) {
-            errors[rank] = error.what();
-          }
-        });
-      }
-      for (std::thread& rank : ranks) rank.join();
+      const auto errors = on_threads(
+          size, [&](int rank) { conformance::channel_conforms(*channels[static_cast<std::size_t>(rank)]); });
       EXPECT_EQ(errors, std::vector<std::string>(channels.size()));
     }
   }
