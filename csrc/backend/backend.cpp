@@ -126,7 +126,7 @@ void AlBackend::eagerConnectSingleDevice(at::Device device) {
   });
 }
 
-nccl::Communicator& AlBackend::nccl_communicator() {
+nccl::NcclComm& AlBackend::nccl_communicator() {
   for (const auto& group : cuda_groups()) {
     if (auto* found = group->nccl_communicator()) return *found;
   }

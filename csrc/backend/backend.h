@@ -64,8 +64,8 @@ class AlBackend : public c10d::Backend {
   void shutdown() override;
 
   // NCCL's communicator of this group. Throws where there is none, or not yet.
-  nccl::Communicator& nccl_communicator();
-  // Buffers that NCCL may prepare for: nccl::Communicator::add_buffer().
+  nccl::NcclComm& nccl_communicator();
+  // Buffers that NCCL may prepare for: nccl::NcclComm::add_buffer().
   void add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric);
   void remove_buffer(std::uintptr_t address);
   int nccl_splits() const { return nccl_splits_; }
@@ -180,7 +180,7 @@ class AlBackend : public c10d::Backend {
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
   int inherited_on_ = kHostDevice;
-  std::unique_ptr<nccl::Communicator> inherited_nccl_;  // on that device
+  std::unique_ptr<nccl::NcclComm> inherited_nccl_;  // on that device
   int nccl_splits_ = 0;
 };
 

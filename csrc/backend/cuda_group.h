@@ -49,7 +49,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);
 
   // NCCL's communicator, if there is one.
-  nccl::Communicator* nccl_communicator() { return routes_.nccl_communicator(); }
+  nccl::NcclComm* nccl_communicator() { return routes_.nccl_communicator(); }
 
   c10::Device device() const { return device_; }
   // Blocks the host until the current stream and everything of this group are done. Throws Error.

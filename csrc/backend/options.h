@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "engine/on_error.h"
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 namespace altorch::backend {
 

@@ -59,7 +59,7 @@ std::string complaint() {
 }
 
 Fields identity_of_this_process(const JobWatch* watch) {
-  Fields identity = ProcessCard::own().fields();
+  Fields identity = ProcessId::own().fields();
   identity.push_back(watch ? watch->name : "");
   return identity;
 }
@@ -140,9 +140,9 @@ void Rendezvous::choose_watch(const std::vector<Fields>& identities, bool is_job
                                      [&](const Fields& identity) { return identity.back() == name; });
   watch_ = current_watch();
   if (is_shared && watch_ && watch_->name == name) return;
-  std::map<int, ProcessCard> members;
+  std::map<int, ProcessId> members;
   for (std::size_t i = 0; i < identities.size(); ++i)
-    members[settings_.job_ranks[i]] = ProcessCard::from(identities[i][0], identities[i][1]);
+    members[settings_.job_ranks[i]] = ProcessId::from(identities[i][0], identities[i][1]);
   LivenessSettings watched;
   watched.store = store_;
   watched.patient = std::make_shared<C10dStore>(c10d_, settings_.key_prefix, kPatience);

@@ -2,9 +2,9 @@
 
 #include <mutex>
 
-#include "bootstrap/cards.h"
 #include "bootstrap/environment.h"
 #include "bootstrap/launcher.h"
+#include "bootstrap/peer_info.h"
 #include "bootstrap/process_manager.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
@@ -46,50 +46,50 @@ StartMode mode_for(const MpiLibrary& library, const BootstrapOptions& options, c
   return StartMode::kBootstrap;
 }
 
-// This rank's card, and the library if it loads. Problems become part of the card, for all ranks to see.
-RankCard own_card(const BootstrapOptions& options, const Launcher& launcher, MpiLibrary& library) {
-  RankCard card;
+// What this rank tells the others, and the library if it loads. Problems are told, for all ranks to see.
+PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, MpiLibrary& library) {
+  PeerInfo peer;
   try {
-    card.node = same_node_key();
-    card.memory = own_memory_probe();
-    card.free_shared_memory = free_shared_memory();
+    peer.node = same_node_key();
+    peer.memory = own_memory_probe();
+    peer.free_shared_memory = free_shared_memory();
     const RouteToHost route = route_to(options.master_address);
-    card.address = route.address;
-    card.address_is_loopback = route.is_loopback;
+    peer.address = route.address;
+    peer.address_is_loopback = route.is_loopback;
     if (running().mpi) {
       library = running().mpi->library();
-      card.mode = StartMode::kRunning;
-      card.job = running().job;
+      peer.mode = StartMode::kRunning;
+      peer.job = running().job;
     } else {
       SignalKeeper signals;  // libucs takes SIGHUP and the fatal ones as soon as it is loaded
       ScopedEnvironment environment;
       environment.set_default("UCX_LOG_FILE", "stderr");  // the standard output is the program's
       library = load_mpi_library(options.library, options.shim_directory);
-      card.mode = mode_for(library, options, launcher);
+      peer.mode = mode_for(library, options, launcher);
     }
-    card.version = library.version;
+    peer.version = library.version;
     wanted_thread_level();
-    if (card.mode == StartMode::kBootstrap) card.problem = process_manager_problem(library, options);
+    if (peer.mode == StartMode::kBootstrap) peer.problem = process_manager_problem(library, options);
   } catch (const Error& error) {
-    card.problem = error.what();
+    peer.problem = error.what();
   }
-  return card;
+  return peer;
 }
 
 // One sentence that is the same on every rank, or empty.
-std::string disagreement(const std::vector<RankCard>& cards) {
-  for (std::size_t i = 0; i < cards.size(); ++i) {
-    if (!cards[i].problem.empty())
-      return "Rank " + std::to_string(i) + " cannot use MPI: " + cards[i].problem;
+std::string disagreement(const std::vector<PeerInfo>& peers) {
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (!peers[i].problem.empty())
+      return "Rank " + std::to_string(i) + " cannot use MPI: " + peers[i].problem;
   }
-  const RankCard& first = cards.front();
-  for (std::size_t i = 1; i < cards.size(); ++i) {
+  const PeerInfo& first = peers.front();
+  for (std::size_t i = 1; i < peers.size(); ++i) {
     const std::string both = "Rank 0 and rank " + std::to_string(i);
-    if (cards[i].version != first.version) {
-      return both + " have different MPI libraries (" + first.version + "; " + cards[i].version +
+    if (peers[i].version != first.version) {
+      return both + " have different MPI libraries (" + first.version + "; " + peers[i].version +
              "): set ALTORCH_MPI to the same one on every rank.";
     }
-    if (cards[i].mode != first.mode || cards[i].job != first.job) {
+    if (peers[i].mode != first.mode || peers[i].job != first.job) {
       return both +
              " would start MPI in different ways: all processes of a job must be started alike, and "
              "together.";
@@ -108,7 +108,7 @@ void check_world(const Mpi& mpi, const BootstrapOptions& options) {
 }
 
 std::shared_ptr<Mpi> start(const BootstrapOptions& options, const MpiLibrary& library, StartMode mode,
-                           const CardTable& table) {
+                           const PeerTable& table) {
   if (mode == StartMode::kRunning) return running().mpi;
   const MpiThreadLevel level = wanted_thread_level();
   if (mode == StartMode::kBootstrap) return bootstrap_mpi(library, level, options, table);
@@ -122,13 +122,13 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
   std::lock_guard guard(running().mutex);
   const Launcher launcher = detect_launcher();
   MpiLibrary library;
-  const RankCard own = own_card(options, launcher, library);
-  CardTable table;
+  const PeerInfo own = own_info(options, launcher, library);
+  PeerTable table;
   if (options.store != nullptr) {
-    table = exchange_cards(own, options.rank, options.size, *options.store, options.job_id + "/mpi/",
-                           options.timeout);
+    table = exchange_peer_info(own, options.rank, options.size, *options.store, options.job_id + "/mpi/",
+                               options.timeout);
   } else {
-    table.cards = {own};
+    table.peers = {own};
     if (own.problem.empty() && own.mode == StartMode::kBootstrap) {
       throw Error(ErrorKind::kUnsupported,
                   "No launcher that " + library.version +
@@ -136,7 +136,7 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
                       "the other ranks: use mpirun, or torchrun.");
     }
   }
-  if (std::string problem = disagreement(table.cards); !problem.empty()) {
+  if (std::string problem = disagreement(table.peers); !problem.empty()) {
     throw Error(ErrorKind::kUnsupported, problem);
   }
   std::shared_ptr<Mpi> mpi = start(options, library, own.mode, table);
@@ -149,7 +149,7 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
   if (own.mode != StartMode::kRunning) {
     std::vector<std::string> node_keys;
     if (options.store != nullptr) {
-      for (const RankCard& card : table.cards) node_keys.push_back(card.node);
+      for (const PeerInfo& peer : table.peers) node_keys.push_back(peer.node);
     } else {
       node_keys = mpi->exchange(own.node);
     }

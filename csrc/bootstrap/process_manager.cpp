@@ -67,53 +67,53 @@ void prepare_network(ScopedEnvironment& environment, const std::string& interfac
 
 // Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the others'
 // time slices.
-void prepare_crowd(ScopedEnvironment& environment, const Situation& situation) {
-  if (situation.more_ranks_than_cores) environment.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+void prepare_crowd(ScopedEnvironment& environment, const Topology& topology) {
+  if (topology.more_ranks_than_cores) environment.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
 }
 
 // MPICH and its relatives, and Open MPI 4 through flux/.
 class Pmi1Manager : public ProcessManager {
  public:
-  Pmi1Manager(const MpiLibrary& library, const BootstrapOptions& options, const Situation& situation)
-      : library_(library), situation_(situation), flux_library_(flux_library(options)) {
+  Pmi1Manager(const MpiLibrary& library, const BootstrapOptions& options, const Topology& topology)
+      : library_(library), topology_(topology), flux_library_(flux_library(options)) {
     Pmi1Job job;
-    job.rank = situation.rank;
-    job.size = situation.size();
-    job.name = situation.job;
-    job.node_of_rank = situation.node_of_rank;
-    job.key_prefix = situation.prefix + "pmi/";
+    job.rank = topology.rank;
+    job.size = topology.size();
+    job.name = topology.job;
+    job.node_of_rank = topology.node_of_rank;
+    job.key_prefix = topology.prefix + "pmi/";
     job.timeout = options.timeout;
     server_ = Pmi1Server::start(job, options.store);
   }
 
   void prepare(ScopedEnvironment& environment) override {
     environment.set("PMI_FD", std::to_string(server_->client_fd()));
-    environment.set("PMI_RANK", std::to_string(situation_.rank));
-    environment.set("PMI_SIZE", std::to_string(situation_.size()));
+    environment.set("PMI_RANK", std::to_string(topology_.rank));
+    environment.set("PMI_SIZE", std::to_string(topology_.size()));
     const bool open_mpi = library_.family == MpiFamily::kOpenMpi;
-    prepare_network(environment, situation_.interface, open_mpi);
+    prepare_network(environment, topology_.interface, open_mpi);
     if (open_mpi) return prepare_flux(environment);
     environment.set("MPIR_CVAR_PMI_VERSION", "1");
-    if (!situation_.memory_is_readable) environment.set_default("MPIR_CVAR_CH4_CMA_ENABLE", "0");
+    if (!topology_.memory_is_readable) environment.set_default("MPIR_CVAR_CH4_CMA_ENABLE", "0");
   }
 
   void detach_store() override { server_->detach_store(); }
 
  private:
   void prepare_flux(ScopedEnvironment& environment) {
-    environment.set("FLUX_JOB_ID", job_number(situation_.job));
+    environment.set("FLUX_JOB_ID", job_number(topology_.job));
     environment.set("FLUX_PMI_LIBRARY_PATH", flux_library_);
     environment.set("OMPI_MCA_pmix", "flux");
     // Otherwise it looks up a remote rank at the first message to it, when the store is no longer asked.
     environment.set("OMPI_MCA_mpi_add_procs_cutoff", "2147483647");
-    if (!situation_.memory_is_readable) {
+    if (!topology_.memory_is_readable) {
       environment.set_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     }
-    prepare_crowd(environment, situation_);
+    prepare_crowd(environment, topology_);
   }
 
   MpiLibrary library_;
-  Situation situation_;
+  Topology topology_;
   std::string flux_library_;
   std::shared_ptr<Pmi1Server> server_;
 };
@@ -121,17 +121,17 @@ class Pmi1Manager : public ProcessManager {
 // Open MPI 5 and later.
 class PmixManager : public ProcessManager {
  public:
-  PmixManager(const MpiLibrary& library, const BootstrapOptions& options, const Situation& situation)
-      : situation_(situation) {
+  PmixManager(const MpiLibrary& library, const BootstrapOptions& options, const Topology& topology)
+      : topology_(topology) {
     PmixOptions pmix;
     pmix.program = pmix_program(options);
     pmix.pmix_library = loaded_pmix_library();
     pmix.mpi_prefix = open_mpi_prefix(library);
-    pmix.job = situation.job;
-    pmix.rank = situation.rank;
-    pmix.node_of_rank = situation.node_of_rank;
-    for (const RankCard& card : situation.cards) pmix.process_of_rank.push_back(card.memory.process);
-    pmix.key_prefix = situation.prefix + "pmix/";
+    pmix.job = topology.job;
+    pmix.rank = topology.rank;
+    pmix.node_of_rank = topology.node_of_rank;
+    for (const PeerInfo& peer : topology.peers) pmix.process_of_rank.push_back(peer.memory.process);
+    pmix.key_prefix = topology.prefix + "pmix/";
     pmix.timeout = options.timeout;
     helper_ = PmixHelper::start(pmix, options.store);
   }
@@ -141,15 +141,15 @@ class PmixManager : public ProcessManager {
       const std::size_t equals = entry.find('=');
       if (equals != std::string::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
     }
-    prepare_network(environment, situation_.interface, /*open_mpi=*/true);
-    if (!situation_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
-    prepare_crowd(environment, situation_);
+    prepare_network(environment, topology_.interface, /*open_mpi=*/true);
+    if (!topology_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
+    prepare_crowd(environment, topology_);
   }
 
   void detach_store() override { helper_->detach_store(); }
 
  private:
-  Situation situation_;
+  Topology topology_;
   std::shared_ptr<PmixHelper> helper_;
 };
 
@@ -161,9 +161,9 @@ bool needs_pmix(const MpiLibrary& library) {
 
 std::unique_ptr<ProcessManager> start_process_manager(const MpiLibrary& library,
                                                       const BootstrapOptions& options,
-                                                      const Situation& situation) {
-  if (needs_pmix(library)) return std::make_unique<PmixManager>(library, options, situation);
-  return std::make_unique<Pmi1Manager>(library, options, situation);
+                                                      const Topology& topology) {
+  if (needs_pmix(library)) return std::make_unique<PmixManager>(library, options, topology);
+  return std::make_unique<Pmi1Manager>(library, options, topology);
 }
 
 std::string process_manager_problem(const MpiLibrary& library, const BootstrapOptions& options) {

@@ -6,7 +6,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/environment.h"
-#include "bootstrap/situation.h"
+#include "bootstrap/topology.h"
 
 namespace altorch {
 
@@ -22,7 +22,7 @@ class ProcessManager {
 // The one that `library` understands, running.
 std::unique_ptr<ProcessManager> start_process_manager(const MpiLibrary& library,
                                                       const BootstrapOptions& options,
-                                                      const Situation& situation);
+                                                      const Topology& topology);
 
 // Why there is none for this library here, or empty.
 std::string process_manager_problem(const MpiLibrary& library, const BootstrapOptions& options);

@@ -6,18 +6,18 @@
 #include "bootstrap/environment.h"
 #include "bootstrap/init_deadline.h"
 #include "bootstrap/process_manager.h"
-#include "bootstrap/segments.h"
+#include "bootstrap/shm_files.h"
 #include "bootstrap/signals.h"
-#include "bootstrap/situation.h"
+#include "bootstrap/topology.h"
 #include "common/error.h"
 
 namespace altorch {
 namespace {
 
 // How many ranks before this one live on its node.
-int local_rank(const Situation& situation) {
-  const auto own = situation.node_of_rank.begin() + situation.rank;
-  return static_cast<int>(std::count(situation.node_of_rank.begin(), own, *own));
+int local_rank(const Topology& topology) {
+  const auto own = topology.node_of_rank.begin() + topology.rank;
+  return static_cast<int>(std::count(topology.node_of_rank.begin(), own, *own));
 }
 
 // After this all ranks have left MPI_Init.
@@ -42,15 +42,15 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
   const bool is_whole_job = options.size < 0 || mpi->size() == options.size;
   if (mpi->origin() == MpiOrigin::kLauncher && library.family != MpiFamily::kOpenMpi && is_whole_job) {
     meet(*mpi, options.timeout);
-    remove_segment_names(kNoLocalRank);
+    remove_shm_names(kNoLocalRank);
   }
   return mpi;
 }
 
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
-                                   const BootstrapOptions& options, const CardTable& table) {
-  const Situation situation = survey(options, table);
-  std::unique_ptr<ProcessManager> manager = start_process_manager(library, options, situation);
+                                   const BootstrapOptions& options, const PeerTable& table) {
+  const Topology topology = survey(options, table);
+  std::unique_ptr<ProcessManager> manager = start_process_manager(library, options, topology);
   std::shared_ptr<Mpi> mpi;
   {
     ScopedEnvironment environment;
@@ -69,7 +69,7 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
   manager->detach_store();
   if (mpi->size() == options.size) {
     meet(*mpi, options.timeout);
-    const std::string wanted_back = remove_segment_names(local_rank(situation));
+    const std::string wanted_back = remove_shm_names(local_rank(topology));
     if (!wanted_back.empty()) mpi->before_finalize([wanted_back] { put_back(wanted_back); });
   }
   return mpi;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/cards.h"
+#include "bootstrap/peer_info.h"
 
 namespace altorch {
 
@@ -15,6 +15,6 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
 
 // We play the launcher. Every rank has agreed (`table`) and calls it at the same time.
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
-                                   const BootstrapOptions& options, const CardTable& table);
+                                   const BootstrapOptions& options, const PeerTable& table);
 
 }  // namespace altorch

@@ -25,7 +25,7 @@ struct Call {
   double factor = 1.0;  // PREMUL_SUM only
   // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
   // way.
-  std::int64_t apart = 0;
+  std::int64_t paired_bytes = 0;
 
   bool reduces() const { return altorch::reduces(kind); }
   bool is_message() const { return altorch::is_message(kind); }

@@ -15,7 +15,7 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
       communicator_(communicator),
       asked_(operation),
       operation_(operation),
-      vigil_(communicator.watchdog().begin_vigil()) {
+      wait_(communicator.watchdog().begin_wait()) {
   operation_.timeout = std::max(operation_.timeout, at_least);
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone
@@ -25,9 +25,9 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
 void AttendedStore::attend() {
   Watchdog& watchdog = communicator_.watchdog();
   const auto now = std::chrono::steady_clock::now();
-  const int looks = vigil_.looks;
-  if (auto found = watchdog.look_after(operation_, vigil_, now)) throw *found;
-  if (!asked_.is_message() || vigil_.looks == looks || !watchdog.is_time_to_compare(vigil_, now)) return;
+  const int looks = wait_.looks;
+  if (auto found = watchdog.look_after(operation_, wait_, now)) throw *found;
+  if (!asked_.is_message() || wait_.looks == looks || !watchdog.is_time_to_compare(wait_, now)) return;
   if (auto found = watchdog.compare_message(asked_)) throw *found;
 }
 

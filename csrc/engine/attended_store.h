@@ -23,7 +23,7 @@ class AttendedStore : public StoreView {
   Communicator& communicator_;
   const Operation asked_;
   Operation operation_;  // the same, of which all ranks are awaited
-  Vigil vigil_;
+  Wait wait_;
 };
 
 }  // namespace altorch

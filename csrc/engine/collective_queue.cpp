@@ -30,34 +30,34 @@ void CollectiveQueue::start(const Operation& operation) {
   collective_.start(operation, mine.fingerprint);
 }
 
-Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, const Vigil& vigil,
+Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, const Wait& wait,
                             bool& buffers_free) {
   buffers_free = collective_.cancel();
   if (!buffers_free) links_.mark_broken();
-  return watchdog_.fail(operation, noticed, vigil);
+  return watchdog_.fail(operation, noticed, wait);
 }
 
 CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) {
-  Vigil vigil = watchdog_.begin_vigil();
+  Wait wait = watchdog_.begin_wait();
   Outcome outcome;
   std::optional<Error>& error = outcome.error;
   try {
     group_.check_open();  // it may have been closed by whoever had the place before
     start(operation);
-    AdaptiveWait wait;
+    AdaptiveWait idle;
     while (!error) {
       const State state = collective_.advance(error);
       if (state == State::kDone) break;
       if (state == State::kFailed) continue;
-      wait.pause();
-      if (wait.waited() > kBeforeLooks) error = watchdog_.look_after(operation, vigil, Clock::now());
+      idle.pause();
+      if (idle.waited() > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }
   } catch (...) {
     error = caught();
   }
-  const auto took = Clock::now() - vigil.began;
+  const auto took = Clock::now() - wait.began;
   const std::string_view route = collective_.route().name();
-  if (error) error = fail(operation, *error, vigil, outcome.buffers_free);
+  if (error) error = fail(operation, *error, wait, outcome.buffers_free);
   {
     const std::lock_guard lock(mutex_);
     inline_running_ = false;
@@ -81,10 +81,10 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
   } else if (!task->gate.open()) {
     return nullptr;
   }
-  const auto issued = task->vigil.issued;
-  task->vigil = watchdog_.begin_vigil();
+  const auto issued = task->wait.issued;
+  task->wait = watchdog_.begin_wait();
   // What waits for a GPU has its time from there on.
-  if (!task->gate.flag) task->vigil.issued = issued;
+  if (!task->gate.flag) task->wait.issued = issued;
   return task;
 }
 
@@ -101,7 +101,7 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
         start(task->operation);
       }
       if (!error) state = collective_.advance(error);
-      if (state == State::kPending && !error) error = watchdog_.look_after(task->operation, task->vigil, now);
+      if (state == State::kPending && !error) error = watchdog_.look_after(task->operation, task->wait, now);
     } catch (...) {
       error = caught();
     }
@@ -109,11 +109,11 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
     moved = true;
     bool buffers_free = true;
     if (error) {
-      error = head_running_ ? fail(task->operation, *error, task->vigil, buffers_free)
-                            : watchdog_.fail(task->operation, *error, task->vigil);
+      error = head_running_ ? fail(task->operation, *error, task->wait, buffers_free)
+                            : watchdog_.fail(task->operation, *error, task->wait);
     } else {
       group_.count(task->operation, links_.transport(), collective_.route().name(),
-                   Clock::now() - task->vigil.began);
+                   Clock::now() - task->wait.began);
     }
     head_running_ = false;
     {

@@ -38,7 +38,7 @@ class CollectiveQueue {
   std::shared_ptr<Task> head(bool& left, std::optional<Error>& error);
   void start(const Operation& operation);
   // It has failed: what is in flight is withdrawn if that can be, and the group closed.
-  Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil, bool& buffers_free);
+  Error fail(const Operation& operation, const Error& noticed, const Wait& wait, bool& buffers_free);
 
   Group& group_;
   Watchdog& watchdog_;

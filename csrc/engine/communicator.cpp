@@ -49,7 +49,7 @@ void Communicator::Place::run(bool& buffers_free) {
 }
 
 void Communicator::submit(std::shared_ptr<Task> task) {
-  task->vigil.issued = std::chrono::steady_clock::now();
+  task->wait.issued = std::chrono::steady_clock::now();
   try {
     check_open();
   } catch (const Error& error) {

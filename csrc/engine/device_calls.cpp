@@ -25,7 +25,7 @@ DeviceCalls::DeviceCalls(Group& group, Watchdog& watchdog, DeviceCarrier& carrie
 
 void DeviceCalls::enter(const Operation& operation) {
   const std::lock_guard lock(mutex_);
-  calls_.push_back({operation, watchdog_.begin_vigil()});
+  calls_.push_back({operation, watchdog_.begin_wait()});
   ++number_;
   if (calls_.size() > kMostCalls) calls_.pop_front();
   entering_ = true;
@@ -51,7 +51,7 @@ std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   const auto before = calls_.size();
   while (!calls_.empty() && number_ - calls_.size() < number) calls_.pop_front();
   if (calls_.empty()) return std::nullopt;
-  if (calls_.size() != before) calls_.front().vigil = watchdog_.begin_vigil();
+  if (calls_.size() != before) calls_.front().wait = watchdog_.begin_wait();
   return number_;
 }
 
@@ -85,17 +85,17 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_p
   if (calls_.empty()) return std::nullopt;
   // What holds the host up, or else the device.
   Call& suspect = entering_ ? calls_.back() : calls_.front();
-  const int looks = suspect.vigil.looks;
-  if (auto error = watchdog_.examine(suspect.operation, suspect.vigil, now))
+  const int looks = suspect.wait.looks;
+  if (auto error = watchdog_.examine(suspect.operation, suspect.wait, now))
     return Trouble{suspect.operation, *error};
-  const bool looked = suspect.vigil.looks != looks;
-  if (!looked || !watchdog_.is_time_to_compare(suspect.vigil, now)) return std::nullopt;
+  const bool looked = suspect.wait.looks != looks;
+  if (!looked || !watchdog_.is_time_to_compare(suspect.wait, now)) return std::nullopt;
   // It may be done, or fine, and the device be held up in one that was given to it at the same time.
   const std::size_t end = std::min(calls_.size(), kMostCompared);
   for (std::size_t i = 0; i < end; ++i) {
     Call& other = calls_[i];
     if (&other == &suspect || other.operation.is_message()) continue;
-    if (auto error = watchdog_.compare(other.operation, other.vigil)) return Trouble{other.operation, *error};
+    if (auto error = watchdog_.compare(other.operation, other.wait)) return Trouble{other.operation, *error};
   }
   return std::nullopt;
 }

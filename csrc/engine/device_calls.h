@@ -71,7 +71,7 @@ class DeviceCalls {
  private:
   struct Call {
     Operation operation;  // remembered()
-    Vigil vigil;
+    Wait wait;
   };
 
   struct Trouble {

@@ -12,13 +12,13 @@ namespace {
 
 // Ranks in a row on each node, with a GPU for each or one for all of the node.
 World imagined(int ranks, int nodes, bool share_gpus) {
-  std::vector<GpuCard> cards(static_cast<std::size_t>(ranks));
+  std::vector<GpuPeerInfo> peers(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    GpuCard& card = cards[static_cast<std::size_t>(rank)];
-    card.home = std::to_string(static_cast<std::int64_t>(rank) * nodes / ranks);
-    card.gpu = card.home + (share_gpus ? "" : "/" + std::to_string(rank));
+    GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+    peer.home = std::to_string(static_cast<std::int64_t>(rank) * nodes / ranks);
+    peer.gpu = peer.home + (share_gpus ? "" : "/" + std::to_string(rank));
   }
-  return World::of(cards);
+  return World::of(peers);
 }
 
 }  // namespace

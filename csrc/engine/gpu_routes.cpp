@@ -5,18 +5,18 @@
 #include "common/meeting.h"
 #include "device/cuda_device.h"
 #include "engine/attended_store.h"
-#include "engine/host_staged/shared.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
-#include "transports/shm/segment.h"
+#include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
 
-GpuCard card_of(int device) {
-  GpuCard card{.gpu = CudaDevice::identity(device), .home = shared_memory_home(), .obstacles = {}};
+GpuPeerInfo info_of(int device) {
+  GpuPeerInfo peer{.gpu = CudaDevice::identity(device), .home = shared_memory_home(), .obstacles = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
-    card.obstacles.push_back(row->obstacle_on(device).value_or(""));
-  return card;
+    peer.obstacles.push_back(row->obstacle_on(device).value_or(""));
+  return peer;
 }
 
 constexpr char kWithCudaTensor[] = "with a CUDA tensor";
@@ -35,20 +35,20 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
     : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
   AttendedStore store(communicator, first);
   const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
-                          card_of(device_).text());
-  std::vector<GpuCard> cards;
-  for (const std::string& word : words) cards.push_back(GpuCard::from(word));
-  world_ = World::of(cards);
+                          info_of(device_).text());
+  std::vector<GpuPeerInfo> peers;
+  for (const std::string& word : words) peers.push_back(GpuPeerInfo::from(word));
+  world_ = World::of(peers);
   routes_.resize(gpu_route_rows().size());
   if (world_.one_home() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
   kernels_obstacle_ =
-      cards[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
+      peers[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
 }
 
 void GpuRoutes::make_agreement(KeyValueStore& store) {
   const int rank = communicator_.rank(), size = communicator_.size();
   const std::size_t bytes = Agreement::bytes(size);
-  agreement_.emplace(share_segment(store, "agreement/segment", rank, size, bytes, timeout_), rank, size);
+  agreement_.emplace(share_memory(store, "agreement/segment", rank, size, bytes, timeout_), rank, size);
 }
 
 void GpuRoutes::make_guard() {
@@ -111,7 +111,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
 
 GpuRoute* GpuRoutes::in_pairs(const Operation& operation) {
   if (!small_pairs_)
-    small_pairs_.emplace(static_cast<Shared&>(*routes_[index_of(gpu_rows::host_staged)]),
+    small_pairs_.emplace(static_cast<HostStaged&>(*routes_[index_of(gpu_rows::host_staged)]),
                          static_cast<NcclRoute&>(*routes_[index_of(gpu_rows::nccl)]), communicator_.rank(),
                          communicator_.size());
   return small_pairs_->serves(operation) ? &*small_pairs_ : nullptr;
@@ -134,7 +134,7 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   return routes_[place].get();
 }
 
-nccl::Communicator* GpuRoutes::nccl_communicator() {
+nccl::NcclComm* GpuRoutes::nccl_communicator() {
   const std::lock_guard lock(mutex_);
   const std::size_t place = index_of(gpu_rows::nccl);
   if (place >= routes_.size() || !routes_[place]) return nullptr;

@@ -14,7 +14,7 @@
 #include "engine/poison_guard.h"
 #include "engine/route/decide.h"
 #include "engine/small_pairs.h"
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 namespace altorch {
 
@@ -42,7 +42,7 @@ class GpuRoutes : public DeviceCarrier {
   std::optional<std::string> mark_results() override;
 
   // NCCL's communicator, if there is one. Any thread.
-  nccl::Communicator* nccl_communicator();
+  nccl::NcclComm* nccl_communicator();
 
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;

@@ -5,7 +5,7 @@
 
 namespace altorch {
 
-NcclRoute::NcclRoute(std::unique_ptr<nccl::Communicator> communicator,
+NcclRoute::NcclRoute(std::unique_ptr<nccl::NcclComm> communicator,
                      std::function<void(nccl::Comm, bool exists)> publish)
     : communicator_(std::move(communicator)), publish_(std::move(publish)) {
   if (publish_) publish_(communicator_->handle(), true);
@@ -54,7 +54,7 @@ std::optional<std::string> obstacle_among(const World& world) {
 }
 
 std::string steps(const Operation& asked, const World&) {
-  const bool one = !asked.is_message() && nccl::Communicator::is_one_call(asked);
+  const bool one = !asked.is_message() && nccl::NcclComm::is_one_call(asked);
   return one ? "one call of NCCL on the stream\n"
              : "ncclSend and ncclRecv on the stream, as one group where they are several\n";
 }
@@ -64,9 +64,9 @@ Opened open(GpuGroup& group) {
   if (!made) {
     // NCCL has a deadline of its own.
     AttendedStore patient(group.communicator, group.first, std::chrono::hours(24));
-    made = std::make_unique<nccl::Communicator>(group.store, "nccl", group.device, group.communicator.rank(),
-                                                group.communicator.size(), group.timeout, group.options.nccl,
-                                                [&patient] { patient.attend(); });
+    made = std::make_unique<nccl::NcclComm>(group.store, "nccl", group.device, group.communicator.rank(),
+                                            group.communicator.size(), group.timeout, group.options.nccl,
+                                            [&patient] { patient.attend(); });
   }
   return {std::make_unique<NcclRoute>(std::move(made), group.options.publish_nccl), ""};
 }
@@ -81,7 +81,7 @@ extern const GpuRouteRow gpu_rows::nccl = {
     .guarded = true,
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
-    .obstacle_to = [](const Operation& operation) { return nccl::Communicator::obstacle(operation); },
+    .obstacle_to = [](const Operation& operation) { return nccl::NcclComm::obstacle(operation); },
     .takes_small = [](const Operation&, const World&) -> const char* { return nullptr; },
     .steps = steps,
     .open = open,

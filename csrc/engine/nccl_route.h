@@ -5,14 +5,14 @@
 
 #include "engine/gpu_route.h"
 #include "engine/route/options.h"
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 namespace altorch {
 
 class NcclRoute : public GpuRoute {
  public:
   // `publish`: told of the communicator now, and that it is no more before it ends; may be empty.
-  NcclRoute(std::unique_ptr<nccl::Communicator> communicator,
+  NcclRoute(std::unique_ptr<nccl::NcclComm> communicator,
             std::function<void(nccl::Comm, bool exists)> publish);
   ~NcclRoute() override;
 
@@ -21,12 +21,12 @@ class NcclRoute : public GpuRoute {
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
 
-  nccl::Communicator& communicator() { return *communicator_; }
+  nccl::NcclComm& communicator() { return *communicator_; }
 
  private:
   void retire();
 
-  const std::unique_ptr<nccl::Communicator> communicator_;
+  const std::unique_ptr<nccl::NcclComm> communicator_;
   const std::function<void(nccl::Comm, bool exists)> publish_;
   std::atomic<bool> published_{true};
 };

@@ -32,12 +32,12 @@ Error PointToPoint::not_begun(const Task& task, const Error& error) {
   const ErrorKind kind = error.kind();
   const bool refused =
       kind == ErrorKind::kInvalidArgument || kind == ErrorKind::kUnsupported || kind == ErrorKind::kClosed;
-  return refused ? group_.explain(task.operation, error) : watchdog_.fail(task.operation, error, task.vigil);
+  return refused ? group_.explain(task.operation, error) : watchdog_.fail(task.operation, error, task.wait);
 }
 
 bool PointToPoint::begin(Task& task) {
   const Operation& operation = task.operation;
-  task.vigil = watchdog_.begin_vigil();
+  task.wait = watchdog_.begin_wait();
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   Channel& channel = links_.channel();
   if (operation.kind == OpKind::kSend) {
@@ -57,12 +57,12 @@ bool PointToPoint::begin(Task& task) {
 void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
   task.source = task.request.peer;
   if (!noticed) {
-    group_.count(task.operation, links_.transport(), kRoute, Clock::now() - task.vigil.began);
+    group_.count(task.operation, links_.transport(), kRoute, Clock::now() - task.wait.began);
     return task.finish();
   }
   const bool buffers_free = links_.channel().cancel({&task.request, 1});
   if (!buffers_free) links_.mark_broken();
-  task.finish(watchdog_.fail(task.operation, *noticed, task.vigil), buffers_free);
+  task.finish(watchdog_.fail(task.operation, *noticed, task.wait), buffers_free);
 }
 
 bool PointToPoint::drive(Clock::time_point now, bool& moved) {
@@ -108,7 +108,7 @@ bool PointToPoint::drive_begun(Clock::time_point now, bool& moved) {
     State state = State::kPending;
     try {
       state = links_.channel().test({&task->request, 1}, error);
-      if (state == State::kPending) error = watchdog_.look_after(task->operation, task->vigil, now);
+      if (state == State::kPending) error = watchdog_.look_after(task->operation, task->wait, now);
     } catch (...) {
       error = caught();
     }

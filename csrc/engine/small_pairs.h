@@ -3,20 +3,20 @@
 // know the same of it.
 #pragma once
 
-#include "engine/host_staged/shared.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
 
 namespace altorch {
 
 class SmallPairs : public GpuRoute {
  public:
-  SmallPairs(Shared& shared, NcclRoute& nccl, int rank, int size)
-      : shared_(shared), nccl_(nccl), rank_(rank), size_(size) {}
+  SmallPairs(HostStaged& host_staged, NcclRoute& nccl, int rank, int size)
+      : host_staged_(host_staged), nccl_(nccl), rank_(rank), size_(size) {}
 
   // Whether this rank is in any pair of small blocks.
   bool serves(const Operation& operation) const {
     bool found = false;
-    const auto most = static_cast<std::int64_t>(shared_.pair_bytes());
+    const auto most = static_cast<std::int64_t>(host_staged_.pair_bytes());
     for_each_pair(operation, size_, [&](int peer, const void*, std::int64_t sent, void*, std::int64_t taken) {
       const std::int64_t larger = std::max(sent, taken);
       found |= larger > 0 && larger <= most && peer != rank_;
@@ -24,9 +24,9 @@ class SmallPairs : public GpuRoute {
     return found;
   }
 
-  const char* name() const override { return shared_.name(); }
+  const char* name() const override { return host_staged_.name(); }
   void enqueue(std::span<const Operation> operations, void* stream) override {
-    const auto rest = shared_.exchange_pairs(operations.front(), stream);
+    const auto rest = host_staged_.exchange_pairs(operations.front(), stream);
     marks_results_ = !rest;
     if (rest) nccl_.enqueue({&*rest, 1}, stream);
   }
@@ -36,7 +36,7 @@ class SmallPairs : public GpuRoute {
   void abort(const std::string&) override {}
 
  private:
-  Shared& shared_;
+  HostStaged& host_staged_;
   NcclRoute& nccl_;
   const int rank_, size_;
   bool marks_results_ = false;

@@ -14,7 +14,7 @@
 namespace altorch {
 
 // How long something has been waited for, and when to look again whether it is in vain.
-struct Vigil {
+struct Wait {
   std::chrono::steady_clock::time_point issued{};  // what the deadline counts from
   std::chrono::steady_clock::time_point began{};
   std::chrono::steady_clock::time_point next_look{};
@@ -44,7 +44,7 @@ struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
   Gate gate;  // it does not begin before; nor does what was submitted after it
-  Vigil vigil;
+  Wait wait;
 
   Request request;  // messages only
   int source = -1;  // rank in the group of whom a message came from

@@ -63,52 +63,52 @@ Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int ran
 Watchdog::Watchdog(Group& group)
     : group_(group), stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))) {}
 
-Vigil Watchdog::begin_vigil() const {
-  Vigil vigil;
-  vigil.issued = vigil.began = Clock::now();
-  vigil.next_look = vigil.began + kLookEvery;
-  return vigil;
+Wait Watchdog::begin_wait() const {
+  Wait wait;
+  wait.issued = wait.began = Clock::now();
+  wait.next_look = wait.began + kLookEvery;
+  return wait;
 }
 
-std::optional<Error> Watchdog::look_after(const Operation& operation, Vigil& vigil, Clock::time_point now) {
+std::optional<Error> Watchdog::look_after(const Operation& operation, Wait& wait, Clock::time_point now) {
   if (group_.is_closing()) return group_.closed();
-  return examine(operation, vigil, now);
+  return examine(operation, wait, now);
 }
 
-bool Watchdog::is_time_to_compare(const Vigil& vigil, Clock::time_point now) const {
-  return now - vigil.began > stall_ &&
-         vigil.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
+bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const {
+  return now - wait.began > stall_ &&
+         wait.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
 }
 
 // The clock first: what else is asked may take its time.
-std::optional<Error> Watchdog::examine(const Operation& operation, Vigil& vigil, Clock::time_point now) {
-  if (now < vigil.next_look) return std::nullopt;
-  vigil.next_look = now + kLookEvery;
-  ++vigil.looks;
-  if (now - vigil.issued >= operation.timeout) return timed_out(operation, group_.board());
-  if (auto error = look_for_dead(operation, vigil)) return error;
-  if (now - vigil.began < stall_) return std::nullopt;
+std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, Clock::time_point now) {
+  if (now < wait.next_look) return std::nullopt;
+  wait.next_look = now + kLookEvery;
+  ++wait.looks;
+  if (now - wait.issued >= operation.timeout) return timed_out(operation, group_.board());
+  if (auto error = look_for_dead(operation, wait)) return error;
+  if (now - wait.began < stall_) return std::nullopt;
   if (group_.watch()) group_.watch()->inquiries.answer();
-  if (!is_time_to_compare(vigil, now)) return std::nullopt;
-  return operation.is_message() ? closed_by_peer(operation, vigil) : compare(operation, vigil);
+  if (!is_time_to_compare(wait, now)) return std::nullopt;
+  return operation.is_message() ? closed_by_peer(operation, wait) : compare(operation, wait);
 }
 
-std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Vigil& vigil) {
+std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& wait) {
   if (!group_.watch()) return std::nullopt;
   std::span<const int> ranks = group_.global_ranks();
   if (operation.is_message() && operation.root >= 0)
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
-  const bool ask_store = vigil.looks % 10 == 0;
-  const auto death = group_.watch()->liveness.check(ranks, ask_store || vigil.suspicion);
-  const bool twice = vigil.suspicion && death;
-  vigil.suspicion = death.has_value();
+  const bool ask_store = wait.looks % 10 == 0;
+  const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicion);
+  const bool twice = wait.suspicion && death;
+  wait.suspicion = death.has_value();
   return twice ? std::optional(lost(*death)) : std::nullopt;
 }
 
-std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Vigil& vigil) {
+std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {
   const auto finding = group_.board().closed();
   if (!finding) return compare_message(operation);
-  vigil.told_by_peer = true;
+  wait.told_by_peer = true;
   return finding->gave_up;
 }
 
@@ -126,22 +126,22 @@ std::optional<Error> Watchdog::compare_message(const Operation& operation) {
                    "lists: give both calls the same device)");
 }
 
-std::optional<Error> Watchdog::compare(const Operation& operation, Vigil& vigil) {
+std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
   StallBoard& board = group_.board();
   const CallNote mine = note_of(operation);
-  if (!vigil.written_down) board.publish_wait(operation.sequence);
-  vigil.written_down = true;
+  if (!wait.written_down) board.publish_wait(operation.sequence);
+  wait.written_down = true;
   const auto finding = board.compare(mine);
   if (!finding) {
     // Again and again, more and more rarely: a peer may yet come to it, and pass it.
-    if (group_.watch() && board.is_first(operation.sequence) && vigil.looks >= vigil.next_question) {
+    if (group_.watch() && board.is_first(operation.sequence) && wait.looks >= wait.next_question) {
       group_.watch()->inquiries.ask(board.group(), mine);
-      vigil.next_question = 2 * vigil.looks;
+      wait.next_question = 2 * wait.looks;
     }
     return std::nullopt;
   }
   if (!finding->gave_up) return mismatch(*finding, mine, group_.rank());
-  vigil.told_by_peer = finding->closed;  // who only refused must learn that the others have given up
+  wait.told_by_peer = finding->closed;  // who only refused must learn that the others have given up
   return finding->gave_up;
 }
 
@@ -157,8 +157,8 @@ Error Watchdog::with_its_reason(const Error& cause) {
   }
 }
 
-Error Watchdog::fail(const Operation& operation, const Error& noticed, const Vigil& vigil) {
-  return group_.give_up(operation, with_its_reason(noticed), !vigil.told_by_peer);
+Error Watchdog::fail(const Operation& operation, const Error& noticed, const Wait& wait) {
+  return group_.give_up(operation, with_its_reason(noticed), !wait.told_by_peer);
 }
 
 }  // namespace altorch

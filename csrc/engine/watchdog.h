@@ -2,7 +2,7 @@
 // different things. The one copy for collectives and messages, on the host and on a device.
 //
 // Whoever carries a call asks again and again; most questions cost a look at the clock. Thread rules: any
-// thread; those about one vigil by one thread at a time.
+// thread; those about one wait by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -19,15 +19,15 @@ class Watchdog {
 
   explicit Watchdog(Group& group);
 
-  Vigil begin_vigil() const;
+  Wait begin_wait() const;
   // Looks now and then; a closed group does not count.
-  std::optional<Error> examine(const Operation& operation, Vigil& vigil, Clock::time_point now);
+  std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
   // The same, and a closed group ends it.
-  std::optional<Error> look_after(const Operation& operation, Vigil& vigil, Clock::time_point now);
+  std::optional<Error> look_after(const Operation& operation, Wait& wait, Clock::time_point now);
   // Looks at nothing but what the ranks called.
-  std::optional<Error> compare(const Operation& operation, Vigil& vigil);
+  std::optional<Error> compare(const Operation& operation, Wait& wait);
   // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
-  bool is_time_to_compare(const Vigil& vigil, Clock::time_point now) const;
+  bool is_time_to_compare(const Wait& wait, Clock::time_point now) const;
   // Of a message that waits: whether its other end is on another kind of device.
   std::optional<Error> compare_message(const Operation& operation);
 
@@ -35,11 +35,11 @@ class Watchdog {
   // second.
   Error with_its_reason(const Error& cause);
   // The call has failed: closes the group, and tells the peers unless one of them has told us.
-  Error fail(const Operation& operation, const Error& noticed, const Vigil& vigil);
+  Error fail(const Operation& operation, const Error& noticed, const Wait& wait);
 
  private:
-  std::optional<Error> look_for_dead(const Operation& operation, Vigil& vigil);
-  std::optional<Error> closed_by_peer(const Operation& operation, Vigil& vigil);
+  std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
+  std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
 
   Group& group_;
   const std::chrono::milliseconds stall_;

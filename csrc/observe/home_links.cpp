@@ -39,8 +39,8 @@ std::string greeting(const std::string& token, int rank) {
 HomeLinks::HomeLinks(const LivenessSettings& settings)
     : settings_(settings), hub_(settings.members.begin()->first) {
   std::set<std::string> homes{settings.members.at(hub_).home};
-  for (const auto& [rank, card] : settings.members) {
-    if (homes.insert(card.home).second) leaders_.push_back(rank);
+  for (const auto& [rank, peer] : settings.members) {
+    if (homes.insert(peer.home).second) leaders_.push_back(rank);
   }
   connects_ = std::find(leaders_.begin(), leaders_.end(), settings.rank) != leaders_.end();
 }
@@ -182,8 +182,8 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
 HomeLinks::Deaths HomeLinks::node_of(int rank) const {
   Deaths all;
   const std::string& home = settings_.members.at(rank).home;
-  for (const auto& [other, card] : settings_.members) {
-    if (card.home == home) all.emplace_back(other, "its node does not answer any more");
+  for (const auto& [other, peer] : settings_.members) {
+    if (peer.home == home) all.emplace_back(other, "its node does not answer any more");
   }
   return all;
 }

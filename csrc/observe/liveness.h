@@ -14,7 +14,7 @@
 #include <string>
 
 #include "common/key_value_store.h"
-#include "observe/process_card.h"
+#include "observe/process_id.h"
 
 namespace altorch {
 
@@ -23,11 +23,11 @@ class LivenessMonitor;
 struct LivenessSettings {
   std::shared_ptr<KeyValueStore> store = {};  // keys of the job; asked by check()
   std::shared_ptr<KeyValueStore> patient =
-      {};                                   // the same keys, for the thread, which has time; null: `store`
-  int rank = 0;                             // of this process in the job
-  std::map<int, ProcessCard> members = {};  // the processes to watch, by their rank in the job
-  std::string address = {};                 // of this host, on the route to the master; may be empty
-  std::string master = {};                  // host of the store; may be empty
+      {};                                 // the same keys, for the thread, which has time; null: `store`
+  int rank = 0;                           // of this process in the job
+  std::map<int, ProcessId> members = {};  // the processes to watch, by their rank in the job
+  std::string address = {};               // of this host, on the route to the master; may be empty
+  std::string master = {};                // host of the store; may be empty
 };
 
 class Liveness {

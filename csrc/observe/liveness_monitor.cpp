@@ -37,10 +37,10 @@ LivenessMonitor::~LivenessMonitor() {
 }
 
 void LivenessMonitor::watch_neighbours() {
-  for (const auto& [rank, card] : settings_.members) {
-    has_far_members_ |= card.home != home_;
-    if (rank == settings_.rank || card.home != home_) continue;
-    const int pidfd = open_pidfd(card.pid);
+  for (const auto& [rank, peer] : settings_.members) {
+    has_far_members_ |= peer.home != home_;
+    if (rank == settings_.rank || peer.home != home_) continue;
+    const int pidfd = open_pidfd(peer.pid);
     if (pidfd < 0) continue;
     close_in_forks(pidfd);
     watched_.push_back({rank, pidfd});
@@ -61,9 +61,9 @@ void LivenessMonitor::tell(int rank, const std::string& evidence) {
 void LivenessMonitor::hear() {
   const std::lock_guard lock(mutex_);
   for (const int rank : heard_.news()) {
-    const auto card = settings_.members.find(rank);
-    if (card == settings_.members.end()) continue;
-    const std::string evidence = "another rank saw process " + std::to_string(card->second.pid) + " end";
+    const auto peer = settings_.members.find(rank);
+    if (peer == settings_.members.end()) continue;
+    const std::string evidence = "another rank saw process " + std::to_string(peer->second.pid) + " end";
     if (deaths_.emplace(rank, evidence).second) ++count_;
   }
 }

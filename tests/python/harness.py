@@ -320,7 +320,7 @@ class RankFailure(Exception):
 
 
 def raise_for(outcomes: list[Outcome]) -> None:
-    """Turn failed ranks into one RankFailure, skipped ranks into a skip, different digests into a failure."""
+    """PieceTransfer failed ranks into one RankFailure, skipped ranks into a skip, different digests into a failure."""
     bad = [outcome for outcome in outcomes if outcome.status not in ("ok", "skip")]
     if bad:
         bad.sort(key=lambda outcome: ("error", "died", "late").index(outcome.status))

@@ -9,7 +9,7 @@ namespace {
 std::uint64_t group_id(const GroupSettings& settings) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
-  for (const char letter : settings.key_prefix) add(static_cast<unsigned char>(letter));
+  for (const char character : settings.key_prefix) add(static_cast<unsigned char>(character));
   for (const int rank : settings.job_ranks) add(static_cast<std::uint64_t>(rank) + 256);
   return hash;
 }

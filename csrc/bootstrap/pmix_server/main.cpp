@@ -31,14 +31,14 @@ struct Fence {
 };
 
 // What PMIx's thread and the main thread share.
-struct Shared {
+struct State {
   std::mutex mutex;
   int fd = -1;
   std::uint32_t fences = 0;
   std::map<std::uint32_t, Fence> open;
 };
-Shared& shared() {
-  static Shared* instance = new Shared;
+State& shared() {
+  static State* instance = new State;
   return *instance;
 }
 
@@ -51,7 +51,7 @@ void finish_fence(const Fence& fence, pmix_status_t status, const std::string& a
 
 pmix_status_t fence_nb(const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t, char* data,
                        std::size_t size, pmix_modex_cbfunc_t callback, void* callback_data) {
-  Shared& self = shared();
+  State& self = shared();
   std::lock_guard guard(self.mutex);
   const std::uint32_t number = self.fences++;
   self.open[number] = {callback, callback_data};

@@ -16,16 +16,16 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage 
 
 }  // namespace
 
-// Behind the note why somebody gave up: posts, letters, then the data of both, each at a page.
+// Behind the note why somebody gave up: posts, messages, then the data of both, each at a page.
 BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
   posts = kPage;
-  letters = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
-  small = letters + whole_pages(pairs * layout.letter_slots * sizeof(Board::Letter));
+  messages = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
+  small = messages + whole_pages(pairs * layout.message_slots * sizeof(Board::MessageSlot));
   this->pairs = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
   data = this->pairs + whole_pages(pairs * 2 * kWordsPerByte * layout.pair_bytes());
-  letter_data = data + ranks * layout.slots * layout.slot_bytes;
-  end = letter_data + pairs * layout.letter_slots * layout.letter_bytes;
+  message_data = data + ranks * layout.slots * layout.slot_bytes;
+  end = message_data + pairs * layout.message_slots * layout.message_bytes;
 }
 
 BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
@@ -37,7 +37,7 @@ BoardLayout BoardLayout::fitting(int ranks, std::size_t bytes) {
     return piece;
   };
   layout.slot_bytes = fit(count * layout.slots, bytes / 4 * 3);
-  layout.letter_bytes = fit(count * (count - 1) * layout.letter_slots, bytes / 4);
+  layout.message_bytes = fit(count * (count - 1) * layout.message_slots, bytes / 4);
   layout.small_bytes = std::max(kPage, kSmallReads / std::max<std::size_t>(1, count - 1) / kPage * kPage);
   return layout;
 }
@@ -68,13 +68,13 @@ std::byte* Board::data(int rank, std::size_t slot) const {
   return at<std::byte>(offsets_.data) + number * layout_.slot_bytes;
 }
 
-Board::Letter& Board::letter(int from, int to, std::size_t slot) const {
-  return at<Letter>(offsets_.letters)[pair(from, to, layout_.letter_slots, slot)];
+Board::MessageSlot& Board::message_slot(int from, int to, std::size_t slot) const {
+  return at<MessageSlot>(offsets_.messages)[pair(from, to, layout_.message_slots, slot)];
 }
 
-std::byte* Board::letter_data(int from, int to, std::size_t slot) const {
-  return at<std::byte>(offsets_.letter_data) +
-         pair(from, to, layout_.letter_slots, slot) * layout_.letter_bytes;
+std::byte* Board::message_data(int from, int to, std::size_t slot) const {
+  return at<std::byte>(offsets_.message_data) +
+         pair(from, to, layout_.message_slots, slot) * layout_.message_bytes;
 }
 
 std::uint64_t* Board::small_area(int rank, std::uint32_t exchange) const {
@@ -96,9 +96,9 @@ void Board::abort(const std::string& why, std::uint32_t round) {
       Post& entry = post(rank, slot);
       for (Flag* flag : {&entry.posted, &entry.reduced, &entry.done}) flag->raise(round + kFarAhead);
     }
-    for (std::size_t slot = 0; slot < layout_.letter_slots && rank != rank_; ++slot) {
-      letter(rank, rank_, slot).filled.raise(round + kFarAhead);
-      letter(rank_, rank, slot).emptied.raise(round + kFarAhead);
+    for (std::size_t slot = 0; slot < layout_.message_slots && rank != rank_; ++slot) {
+      message_slot(rank, rank_, slot).filled.raise(round + kFarAhead);
+      message_slot(rank_, rank, slot).emptied.raise(round + kFarAhead);
     }
   }
 }

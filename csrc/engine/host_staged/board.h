@@ -25,8 +25,8 @@ struct BoardLayout {
   int ranks = 1;
   std::size_t slots = 6;  // of each rank, for collectives
   std::size_t slot_bytes = 4 << 20;
-  std::size_t letter_slots = 2;  // of each ordered pair of ranks, for messages
-  std::size_t letter_bytes = 1 << 20;
+  std::size_t message_slots = 2;  // of each ordered pair of ranks, for messages
+  std::size_t message_bytes = 1 << 20;
   std::size_t small_bytes = 32 << 10;  // what a rank may post in a small exchange
 
   // What a rank may post for another one in an exchange of pairs; 0: too many ranks, or none but one.
@@ -40,7 +40,7 @@ struct BoardLayout {
 // Where everything begins, in bytes.
 struct BoardOffsets {
   explicit BoardOffsets(const BoardLayout& layout);
-  std::size_t posts, letters, small, pairs, data, letter_data, end;
+  std::size_t posts, messages, small, pairs, data, message_data, end;
 };
 
 // Thread rules: as common/flag.h; abort() by any thread.
@@ -60,11 +60,11 @@ class Board {
   std::byte* data(int rank, std::size_t slot) const;
 
   // A slot of the messages from one rank to another: filled by the sender, emptied by the receiver.
-  struct Letter {
+  struct MessageSlot {
     Flag filled, emptied;
   };
-  Letter& letter(int from, int to, std::size_t slot) const;
-  std::byte* letter_data(int from, int to, std::size_t slot) const;
+  MessageSlot& message_slot(int from, int to, std::size_t slot) const;
+  std::byte* message_data(int from, int to, std::size_t slot) const;
 
   // Where `rank` posts in a small exchange (kernels/small.cuh); there are two, for even and odd exchanges.
   std::uint64_t* small_area(int rank, std::uint32_t exchange) const;

@@ -42,7 +42,7 @@ void add_messages(const Operation& operation, int rank, int size, Device& device
     const bool takes = takes_all || (kind == OpKind::kScatter && peer == operation.root);
     const auto [from, sent] = block(operation.input_counts, peer, sends_all);
     const auto [to, taken] = block(operation.output_counts, peer, takes_all);
-    if (exchanges && std::max(sent, taken) * element <= operation.apart) continue;
+    if (exchanges && std::max(sent, taken) * element <= operation.paired_bytes) continue;
     if (peer != rank) {
       if (sends) add(OpKind::kSend, peer, operation.input, from, sent);
       if (takes) add(OpKind::kReceive, peer, operation.output, to, taken);

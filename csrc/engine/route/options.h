@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 namespace altorch {
 
@@ -16,7 +16,7 @@ struct GpuRouteOptions {
   nccl::Knobs nccl;
   bool marks_results = true;  // of calls over NCCL that are given up
   // Made already, as a part of another group's; null: made when it is needed.
-  std::unique_ptr<nccl::Communicator> nccl_communicator;
+  std::unique_ptr<nccl::NcclComm> nccl_communicator;
   // Told of NCCL's communicator when there is one, and (false) before it ends.
   std::function<void(nccl::Comm, bool exists)> publish_nccl;
 };

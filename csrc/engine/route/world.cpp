@@ -16,34 +16,34 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-std::string GpuCard::text() const {
+std::string GpuPeerInfo::text() const {
   std::string all = one_line(gpu) + one_line(home);
   for (const std::string& obstacle : obstacles) all += one_line(obstacle);
   return all;
 }
 
-GpuCard GpuCard::from(const std::string& text) {
-  GpuCard card;
+GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
+  GpuPeerInfo peer;
   std::istringstream lines(text);
-  std::getline(lines, card.gpu);
-  std::getline(lines, card.home);
-  card.obstacles.resize(gpu_route_rows().size());
-  for (std::string& obstacle : card.obstacles) std::getline(lines, obstacle);
-  return card;
+  std::getline(lines, peer.gpu);
+  std::getline(lines, peer.home);
+  peer.obstacles.resize(gpu_route_rows().size());
+  for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
+  return peer;
 }
 
-World World::of(std::span<const GpuCard> cards) {
-  World world{.ranks = static_cast<int>(cards.size())};
+World World::of(std::span<const GpuPeerInfo> peers) {
+  World world{.ranks = static_cast<int>(peers.size())};
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of;  // the first rank of each GPU
   for (int rank = 0; rank < world.ranks; ++rank) {
-    const GpuCard& card = cards[static_cast<std::size_t>(rank)];
-    for (std::size_t i = 0; i < card.obstacles.size(); ++i) {
-      if (!card.obstacles[i].empty() && !world.missing[i])
-        world.missing[i] = "on rank " + std::to_string(rank) + " " + card.obstacles[i];
+    const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < peer.obstacles.size(); ++i) {
+      if (!peer.obstacles[i].empty() && !world.missing[i])
+        world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.obstacles[i];
     }
-    if (card.home != cards.front().home && !world.stranger) world.stranger = rank;
-    const auto [first, alone] = user_of.emplace(card.gpu, rank);
+    if (peer.home != peers.front().home && !world.stranger) world.stranger = rank;
+    const auto [first, alone] = user_of.emplace(peer.gpu, rank);
     if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {

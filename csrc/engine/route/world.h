@@ -11,13 +11,13 @@
 namespace altorch {
 
 // What a rank tells the others.
-struct GpuCard {
+struct GpuPeerInfo {
   std::string gpu, home;               // the same text: the same GPU, the same node
   std::vector<std::string> obstacles;  // by route (table.h): why it cannot serve on this rank; empty: it can
 
   // A line for each; newlines within become spaces.
   std::string text() const;
-  static GpuCard from(const std::string& text);
+  static GpuPeerInfo from(const std::string& text);
 };
 
 struct World {
@@ -30,7 +30,7 @@ struct World {
   bool own_gpus() const { return !same_gpu; }
 
   // By rank; at least one.
-  static World of(std::span<const GpuCard> cards);
+  static World of(std::span<const GpuPeerInfo> peers);
 };
 
 }  // namespace altorch

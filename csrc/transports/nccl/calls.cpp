@@ -5,7 +5,7 @@
 #include "common/block_counts.h"
 #include "reduction/reduce.h"
 #include "transports/channel.h"
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 namespace altorch::nccl {
 namespace {
@@ -79,7 +79,7 @@ const char* at(const void* base, std::int64_t bytes) { return static_cast<const 
 
 }  // namespace
 
-std::optional<std::string> Communicator::obstacle(const Call& operation) {
+std::optional<std::string> NcclComm::obstacle(const Call& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
     return "NCCL receives from a named rank only; give recv a src";
   }
@@ -97,16 +97,16 @@ std::optional<std::string> Communicator::obstacle(const Call& operation) {
   return std::nullopt;
 }
 
-bool Communicator::is_one_call(const Call& operation) {
+bool NcclComm::is_one_call(const Call& operation) {
   return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
          operation.kind != OpKind::kScatter && !operation.uneven();
 }
 
-bool Communicator::has_all_to_all(const Call& operation) const {
+bool NcclComm::has_all_to_all(const Call& operation) const {
   return operation.kind == OpKind::kAllToAll && !operation.uneven() && table_.all_to_all;
 }
 
-void Communicator::call(const Call& operation, void* stream) {
+void NcclComm::call(const Call& operation, void* stream) {
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   switch (operation.kind) {
     case OpKind::kBroadcast:
@@ -161,7 +161,7 @@ void Communicator::call(const Call& operation, void* stream) {
   if (operation.op == ReduceOp::kPremulSum) table_.destroy_op(op, comm_);
 }
 
-void Communicator::reduce_scatter_uneven(const Call& operation, int type, int op, void* stream) {
+void NcclComm::reduce_scatter_uneven(const Call& operation, int type, int op, void* stream) {
   const std::int64_t factor = kNumbers[operation.dtype].factor;
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
@@ -174,7 +174,7 @@ void Communicator::reduce_scatter_uneven(const Call& operation, int type, int op
   }
 }
 
-void Communicator::all_gather_uneven(const Call& operation, void* stream) {
+void NcclComm::all_gather_uneven(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
@@ -185,18 +185,18 @@ void Communicator::all_gather_uneven(const Call& operation, void* stream) {
   }
 }
 
-void Communicator::exchange(const Call& operation, void* stream) {
+void NcclComm::exchange(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   std::int64_t from = 0, to = 0;
   for (int peer = 0; peer < size_; ++peer) {
     const std::int64_t sent = block_count(operation.input_counts, operation.count, peer) * element;
     const std::int64_t received = block_count(operation.output_counts, operation.count, peer) * element;
-    const bool apart = std::max(sent, received) <= operation.apart;
-    if (sent > 0 && !apart) {
+    const bool paired = std::max(sent, received) <= operation.paired_bytes;
+    if (sent > 0 && !paired) {
       check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer,
                                     comm_, stream));
     }
-    if (received > 0 && !apart) {
+    if (received > 0 && !paired) {
       check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8,
                                        peer, comm_, stream));
     }
@@ -205,7 +205,7 @@ void Communicator::exchange(const Call& operation, void* stream) {
   }
 }
 
-void Communicator::scatter_gather(const Call& operation, void* stream) {
+void NcclComm::scatter_gather(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   const auto own = static_cast<std::size_t>(operation.count * element);
   const bool gathers = operation.kind == OpKind::kGather;

@@ -78,9 +78,9 @@ TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
 
 TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
   auto store = std::make_shared<MapStore>();
-  const ProcessCard far{"another-host/pid:[1]", 77};
+  const ProcessId far{"another-host/pid:[1]", 77};
   LivenessSettings settings{store, nullptr};
-  settings.members = {{0, ProcessCard::own()}, {1, far}, {2, far}};
+  settings.members = {{0, ProcessId::own()}, {1, far}, {2, far}};
   const auto watch = std::make_shared<JobWatch>("job", settings);
   store->set("death/1", "2");
   store->add("deaths", 1);

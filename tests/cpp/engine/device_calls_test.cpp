@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "engine/host_staged/conformance.h"
-#include "engine/host_staged/relay.h"
+#include "engine/host_staged/host_relay.h"
 
 namespace altorch {
 namespace {
@@ -196,10 +196,10 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
     ThreadGroup groups(2), carriers(2);
     std::atomic<int> done{0};
     const auto errors = groups.run([&](int number, Communicator& group) {
-      constexpr RelayOptions kOptions{.pinned_bytes = 1 << 20, .slots = 2, .timeout = 20s};
+      constexpr HostRelayOptions kOptions{.pinned_bytes = 1 << 20, .slots = 2, .timeout = 20s};
       staged::Rank me = staged::make_rank(
           [&](std::unique_ptr<Device> device, Communicator& carrier) {
-            return std::make_unique<Relay>(std::move(device), carrier.shared_from_this(), kOptions);
+            return std::make_unique<HostRelay>(std::move(device), carrier.shared_from_this(), kOptions);
           },
           carriers[number], {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
       RouteCarrier carrier(*me.route);

@@ -45,10 +45,10 @@ TEST(Watchdog, NamesTheCallAtWhichRanksParted) {
 // As for what a GPU carries, and does not end.
 void look_on(Communicator& communicator, const Operation& operation) {
   communicator.record(operation);
-  Vigil vigil = communicator.watchdog().begin_vigil();
+  Wait wait = communicator.watchdog().begin_wait();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (std::chrono::steady_clock::now() < end) {
-    if (auto error = communicator.watchdog().examine(operation, vigil, std::chrono::steady_clock::now()))
+    if (auto error = communicator.watchdog().examine(operation, wait, std::chrono::steady_clock::now()))
       throw communicator.give_up(operation, *error);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -96,7 +96,7 @@ TEST(Watchdog, NamesTheDeadPeerBehindATransportsError) {
   for (const bool is_dead : {true, false}) {
     auto store = std::make_shared<MapStore>();
     LivenessSettings settings{store, nullptr};
-    settings.members = {{0, ProcessCard::own()}, {1, {"another-host/pid:[1]", 77}}};
+    settings.members = {{0, ProcessId::own()}, {1, {"another-host/pid:[1]", 77}}};
     auto watch = std::make_shared<JobWatch>("job", settings);
     auto communicator = std::make_shared<Communicator>(
         Membership{"test", {0, 1}, store, watch},

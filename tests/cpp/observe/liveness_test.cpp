@@ -14,7 +14,7 @@ namespace altorch {
 namespace {
 
 LivenessSettings settings_of(std::shared_ptr<KeyValueStore> store, int rank,
-                             std::map<int, ProcessCard> members) {
+                             std::map<int, ProcessId> members) {
   LivenessSettings settings;
   settings.store = std::move(store);
   settings.rank = rank;
@@ -31,7 +31,7 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   }
   auto store = std::make_shared<MapStore>();
   // Numbers of the job, of which this watch knows three.
-  const ProcessCard own = ProcessCard::own();
+  const ProcessId own = ProcessId::own();
   Liveness liveness(settings_of(store, 5, {{5, own}, {1, {own.home, child}}, {2, {"another-host/p", 77}}}));
   const std::vector<int> everybody = {0, 1, 2, 5};
   EXPECT_FALSE(liveness.check(everybody, true).has_value());

@@ -22,7 +22,7 @@ TEST(Board, FitsIntoItsMemory) {
       EXPECT_GE(layout.slot_bytes, 64u << 10);
       EXPECT_LE(layout.slot_bytes, 4u << 20);
       // Where even the smallest pieces are too many, they are the smallest.
-      if (layout.letter_bytes > (64u << 10)) {
+      if (layout.message_bytes > (64u << 10)) {
         const std::size_t small = 4 * layout.small_bytes * static_cast<std::size_t>(ranks);
         EXPECT_LE(layout.bytes(), bytes + small + (1 << 20));
       }
@@ -32,7 +32,7 @@ TEST(Board, FitsIntoItsMemory) {
 
 TEST(Board, KeepsEverybodysPlacesApart) {
   const BoardLayout layout{
-      .ranks = 3, .slots = 2, .slot_bytes = 64 << 10, .letter_slots = 2, .letter_bytes = 64 << 10};
+      .ranks = 3, .slots = 2, .slot_bytes = 64 << 10, .message_slots = 2, .message_bytes = 64 << 10};
   const auto memory = memory_for(layout);
   const Board board(memory, layout, 0);
   ASSERT_GT(layout.pair_bytes(), 0u);
@@ -46,9 +46,9 @@ TEST(Board, KeepsEverybodysPlacesApart) {
                           2 * layout.small_bytes);
       for (int to = 0; to < 3; ++to) {
         if (to == rank) continue;
-        places.emplace_back(reinterpret_cast<std::byte*>(&board.letter(rank, to, slot)),
-                            sizeof(Board::Letter));
-        places.emplace_back(board.letter_data(rank, to, slot), layout.letter_bytes);
+        places.emplace_back(reinterpret_cast<std::byte*>(&board.message_slot(rank, to, slot)),
+                            sizeof(Board::MessageSlot));
+        places.emplace_back(board.message_data(rank, to, slot), layout.message_bytes);
         places.emplace_back(reinterpret_cast<std::byte*>(board.pair_area(rank, to, exchange)),
                             2 * layout.pair_bytes());
       }
@@ -71,7 +71,7 @@ TEST(Board, GivesUpForEverybodyWithTheFirstReason) {
   EXPECT_EQ(second.aborted(), "it is enough");
   for (const std::uint32_t value : {1u, 7u, 5000u}) {
     EXPECT_TRUE(first.post(1, 0).posted.reached(value));
-    EXPECT_TRUE(first.letter(1, 0, 1).filled.reached(value));
+    EXPECT_TRUE(first.message_slot(1, 0, 1).filled.reached(value));
   }
 }
 

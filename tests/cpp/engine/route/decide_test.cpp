@@ -9,8 +9,8 @@
 namespace altorch {
 namespace {
 
-std::vector<GpuCard> cards(int ranks) {
-  std::vector<GpuCard> made(static_cast<std::size_t>(ranks));
+std::vector<GpuPeerInfo> peers(int ranks) {
+  std::vector<GpuPeerInfo> made(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     made[static_cast<std::size_t>(rank)].gpu = "gpu " + std::to_string(rank);
     made[static_cast<std::size_t>(rank)].home = "node";
@@ -43,32 +43,32 @@ const std::size_t kNccl = index_of(gpu_rows::nccl), kHostStaged = index_of(gpu_r
 constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
 
 TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
-  EXPECT_TRUE(World::of(cards(4)).own_gpus());
-  EXPECT_TRUE(World::of(cards(4)).one_home());
-  for (const auto& missing : World::of(cards(4)).missing) EXPECT_FALSE(missing.has_value());
+  EXPECT_TRUE(World::of(peers(4)).own_gpus());
+  EXPECT_TRUE(World::of(peers(4)).one_home());
+  for (const auto& missing : World::of(peers(4)).missing) EXPECT_FALSE(missing.has_value());
 
-  auto shared = cards(4);
+  auto shared = peers(4);
   shared[3].gpu = shared[1].gpu;
   EXPECT_FALSE(World::of(shared).own_gpus());
   EXPECT_EQ(World::of(shared).missing[kNccl], "ranks 1 and 3 share one GPU, which NCCL refuses");
   EXPECT_FALSE(World::of(shared).missing[kHostStaged].has_value());
 
-  auto far = cards(3);
+  auto far = peers(3);
   far[2].home = "another";
   EXPECT_FALSE(World::of(far).one_home());
   EXPECT_EQ(World::of(far).missing[kHostStaged], "ranks 0 and 2 share no memory");
 
-  auto poor = cards(2);
+  auto poor = peers(2);
   poor[1].obstacles[kNccl] = "there is no NCCL";
   EXPECT_EQ(World::of(poor).missing[kNccl], "on rank 1 there is no NCCL");
 }
 
-TEST(WorldTest, ACardSurvivesItsText) {
-  GpuCard card;
-  card.gpu = "0000:01";
-  card.home = "";
-  card.obstacles = {"two\nlines", "", "none"};
-  const GpuCard read = GpuCard::from(card.text());
+TEST(WorldTest, SurvivesItsText) {
+  GpuPeerInfo peer;
+  peer.gpu = "0000:01";
+  peer.home = "";
+  peer.obstacles = {"two\nlines", "", "none"};
+  const GpuPeerInfo read = GpuPeerInfo::from(peer.text());
   EXPECT_EQ(read.gpu, "0000:01");
   EXPECT_EQ(read.home, "");
   EXPECT_EQ(read.obstacles[kNccl], "two lines");
@@ -77,7 +77,7 @@ TEST(WorldTest, ACardSurvivesItsText) {
 }
 
 TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
-  const World world = World::of(cards(4));
+  const World world = World::of(peers(4));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "nccl");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_staged");
   EXPECT_EQ(taken(call(OpKind::kBarrier, 0), world), "nccl");
@@ -86,15 +86,15 @@ TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
 }
 
 TEST(DecideTest, GraphsHoldNcclAlone) {
-  const World world = World::of(cards(2));
+  const World world = World::of(peers(2));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world, {}, true), "nccl");
-  auto shared = cards(2);
+  auto shared = peers(2);
   shared[1].gpu = shared[0].gpu;
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(shared), {}, true), "none");
 }
 
 TEST(DecideTest, RanksThatShareAGpu) {
-  auto shared = cards(2);
+  auto shared = peers(2);
   shared[1].gpu = shared[0].gpu;
   const World world = World::of(shared);
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_relay");
@@ -103,7 +103,7 @@ TEST(DecideTest, RanksThatShareAGpu) {
 }
 
 TEST(DecideTest, WhatNcclHasNot) {
-  const World world = World::of(cards(2));
+  const World world = World::of(peers(2));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "host_staged");
   EXPECT_EQ(taken(call(OpKind::kBroadcast, kLarge, DType::kInt16), world), "nccl") << "moved as bytes";
   Operation any = call(OpKind::kReceive, kLarge);
@@ -112,18 +112,18 @@ TEST(DecideTest, WhatNcclHasNot) {
 }
 
 TEST(DecideTest, WhoAsksForStagingGetsEitherWay) {
-  auto far = cards(2);
+  auto far = peers(2);
   far[1].home = "another";
   const Operation large = call(OpKind::kAllReduce, kLarge);
   EXPECT_EQ(taken(large, World::of(far), "host_staged"), "host_relay");
-  EXPECT_EQ(taken(large, World::of(cards(2)), "host_staged"), "host_staged");
-  EXPECT_EQ(taken(large, World::of(cards(2)), "host_relay"), "host_relay");
+  EXPECT_EQ(taken(large, World::of(peers(2)), "host_staged"), "host_staged");
+  EXPECT_EQ(taken(large, World::of(peers(2)), "host_relay"), "host_relay");
   far[0].obstacles[kNccl] = "there is none";
   EXPECT_EQ(taken(large, World::of(far), "nccl"), "none");
 }
 
 TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
-  const World world = World::of(cards(2));
+  const World world = World::of(peers(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
                                       call(OpKind::kAllReduce, kSmall, DType::kInt16)};
   EXPECT_TRUE(obstacle(gpu_rows::nccl, two, world, false).has_value());

@@ -1,4 +1,4 @@
-#include "engine/host_staged/relay.h"
+#include "engine/host_staged/host_relay.h"
 
 #include <gtest/gtest.h>
 
@@ -9,30 +9,31 @@ namespace {
 
 using namespace staged;  // NOLINT
 
-constexpr RelayOptions kSmall{.pinned_bytes = 8 * kPiece, .slots = 4, .timeout = std::chrono::seconds(20)};
+constexpr HostRelayOptions kSmall{
+    .pinned_bytes = 8 * kPiece, .slots = 4, .timeout = std::chrono::seconds(20)};
 
 std::unique_ptr<GpuRoute> relay(std::unique_ptr<Device> device, Communicator& group) {
-  return std::make_unique<Relay>(std::move(device), group.shared_from_this(), kSmall);
+  return std::make_unique<HostRelay>(std::move(device), group.shared_from_this(), kSmall);
 }
 
-TEST(Relay, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(relay); }
-TEST(Relay, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(relay); }
-TEST(Relay, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(relay); }
-TEST(Relay, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(relay); }
-TEST(Relay, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(relay); }
-TEST(Relay, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(relay); }
-TEST(Relay, ReducesTypesByOperators) { types_and_operators(relay); }
-TEST(Relay, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(relay); }
-TEST(Relay, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(relay); }
+TEST(HostRelay, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(relay); }
+TEST(HostRelay, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(relay); }
+TEST(HostRelay, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(relay); }
+TEST(HostRelay, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(relay); }
+TEST(HostRelay, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(relay); }
+TEST(HostRelay, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(relay); }
+TEST(HostRelay, ReducesTypesByOperators) { types_and_operators(relay); }
+TEST(HostRelay, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(relay); }
+TEST(HostRelay, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(relay); }
 
-TEST(Relay, TakesNoMorePinnedMemoryThanItMay) {
+TEST(HostRelay, TakesNoMorePinnedMemoryThanItMay) {
   // One rank gets a quarter only: all cut their messages alike.
   constexpr std::size_t kAll = 8 << 20, kQuarter = 2 * 4 * ((256 << 10) + 3 * sizeof(Flag)) + sizeof(Flag);
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
     const auto make = [&](std::unique_ptr<Device> device, Communicator& carrier) {
-      const RelayOptions options{.pinned_bytes = kAll, .slots = 4, .timeout = std::chrono::seconds(20)};
-      return std::make_unique<Relay>(std::move(device), carrier.shared_from_this(), options);
+      const HostRelayOptions options{.pinned_bytes = kAll, .slots = 4, .timeout = std::chrono::seconds(20)};
+      return std::make_unique<HostRelay>(std::move(device), carrier.shared_from_this(), options);
     };
     FakeDeviceOptions options;
     if (number == 1) options.pinned_limit = kQuarter;
@@ -51,10 +52,10 @@ TEST(Relay, TakesNoMorePinnedMemoryThanItMay) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-TEST(Relay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
+TEST(HostRelay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
 
 // Pieces of 64 KiB of a longer vector: those of both ranks are alike.
-TEST(Relay, TellsPiecesOfDifferentOperationsApart) {
+TEST(HostRelay, TellsPiecesOfDifferentOperationsApart) {
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
     Rank me = make_rank(relay, group, {.seed = 7, .gives_up = true});
@@ -70,7 +71,7 @@ TEST(Relay, TellsPiecesOfDifferentOperationsApart) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-TEST(Relay, ReportsThatTheRanksDisagree) {
+TEST(HostRelay, ReportsThatTheRanksDisagree) {
   ThreadGroup groups(2);
   const auto errors = groups.run([&](int number, Communicator& group) {
     Rank me = make_rank(relay, group, {.seed = 7, .gives_up = true});
@@ -86,7 +87,7 @@ TEST(Relay, ReportsThatTheRanksDisagree) {
 
 // MPI may still write to what it could not withdraw. At 0dff7ae the memory was given back all the same, and a
 // process whose ranks had disagreed died of it now and then.
-TEST(Relay, KeepsTheMemoryThatItsCarrierHasNotGivenBack) {
+TEST(HostRelay, KeepsTheMemoryThatItsCarrierHasNotGivenBack) {
   for (const bool keeps : {false, true}) {
     ThreadGroup groups(2, {.keeps_cancelled = keeps});
     std::shared_ptr<const std::atomic<std::size_t>> pinned;

@@ -1,4 +1,4 @@
-#include "engine/host_staged/shared.h"
+#include "engine/host_staged/host_staged.h"
 
 #include <algorithm>
 #include <string>
@@ -15,7 +15,8 @@ std::uint32_t next_exchange(std::uint32_t& last) { return last = last == 0xFFFFF
 
 }  // namespace
 
-Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus)
+HostStaged::HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank,
+                       bool own_gpus)
     : device_(std::move(device)),
       board_(std::move(board)),
       scratch_(std::move(scratch)),
@@ -34,14 +35,16 @@ Shared::Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch
   device_->prepare_poison();
 }
 
-std::optional<Error> Shared::failure() {
+std::optional<Error> HostStaged::failure() {
   if (auto why = board_.aborted()) return Error(ErrorKind::kTransport, *why);
   return std::nullopt;
 }
 
-void Shared::abort(const std::string& why) { board_.abort(why, std::max(pieces_.load(), letters_.load())); }
+void HostStaged::abort(const std::string& why) {
+  board_.abort(why, std::max(pieces_.load(), messages_.load()));
+}
 
-void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
+void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
   std::vector<const Operation*> unmarked;  // what goes in one kernel marks its results itself
@@ -63,17 +66,17 @@ void Shared::enqueue(std::span<const Operation> operations, Stream stream) {
     poison_if(board_.abort_flag(), *operation, rank_, size_, *device_, stream);
 }
 
-void Shared::wait_for(const Flag& flag, std::uint32_t value, Stream stream) {
+void HostStaged::wait_for(const Flag& flag, std::uint32_t value, Stream stream) {
   if (!flag.reached(value)) device_->wait_for_flag(flag, value, stream);
 }
 
-bool Shared::is_small(const Operation& operation, int size, std::size_t small_bytes) {
+bool HostStaged::is_small(const Operation& operation, int size, std::size_t small_bytes) {
   if (operation.uneven() || operation.count == 0) return false;
   const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;
   return blocks * bytes_of(operation, operation.count) <= static_cast<std::int64_t>(small_bytes);
 }
 
-void Shared::small(const Operation& operation, Stream stream) {
+void HostStaged::small(const Operation& operation, Stream stream) {
   const bool scatters = operation.kind == OpKind::kReduceScatter,
              gathers = operation.kind == OpKind::kAllGather;
   const bool broadcasts = operation.kind == OpKind::kBroadcast, at_root = rank_ == operation.root;
@@ -105,7 +108,7 @@ void Shared::small(const Operation& operation, Stream stream) {
   }
 }
 
-std::optional<Operation> Shared::exchange_pairs(const Operation& operation, Stream stream) {
+std::optional<Operation> HostStaged::exchange_pairs(const Operation& operation, Stream stream) {
   const auto most = static_cast<std::int64_t>(pair_bytes());
   if (operation.kind != OpKind::kAllToAll || most == 0) return operation;
   bool left = false;
@@ -130,40 +133,40 @@ std::optional<Operation> Shared::exchange_pairs(const Operation& operation, Stre
   if (job.number > 0) device_->exchange_pairs(job, stream);
   if (!left) return std::nullopt;
   Operation rest = operation;
-  rest.apart = most;
+  rest.paired_bytes = most;
   return rest;
 }
 
-void Shared::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+void HostStaged::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, rank_, size_);
   // A single message in one direction needs no second stream; two might wait for each other.
   const auto sides = sides_.fork(stream, messages.size() > 1 ? 2 : 0);
-  for_each_piece(messages, board_.layout().letter_bytes, [&](const BlockMessage& part) {
+  for_each_piece(messages, board_.layout().message_bytes, [&](const BlockMessage& part) {
     part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, sides[1]);
   });
   sides_.join(stream, sides);
 }
 
-void Shared::send(const BlockMessage& message, Stream stream) {
+void HostStaged::send(const BlockMessage& message, Stream stream) {
   const std::uint32_t number = ++sent_[static_cast<std::size_t>(message.peer)];
-  letters_.store(std::max(letters_.load(), number));
-  const auto slots = static_cast<std::uint32_t>(board_.layout().letter_slots);
-  Board::Letter& letter = board_.letter(rank_, message.peer, number % slots);
-  wait_for(letter.emptied, number - slots, stream);
-  device_->copy_to_host(board_.letter_data(rank_, message.peer, number % slots), message.data, message.bytes,
+  messages_.store(std::max(messages_.load(), number));
+  const auto slots = static_cast<std::uint32_t>(board_.layout().message_slots);
+  Board::MessageSlot& place = board_.message_slot(rank_, message.peer, number % slots);
+  wait_for(place.emptied, number - slots, stream);
+  device_->copy_to_host(board_.message_data(rank_, message.peer, number % slots), message.data, message.bytes,
                         stream);
-  device_->raise(letter.filled, number, stream);
+  device_->raise(place.filled, number, stream);
 }
 
-void Shared::receive(const BlockMessage& message, Stream stream) {
+void HostStaged::receive(const BlockMessage& message, Stream stream) {
   const std::uint32_t number = ++taken_[static_cast<std::size_t>(message.peer)];
-  letters_.store(std::max(letters_.load(), number));
-  const auto slots = static_cast<std::uint32_t>(board_.layout().letter_slots);
-  Board::Letter& letter = board_.letter(message.peer, rank_, number % slots);
-  wait_for(letter.filled, number, stream);
-  device_->copy_to_device(message.data, board_.letter_data(message.peer, rank_, number % slots),
+  messages_.store(std::max(messages_.load(), number));
+  const auto slots = static_cast<std::uint32_t>(board_.layout().message_slots);
+  Board::MessageSlot& place = board_.message_slot(message.peer, rank_, number % slots);
+  wait_for(place.filled, number, stream);
+  device_->copy_to_device(message.data, board_.message_data(message.peer, rank_, number % slots),
                           message.bytes, stream);
-  device_->raise(letter.emptied, number, stream);
+  device_->raise(place.emptied, number, stream);
 }
 
 }  // namespace altorch

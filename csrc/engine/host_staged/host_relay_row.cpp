@@ -2,10 +2,10 @@
 #include "common/size_text.h"
 #include "device/cuda_device.h"
 #include "engine/explain.h"
+#include "engine/host_staged/host_relay.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
-#include "engine/host_staged/relay.h"
-#include "engine/host_staged/shared.h"
 #include "engine/route/rules.h"
 #include "engine/route/table.h"
 
@@ -18,17 +18,17 @@ constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
 const char* takes_small(const Operation& operation, const World& world) {
   if (world.ranks < 2 || world.own_gpus() || !is_vector_collective(operation.kind)) return nullptr;
-  if (!Shared::is_small(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
+  if (!HostStaged::is_small(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
   return "small, on a GPU that ranks share: flags would wait for it to switch between processes";
 }
 
 std::string steps(const Operation& whole, const World& world) {
-  const RelayOptions options;
-  const auto piece = static_cast<std::int64_t>(Relay::piece_bytes(pinned_bytes(), options.slots));
+  const HostRelayOptions options;
+  const auto piece = static_cast<std::int64_t>(HostRelay::piece_bytes(pinned_bytes(), options.slots));
   const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
   const bool vectors = is_vector_collective(whole.kind);
   const std::int64_t step =
-      vectors ? Relay::step_of(whole, world.ranks, static_cast<std::size_t>(piece)) : piece / element;
+      vectors ? HostRelay::step_of(whole, world.ranks, static_cast<std::size_t>(piece)) : piece / element;
   const std::int64_t pieces = std::max<std::int64_t>(1, (whole.count + step - 1) / step);
   Operation asked = whole;
   asked.count = std::min(asked.count, step);
@@ -45,9 +45,10 @@ std::string steps(const Operation& whole, const World& world) {
 
 Opened open(GpuGroup& group) {
   return {
-      std::make_unique<Relay>(
+      std::make_unique<HostRelay>(
           std::make_unique<CudaDevice>(group.device, !group.world.own_gpus()), group.options.make_carrier(),
-          RelayOptions{.pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
+          HostRelayOptions{
+              .pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
       ""};
 }
 

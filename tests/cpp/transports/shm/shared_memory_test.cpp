@@ -1,4 +1,4 @@
-#include "transports/shm/segment.h"
+#include "transports/shm/shared_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBytes = 1 << 20;
 
-TEST(Segment, IsOneMemoryForAllRanks) {
+TEST(SharedMemory, IsOneMemoryForAllRanks) {
   constexpr int kSize = 4;
   MapStore store;
   std::vector<std::shared_ptr<std::byte>> mapped(kSize);
@@ -23,7 +23,7 @@ TEST(Segment, IsOneMemoryForAllRanks) {
   for (int rank = 0; rank < kSize; ++rank) {
     ranks.emplace_back([&, rank] {
       mapped[static_cast<std::size_t>(rank)] =
-          share_segment(store, "here", rank, kSize, kBytes, std::chrono::seconds(10));
+          share_memory(store, "here", rank, kSize, kBytes, std::chrono::seconds(10));
     });
   }
   for (auto& rank : ranks) rank.join();
@@ -36,18 +36,18 @@ TEST(Segment, IsOneMemoryForAllRanks) {
   EXPECT_EQ(mapped[1].get()[kBytes - 1], std::byte{42});
 }
 
-TEST(Segment, SaysThatARankDidNotCome) {
+TEST(SharedMemory, SaysThatARankDidNotCome) {
   MapStore store;
   try {
-    share_segment(store, "here", 0, 2, kBytes, std::chrono::milliseconds(50));
+    share_memory(store, "here", 0, 2, kBytes, std::chrono::milliseconds(50));
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kTimeout);
   }
-  EXPECT_THROW(share_segment(store, "nowhere", 1, 2, kBytes, std::chrono::milliseconds(50)), Error);
+  EXPECT_THROW(share_memory(store, "nowhere", 1, 2, kBytes, std::chrono::milliseconds(50)), Error);
 }
 
-TEST(Segment, HasAHomeThatProcessesOfAUserShare) {
+TEST(SharedMemory, HasAHomeThatProcessesOfAUserShare) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();

@@ -1,4 +1,4 @@
-#include "engine/host_staged/shared.h"
+#include "engine/host_staged/host_staged.h"
 
 #include <gtest/gtest.h>
 
@@ -32,12 +32,12 @@ PinnedMemory memory_of(Communicator& group, std::size_t bytes) {
 
 std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicator& group, bool own_gpus) {
   const BoardLayout layout{
-      .ranks = group.size(), .slots = 4, .slot_bytes = kPiece, .letter_slots = 2, .letter_bytes = kPiece};
+      .ranks = group.size(), .slots = 4, .slot_bytes = kPiece, .message_slots = 2, .message_bytes = kPiece};
   auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
-  auto scratch = device->allocate(Shared::scratch_bytes(layout));
+  auto scratch = device->allocate(HostStaged::scratch_bytes(layout));
   meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
-  return std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, group.rank()),
-                                  std::move(scratch), group.rank(), own_gpus);
+  return std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, group.rank()),
+                                      std::move(scratch), group.rank(), own_gpus);
 }
 // With a GPU each, small collectives take one kernel.
 std::unique_ptr<GpuRoute> shared(std::unique_ptr<Device> device, Communicator& group) {
@@ -47,26 +47,26 @@ std::unique_ptr<GpuRoute> shared_on_one_gpu(std::unique_ptr<Device> device, Comm
   return make_shared(std::move(device), group, /*own_gpus=*/false);
 }
 
-TEST(Shared, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(shared); }
-TEST(Shared, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(shared); }
-TEST(Shared, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(shared); }
-TEST(Shared, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(shared); }
-TEST(Shared, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(shared); }
-TEST(Shared, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(shared); }
-TEST(Shared, ReducesTypesByOperators) { types_and_operators(shared); }
-TEST(Shared, ServesRanksThatShareAGpu) {
+TEST(HostStaged, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(shared); }
+TEST(HostStaged, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(shared); }
+TEST(HostStaged, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(shared); }
+TEST(HostStaged, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(shared); }
+TEST(HostStaged, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(shared); }
+TEST(HostStaged, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(shared); }
+TEST(HostStaged, ReducesTypesByOperators) { types_and_operators(shared); }
+TEST(HostStaged, ServesRanksThatShareAGpu) {
   vectors_of_any_size(shared_on_one_gpu);
   blocks_even_and_uneven(shared_on_one_gpu);
   types_and_operators(shared_on_one_gpu);
 }
-TEST(Shared, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(shared); }
-TEST(Shared, ExchangesBlocksOfAnySizeOneAfterAnother) {
+TEST(HostStaged, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(shared); }
+TEST(HostStaged, ExchangesBlocksOfAnySizeOneAfterAnother) {
   many_exchanges(shared);
   many_exchanges(shared_on_one_gpu);
 }
-TEST(Shared, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
-TEST(Shared, MarksResultsThatAreGivenUp) { marks_what_is_given_up(shared); }
-TEST(Shared, MarksResultsThatAreGivenUpOnASharedGpu) { marks_what_is_given_up(shared_on_one_gpu); }
+TEST(HostStaged, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
+TEST(HostStaged, MarksResultsThatAreGivenUp) { marks_what_is_given_up(shared); }
+TEST(HostStaged, MarksResultsThatAreGivenUpOnASharedGpu) { marks_what_is_given_up(shared_on_one_gpu); }
 
 }  // namespace
 }  // namespace altorch

@@ -20,7 +20,7 @@ enum class StartMode {
   kRunning,    // we started it earlier, for another process group
 };
 
-struct RankCard {
+struct PeerInfo {
   std::string problem;  // why this rank cannot use MPI; empty when it can
   StartMode mode = StartMode::kBootstrap;
   std::string version;  // of the MPI library; must be the same everywhere
@@ -32,18 +32,18 @@ struct RankCard {
   bool address_is_loopback = true;
 };
 
-std::string encode(const RankCard& card);
-RankCard decode_card(const std::string& text);  // throws Error(kInternal) on anything else
+std::string encode(const PeerInfo& peer);
+PeerInfo decode_peer_info(const std::string& text);  // throws Error(kInternal) on anything else
 
-struct CardTable {
+struct PeerTable {
   std::string job;  // a name that rank 0 has drawn at random, new in every exchange
-  std::vector<RankCard> cards;
+  std::vector<PeerInfo> peers;
 };
 
 // Every rank calls it with fresh keys under `prefix`. Throws Error(kTimeout) naming the ranks that did not
 // come.
-CardTable exchange_cards(const RankCard& own, int rank, int size, KeyValueStore& store,
-                         const std::string& prefix, std::chrono::milliseconds timeout);
+PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueStore& store,
+                             const std::string& prefix, std::chrono::milliseconds timeout);
 
 // A barrier that carries one bit: true on every rank when `ok` was true on every rank.
 bool all_agree(bool ok, int size, KeyValueStore& store, const std::string& key,

@@ -1,4 +1,4 @@
-#include "engine/host_staged/relay.h"
+#include "engine/host_staged/host_relay.h"
 
 #include <algorithm>
 
@@ -37,11 +37,11 @@ Operation piece_of(const BlockMessage& message, std::byte* slot) {
 
 }  // namespace
 
-std::size_t Relay::piece_bytes(std::size_t pinned_bytes, std::size_t slots) {
+std::size_t HostRelay::piece_bytes(std::size_t pinned_bytes, std::size_t slots) {
   return std::clamp(pinned_bytes / (2 * slots), kLeastSlot, kLargestSlot);
 }
 
-Relay::Pool Relay::make_pool(Device& device, const RelayOptions& options) {
+HostRelay::Pool HostRelay::make_pool(Device& device, const HostRelayOptions& options) {
   std::size_t slot = piece_bytes(options.pinned_bytes, options.slots);
   for (;; slot /= 2) {
     try {
@@ -55,8 +55,8 @@ Relay::Pool Relay::make_pool(Device& device, const RelayOptions& options) {
   }
 }
 
-Relay::Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier,
-             const RelayOptions& options)
+HostRelay::HostRelay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier,
+                     const HostRelayOptions& options)
     : device_(std::move(device)),
       carrier_(std::move(carrier)),
       pool_(make_pool(*device_, options)),
@@ -70,7 +70,7 @@ Relay::Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carri
 }
 
 // No stream waits for what is sent: peers may still be about to take it.
-Relay::~Relay() {
+HostRelay::~HostRelay() {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   AdaptiveWait wait;
   while (outcome_->pending.load() > 0 && !failure() && std::chrono::steady_clock::now() < deadline)
@@ -78,15 +78,15 @@ Relay::~Relay() {
   carrier_->close("the group was destroyed");
 }
 
-std::optional<Error> Relay::failure() {
+std::optional<Error> HostRelay::failure() {
   const std::lock_guard lock(outcome_->mutex);
   return outcome_->failure;
 }
 
 // The tasks fail, and thereby raise the flags that streams wait for.
-void Relay::abort(const std::string& why) { carrier_->close(why); }
+void HostRelay::abort(const std::string& why) { carrier_->close(why); }
 
-void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
+void HostRelay::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
@@ -104,8 +104,8 @@ void Relay::enqueue(std::span<const Operation> operations, Stream stream) {
     poison_if(&given_up, operation, carrier_->rank(), carrier_->size(), *device_, stream);
 }
 
-std::shared_ptr<Task> Relay::task_of(const Operation& operation, const Gate& gate, Flag& flag,
-                                     std::uint32_t round, const PinnedMemory& memory) {
+std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate& gate, Flag& flag,
+                                         std::uint32_t round, const PinnedMemory& memory) {
   auto task = std::make_shared<Task>();
   task->operation = operation;
   task->input_counts.assign(operation.input_counts.begin(), operation.input_counts.end());
@@ -128,16 +128,16 @@ std::shared_ptr<Task> Relay::task_of(const Operation& operation, const Gate& gat
   return task;
 }
 
-void Relay::wait_for(const Gate& gate, Stream stream) {
+void HostRelay::wait_for(const Gate& gate, Stream stream) {
   if (!gate.open()) device_->wait_for_flag(*gate.flag, gate.value, stream);
 }
 
 // Of blocks the slot holds what goes out and what comes in; a vector has one place for both.
-std::int64_t Relay::step_of(const Operation& operation, int size, std::size_t piece_bytes) {
+std::int64_t HostRelay::step_of(const Operation& operation, int size, std::size_t piece_bytes) {
   return PieceCutter::step_for(piece_bytes, operation.dtype, has_blocks(operation.kind) ? size + 1 : 1);
 }
 
-void Relay::collective(const Operation& operation, Stream stream) {
+void HostRelay::collective(const Operation& operation, Stream stream) {
   const int size = carrier_->size();
   const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
   const std::uint64_t whole = append_call(operation.history, fingerprint(operation));
@@ -173,7 +173,7 @@ void Relay::collective(const Operation& operation, Stream stream) {
   sides_.join(stream, sides);
 }
 
-void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+void HostRelay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, carrier_->rank(), carrier_->size());
   const auto is_long = [&](const BlockMessage& message) { return message.bytes > piece_bytes_; };
   // On one stream what is sent must not wait for what is received.
@@ -190,7 +190,7 @@ void Relay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   sides_.join(stream, sides);
 }
 
-void Relay::send(const BlockMessage& part, Stream stream) {
+void HostRelay::send(const BlockMessage& part, Stream stream) {
   const Slot slot = down_.take();
   carrier_->post(
       task_of(piece_of(part, slot.data), {slot.filled, slot.round}, *slot.free, slot.round, down_.memory()));
@@ -199,7 +199,7 @@ void Relay::send(const BlockMessage& part, Stream stream) {
   device_->raise(*slot.filled, slot.round, stream);
 }
 
-void Relay::receive(const BlockMessage& part, Stream stream) {
+void HostRelay::receive(const BlockMessage& part, Stream stream) {
   const Slot slot = up_.take();
   carrier_->post(task_of(piece_of(part, slot.data), slot.former(), *slot.carried, slot.round, up_.memory()));
   device_->wait_for_flag(*slot.carried, slot.round, stream);

@@ -4,12 +4,12 @@
 #include "common/size_text.h"
 #include "device/cuda_device.h"
 #include "device/nvrtc.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
-#include "engine/host_staged/shared.h"
 #include "engine/route/table.h"
-#include "transports/shm/segment.h"
+#include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
@@ -33,7 +33,7 @@ std::optional<std::string> obstacle_among(const World& world) {
 const char* takes_small(const Operation& operation, const World& world) {
   if (world.ranks < 2 || !world.own_gpus() || !is_vector_collective(operation.kind)) return nullptr;
   const std::size_t reads = kSmallReads / static_cast<std::size_t>(world.ranks - 1);
-  if (!Shared::is_small(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
+  if (!HostStaged::is_small(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
   return "small, on one node: the host is done in half the time that NCCL needs";
 }
 
@@ -45,14 +45,14 @@ std::string steps(const Operation& asked, const World& world) {
            "there\n";
   if (!is_vector_collective(asked.kind)) {
     const std::size_t pieces =
-        pieces_of(static_cast<std::size_t>(asked.count * element), layout.letter_bytes);
+        pieces_of(static_cast<std::size_t>(asked.count * element), layout.message_bytes);
     return std::to_string(pieces) + " piece(s) of up to " +
-           size_text(static_cast<std::int64_t>(layout.letter_bytes)) +
+           size_text(static_cast<std::int64_t>(layout.message_bytes)) +
            " for each pair of ranks: the sender's GPU copies out, the receiver's copies in\n";
   }
-  if (world.own_gpus() && Shared::is_small(asked, world.ranks, layout.small_bytes))
+  if (world.own_gpus() && HostStaged::is_small(asked, world.ranks, layout.small_bytes))
     return "one kernel per rank: it posts this rank's part, and takes the others' when they are there\n";
-  const PieceCutter cutter(asked, 0, world.ranks, Shared::step_of(asked, world.ranks, layout.slot_bytes));
+  const PieceCutter cutter(asked, 0, world.ranks, HostStaged::step_of(asked, world.ranks, layout.slot_bytes));
   std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
                      size_text(std::min(cutter.step(), asked.count) * element) +
                      ": each rank copies to pinned memory what others need; ";
@@ -69,9 +69,9 @@ Opened open(GpuGroup& group) {
   std::string obstacle;
   try {
     memory = device->pin(
-        share_segment(group.store, "host_staged/segment", rank, size, layout.bytes(), group.timeout),
+        share_memory(group.store, "host_staged/segment", rank, size, layout.bytes(), group.timeout),
         layout.bytes());
-    scratch = device->allocate(Shared::scratch_bytes(layout));
+    scratch = device->allocate(HostStaged::scratch_bytes(layout));
   } catch (const Error& error) {
     obstacle = error.what();
   }
@@ -84,8 +84,8 @@ Opened open(GpuGroup& group) {
         "CUDA tensors of group '" + group.communicator.name() + "' go the slower way by host_relay: " + why);
     return {nullptr, why};
   }
-  return {std::make_unique<Shared>(std::move(device), Board(std::move(memory), layout, rank),
-                                   std::move(scratch), rank, group.world.own_gpus()),
+  return {std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
+                                       std::move(scratch), rank, group.world.own_gpus()),
           ""};
 }
 

@@ -1,4 +1,4 @@
-#include "bootstrap/segments.h"
+#include "bootstrap/shm_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace altorch {
 
-std::string remove_segment_names(int local_rank) {
+std::string remove_shm_names(int local_rank) {
   const std::string own = "." + std::to_string(local_rank);
   std::string wanted_back;
   std::ifstream maps("/proc/self/maps");

@@ -24,18 +24,19 @@
 
 namespace altorch {
 
-struct RelayOptions {
+struct HostRelayOptions {
   std::size_t pinned_bytes = 64 << 20;   // in all
   std::size_t slots = 4;                 // of each of its two rings
   std::chrono::milliseconds timeout{0};  // for the ranks to meet
   bool marks = true;                     // results that are given up, for which kernels must be had
 };
 
-class Relay : public GpuRoute {
+class HostRelay : public GpuRoute {
  public:
   // Collective. `carrier`: a group of the same ranks that nobody else uses. Throws Error(kUnsupported)
   // without pinned memory, Error(kTimeout) when a rank does not come.
-  Relay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier, const RelayOptions& options);
+  HostRelay(std::unique_ptr<Device> device, std::shared_ptr<Communicator> carrier,
+            const HostRelayOptions& options);
   // Of one slot, where enough pinned memory can be had.
   static std::size_t piece_bytes(std::size_t pinned_bytes, std::size_t slots);
 
@@ -43,7 +44,7 @@ class Relay : public GpuRoute {
   static std::int64_t step_of(const Operation& operation, int size, std::size_t piece_bytes);
 
   // Waits for a while until the peers have what this rank has sent.
-  ~Relay() override;
+  ~HostRelay() override;
 
   const char* name() const override { return "host_relay"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -64,7 +65,7 @@ class Relay : public GpuRoute {
     std::size_t slot_bytes;
     PinnedMemory down, up;
   };
-  static Pool make_pool(Device& device, const RelayOptions& options);
+  static Pool make_pool(Device& device, const HostRelayOptions& options);
 
   void collective(const Operation& operation, Stream stream);
   void exchange(std::vector<BlockMessage>& messages, Stream stream);

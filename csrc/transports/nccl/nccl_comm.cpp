@@ -1,4 +1,4 @@
-#include "transports/nccl/communicator.h"
+#include "transports/nccl/nccl_comm.h"
 
 #include <pthread.h>
 
@@ -49,7 +49,7 @@ Config config_of(const Knobs& knobs) {
 // What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, and when
 // `attend` throws, so it must not refer to anything that may end before.
 std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body,
-                             const Communicator::Attend& attend = {}) {
+                             const NcclComm::Attend& attend = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
   std::thread thread([promise, device, body = std::move(body)] {
@@ -70,7 +70,7 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
 // call. So what waits for all ranks by its nature is given to one alone. `made`: a communicator, or what else
 // the call makes.
 Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
-                   std::function<Result(void**)> make, const Communicator::Attend& attend = {}) {
+                   std::function<Result(void**)> make, const NcclComm::Attend& attend = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
   const auto result = within(
       timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); }, attend);
@@ -91,8 +91,8 @@ std::chrono::milliseconds time_to_make(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-Communicator::Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-                           std::chrono::milliseconds timeout, const Knobs& knobs, const Attend& attend)
+NcclComm::NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
+                   std::chrono::milliseconds timeout, const Knobs& knobs, const Attend& attend)
     : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout) {
   UniqueId id{};
   if (rank == 0) {
@@ -109,11 +109,11 @@ Communicator::Communicator(KeyValueStore& store, const std::string& key, int dev
   comm_ = made;
 }
 
-Communicator::Communicator(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout)
+NcclComm::NcclComm(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout)
     : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout), comm_(comm) {}
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key, int device, int size,
-                                                  std::chrono::milliseconds timeout, const Knobs& knobs) {
+std::unique_ptr<NcclComm> NcclComm::split(int color, int key, int device, int size,
+                                          std::chrono::milliseconds timeout, const Knobs& knobs) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
   const auto begin = [parent = comm_.load(), color, key, knobs](void** comm) {
@@ -123,10 +123,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, int device
   Comm made = nullptr;
   check("ncclCommSplit", make_within(time_to_make(timeout), device, made, begin));
   if (!made) return nullptr;
-  return std::unique_ptr<Communicator>(new Communicator(made, device, key, size, timeout));
+  return std::unique_ptr<NcclComm>(new NcclComm(made, device, key, size, timeout));
 }
 
-void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
+void NcclComm::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
   if (symmetric ? !table_.add_window : !table_.add_buffer) {
@@ -146,7 +146,7 @@ void Communicator::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
   buffers_[buffer] = {handle, symmetric};
 }
 
-void Communicator::remove_buffer(void* buffer) {
+void NcclComm::remove_buffer(void* buffer) {
   const std::lock_guard lock(mutex_);
   const auto found = buffers_.find(buffer);
   if (found == buffers_.end()) return;
@@ -157,11 +157,11 @@ void Communicator::remove_buffer(void* buffer) {
                                               : table_.remove_buffer(comm_, entry.handle));
 }
 
-Comm Communicator::handle() { return comm_; }
+Comm NcclComm::handle() { return comm_; }
 
 // In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this thread, for both
 // may wait for peers that are gone.
-Communicator::~Communicator() {
+NcclComm::~NcclComm() {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;
   within(kFarewell, device_, [comm] {
@@ -172,7 +172,7 @@ Communicator::~Communicator() {
   });
 }
 
-void Communicator::check(const char* what, Result result) {
+void NcclComm::check(const char* what, Result result) {
   if (result == kSuccess) return;
   std::string text = std::string(what) + " failed: " + table_.error_string(result);
   const Comm comm = comm_;
@@ -181,7 +181,7 @@ void Communicator::check(const char* what, Result result) {
   throw Error(ErrorKind::kTransport, text + "; NCCL_DEBUG=INFO shows more");
 }
 
-void Communicator::enqueue(std::span<const Call> operations, void* stream) {
+void NcclComm::enqueue(std::span<const Call> operations, void* stream) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
   const Call& first = operations.front();
@@ -196,7 +196,7 @@ void Communicator::enqueue(std::span<const Call> operations, void* stream) {
   check("ncclGroupEnd", table_.group_end());
 }
 
-std::optional<std::string> Communicator::async_error() {
+std::optional<std::string> NcclComm::async_error() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !comm_) return std::nullopt;
   Result state = kSuccess;
@@ -207,7 +207,7 @@ std::optional<std::string> Communicator::async_error() {
          (more && *more ? std::string(" (") + more + ")" : "");
 }
 
-void Communicator::abort() {
+void NcclComm::abort() {
   const std::unique_lock lock(mutex_, kUsualCall);
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;

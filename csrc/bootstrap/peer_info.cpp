@@ -1,4 +1,4 @@
-#include "bootstrap/cards.h"
+#include "bootstrap/peer_info.h"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@ namespace altorch {
 namespace {
 
 constexpr char kFieldEnd = '\x1f';
-constexpr char kCardEnd = '\x1e';
+constexpr char kPeerInfoEnd = '\x1e';
 
 std::vector<std::string> split(const std::string& text, char end) {
   std::vector<std::string> parts;
@@ -27,49 +27,49 @@ std::vector<std::string> split(const std::string& text, char end) {
 
 }  // namespace
 
-std::string encode(const RankCard& card) {
+std::string encode(const PeerInfo& peer) {
   std::string text;
   for (const std::string& field :
-       {card.problem, std::to_string(static_cast<int>(card.mode)), card.version, card.job, card.node,
-        std::to_string(card.memory.process), std::to_string(card.memory.address),
-        std::to_string(card.memory.value), std::to_string(card.free_shared_memory), card.address,
-        std::string(card.address_is_loopback ? "1" : "0")}) {
-    for (char c : field) text += c == kFieldEnd || c == kCardEnd ? ' ' : c;
+       {peer.problem, std::to_string(static_cast<int>(peer.mode)), peer.version, peer.job, peer.node,
+        std::to_string(peer.memory.process), std::to_string(peer.memory.address),
+        std::to_string(peer.memory.value), std::to_string(peer.free_shared_memory), peer.address,
+        std::string(peer.address_is_loopback ? "1" : "0")}) {
+    for (char c : field) text += c == kFieldEnd || c == kPeerInfoEnd ? ' ' : c;
     text += kFieldEnd;
   }
   return text;
 }
 
-RankCard decode_card(const std::string& text) {
+PeerInfo decode_peer_info(const std::string& text) {
   const std::vector<std::string> fields = split(text, kFieldEnd);
   if (fields.size() != 11) {
     throw Error(ErrorKind::kInternal,
                 "The ranks run different versions of altorch: install the same one everywhere.");
   }
-  RankCard card;
-  card.problem = fields[0];
-  card.mode = static_cast<StartMode>(std::stoi(fields[1]));
-  card.version = fields[2];
-  card.job = fields[3];
-  card.node = fields[4];
-  card.memory = {static_cast<pid_t>(std::stol(fields[5])), std::stoull(fields[6]), std::stoull(fields[7])};
-  card.free_shared_memory = std::stoull(fields[8]);
-  card.address = fields[9];
-  card.address_is_loopback = fields[10] == "1";
-  return card;
+  PeerInfo peer;
+  peer.problem = fields[0];
+  peer.mode = static_cast<StartMode>(std::stoi(fields[1]));
+  peer.version = fields[2];
+  peer.job = fields[3];
+  peer.node = fields[4];
+  peer.memory = {static_cast<pid_t>(std::stol(fields[5])), std::stoull(fields[6]), std::stoull(fields[7])};
+  peer.free_shared_memory = std::stoull(fields[8]);
+  peer.address = fields[9];
+  peer.address_is_loopback = fields[10] == "1";
+  return peer;
 }
 
-CardTable exchange_cards(const RankCard& own, int rank, int size, KeyValueStore& store,
-                         const std::string& prefix, std::chrono::milliseconds timeout) {
-  // Rank 0 brings the job's name with its card.
+PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueStore& store,
+                             const std::string& prefix, std::chrono::milliseconds timeout) {
+  // Rank 0 brings the job's name with what it tells.
   const std::string name = rank == 0 ? "altorch-" + random_name() : "";
   const auto words =
-      meet(store, prefix + "cards", rank, size, timeout, "to start MPI", name + kCardEnd + encode(own));
-  CardTable table;
+      meet(store, prefix + "peers", rank, size, timeout, "to start MPI", name + kPeerInfoEnd + encode(own));
+  PeerTable table;
   for (const std::string& word : words) {
-    const std::size_t end = word.find(kCardEnd);
-    if (table.cards.empty()) table.job = word.substr(0, end);
-    table.cards.push_back(decode_card(end == std::string::npos ? "" : word.substr(end + 1)));
+    const std::size_t end = word.find(kPeerInfoEnd);
+    if (table.peers.empty()) table.job = word.substr(0, end);
+    table.peers.push_back(decode_peer_info(end == std::string::npos ? "" : word.substr(end + 1)));
   }
   return table;
 }

@@ -17,7 +17,7 @@ std::string shared_memory_home();
 
 // Collective over ranks of one home: `size` ranks map the same `bytes`, zero at first. `key` is new for every
 // segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.
-std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string& key, int rank, int size,
-                                         std::size_t bytes, std::chrono::milliseconds timeout);
+std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
+                                        std::size_t bytes, std::chrono::milliseconds timeout);
 
 }  // namespace altorch

@@ -14,7 +14,7 @@ constexpr int kNoLocalRank = -1;
 //
 // Returns the name that Open MPI 4's MPI_Finalize wants to remove itself: it complains loudly when it cannot.
 // Empty for every other MPI.
-std::string remove_segment_names(int local_rank);
+std::string remove_shm_names(int local_rank);
 
 // Gives MPI_Finalize something to remove.
 void put_back(const std::string& segment_name);

@@ -29,7 +29,7 @@
 
 namespace altorch {
 
-class Shared : public GpuRoute {
+class HostStaged : public GpuRoute {
  public:
   // How a vector collective goes, from what all ranks know alike: in one kernel, or in pieces of so many
   // elements (of the vector, or of each block).
@@ -38,7 +38,7 @@ class Shared : public GpuRoute {
 
   // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
   // `scratch`: scratch_bytes() of the board's layout, on the device.
-  Shared(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
+  HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
   // The blocks of an all_to_all that two ranks have for each other take one kernel where neither is larger
@@ -55,7 +55,7 @@ class Shared : public GpuRoute {
 
  private:
   // One piece of one collective on its way.
-  struct Turn {
+  struct PieceTransfer {
     const Operation& operation;
     const PieceCutter& cutter;
     std::int64_t index;
@@ -87,22 +87,22 @@ class Shared : public GpuRoute {
   Lanes fork(const Operation& operation, std::size_t pieces, Stream stream);
   // A single rank has nobody to copy beside, nor to wait for.
   bool overlap(std::size_t pieces) const { return pieces > 1 && size_ > 1; }
-  bool turns_pay(const Operation& operation, std::size_t pieces) const;
+  bool two_steps_pay(const Operation& operation, std::size_t pieces) const;
   void enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
                       const Source& source = {});
-  void wait_for_source(const Source& source, const PieceCutter& cutter, const Turn& turn);
-  void post(const Turn& turn);
+  void wait_for_source(const Source& source, const PieceCutter& cutter, const PieceTransfer& transfer);
+  void post(const PieceTransfer& transfer);
   // Copies the others' parts to the device.
-  void fetch(const Turn& turn);
-  void reduce(const Turn& turn);
-  void collect(const Turn& turn);
+  void fetch(const PieceTransfer& transfer);
+  void reduce(const PieceTransfer& transfer);
+  void collect(const PieceTransfer& transfer);
 
   // The part of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot it
   // posts nothing there, so the result takes that place.
-  PieceCutter::Range share(const Turn& turn, int rank) const;
-  std::byte* result_of(const Turn& turn, int rank) const;
+  PieceCutter::Range share(const PieceTransfer& transfer, int rank) const;
+  std::byte* result_of(const PieceTransfer& transfer, int rank) const;
   // The same of everybody's slot, in elements.
-  PieceCutter::Range own_part(const Turn& turn) const;
+  PieceCutter::Range own_part(const PieceTransfer& transfer) const;
   void wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream);
   void wait_for(const Flag& flag, std::uint32_t value, Stream stream);
 
@@ -120,8 +120,8 @@ class Shared : public GpuRoute {
   std::uint32_t exchanges_ = 0;              // small ones
   std::vector<std::uint32_t> paired_;        // exchanges, by peer
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far
-  std::vector<std::uint32_t> sent_, taken_;  // letters, by peer
-  std::atomic<std::uint32_t> letters_{0};    // the most of any pair
+  std::vector<std::uint32_t> sent_, taken_;  // messages, by peer
+  std::atomic<std::uint32_t> messages_{0};   // the most of any pair
 };
 
 }  // namespace altorch

@@ -1,9 +1,9 @@
-// How Shared carries a collective that is not small: piece by piece.
+// How HostStaged carries a collective that is not small: piece by piece.
 #include <algorithm>
 
 #include "common/block_counts.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/operands.h"
-#include "engine/host_staged/shared.h"
 
 namespace altorch {
 namespace {
@@ -24,9 +24,11 @@ std::size_t one_scratch(const BoardLayout& layout) {
 
 }  // namespace
 
-std::size_t Shared::scratch_bytes(const BoardLayout& layout) { return layout.slots * one_scratch(layout); }
+std::size_t HostStaged::scratch_bytes(const BoardLayout& layout) {
+  return layout.slots * one_scratch(layout);
+}
 
-std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
+std::int64_t HostStaged::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
   const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;  // in a slot
   const auto step = [&](std::size_t bytes) { return PieceCutter::step_for(bytes, operation.dtype, blocks); };
   const std::int64_t most = step(slot_bytes);
@@ -39,17 +41,17 @@ std::int64_t Shared::step_of(const Operation& operation, int size, std::size_t s
   return std::clamp(aligned((longest + kPieces - 1) / kPieces), least, most);
 }
 
-void Shared::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream) {
+void HostStaged::wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream) {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_) wait_for(board_.post(rank, slot).*flag, value, stream);
   }
 }
 
-PieceCutter Shared::cut(const Operation& operation) const {
+PieceCutter HostStaged::cut(const Operation& operation) const {
   return {operation, rank_, size_, step_of(operation, size_, board_.layout().slot_bytes)};
 }
 
-void Shared::collective(const Operation& operation, Stream stream) {
+void HostStaged::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter = cut(operation);
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
   if (overlap(pieces) && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
@@ -58,53 +60,56 @@ void Shared::collective(const Operation& operation, Stream stream) {
   sides_.join(stream, lanes.streams);
 }
 
-Shared::Lanes Shared::fork(const Operation& operation, std::size_t pieces, Stream stream) {
+HostStaged::Lanes HostStaged::fork(const Operation& operation, std::size_t pieces, Stream stream) {
   Lanes lanes;
-  lanes.downs = turns_pay(operation, pieces) ? 0 : kLanes;
+  lanes.downs = two_steps_pay(operation, pieces) ? 0 : kLanes;
   lanes.ups = operation.reduces() ? std::min(board_.layout().slots, pieces) : kLanes;
   lanes.streams = sides_.fork(stream, overlap(pieces) ? lanes.downs + lanes.ups : 0);
   return lanes;
 }
 
-bool Shared::turns_pay(const Operation& operation, std::size_t pieces) const {
+bool HostStaged::two_steps_pay(const Operation& operation, std::size_t pieces) const {
   // With a few pieces the copies down must not wait for those up; with many, streams of their own would be
   // the ones that wait.
   return operation.reduces() && pieces > kManyPieces;
 }
 
-void Shared::enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
-                            const Source& source) {
+void HostStaged::enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
+                                const Source& source) {
   const bool overlaps = overlap(static_cast<std::size_t>(cutter.pieces()));
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const std::uint32_t number = pieces_.load() + 1;
     pieces_.store(number);
     const std::size_t up = static_cast<std::size_t>(index) % lanes.ups;
-    const Turn turn{operation,
-                    cutter,
-                    index,
-                    number,
-                    number % board_.layout().slots,
-                    lanes.streams[lanes.downs ? static_cast<std::size_t>(index) % lanes.downs : up],
-                    lanes.streams[lanes.downs + up],
-                    overlaps ? scratch_.get() + up * one_scratch(board_.layout()) : nullptr};
-    wait_for_source(source, cutter, turn);
-    post(turn);
-    if (operation.reduces()) reduce(turn);
-    collect(turn);
+    const PieceTransfer transfer{
+        operation,
+        cutter,
+        index,
+        number,
+        number % board_.layout().slots,
+        lanes.streams[lanes.downs ? static_cast<std::size_t>(index) % lanes.downs : up],
+        lanes.streams[lanes.downs + up],
+        overlaps ? scratch_.get() + up * one_scratch(board_.layout()) : nullptr};
+    wait_for_source(source, cutter, transfer);
+    post(transfer);
+    if (operation.reduces()) reduce(transfer);
+    collect(transfer);
   }
 }
 
-void Shared::wait_for_source(const Source& source, const PieceCutter& cutter, const Turn& turn) {
+void HostStaged::wait_for_source(const Source& source, const PieceCutter& cutter,
+                                 const PieceTransfer& transfer) {
   if (!source.step) return;
-  const std::int64_t begin = turn.index * cutter.step(), count = cutter.block(turn.index, rank_).count;
+  const std::int64_t begin = transfer.index * cutter.step(),
+                     count = cutter.block(transfer.index, rank_).count;
   for (std::int64_t at = begin / source.step; at * source.step < begin + count; ++at) {
     const std::uint32_t number = source.first + static_cast<std::uint32_t>(at);
-    wait_for(board_.post(rank_, number % board_.layout().slots).done, number, turn.down);
+    wait_for(board_.post(rank_, number % board_.layout().slots).done, number, transfer.down);
   }
 }
 
-void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
+void HostStaged::reduce_and_gather(const Operation& operation, Stream stream) {
   const std::int64_t even = aligned((operation.count + size_ - 1) / size_);
   blocks_.clear();
   for (int rank = 0; rank < size_; ++rank)
@@ -118,7 +123,7 @@ void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
   gather.input = scatter.output;
   const PieceCutter scattered = cut(scatter);
   const auto pieces = static_cast<std::size_t>(scattered.pieces());
-  if (turns_pay(scatter, pieces)) {
+  if (two_steps_pay(scatter, pieces)) {
     collective(scatter, stream);
     return collective(gather, stream);
   }
@@ -131,8 +136,8 @@ void Shared::reduce_and_gather(const Operation& operation, Stream stream) {
   sides_.join(stream, lanes.streams);
 }
 
-PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
-  const std::int64_t count = turn.cutter.vector(turn.index).count;
+PieceCutter::Range HostStaged::share(const PieceTransfer& transfer, int rank) const {
+  const std::int64_t count = transfer.cutter.vector(transfer.index).count;
   const auto bound = [&](int i) {
     const std::int64_t even = (count * i + size_ - 1) / size_;
     return i == size_ ? count : std::min(count, aligned(even));
@@ -140,23 +145,23 @@ PieceCutter::Range Shared::share(const Turn& turn, int rank) const {
   return {bound(rank), bound(rank + 1) - bound(rank)};
 }
 
-std::byte* Shared::result_of(const Turn& turn, int rank) const {
-  return board_.data(rank, turn.slot) + bytes_of(turn.operation, share(turn, rank).begin);
+std::byte* HostStaged::result_of(const PieceTransfer& transfer, int rank) const {
+  return board_.data(rank, transfer.slot) + bytes_of(transfer.operation, share(transfer, rank).begin);
 }
 
-PieceCutter::Range Shared::own_part(const Turn& turn) const {
-  if (turn.operation.kind != OpKind::kReduceScatter) return share(turn, rank_);
-  return {rank_ * turn.cutter.step(), turn.cutter.block(turn.index, rank_).count};
+PieceCutter::Range HostStaged::own_part(const PieceTransfer& transfer) const {
+  if (transfer.operation.kind != OpKind::kReduceScatter) return share(transfer, rank_);
+  return {rank_ * transfer.cutter.step(), transfer.cutter.block(transfer.index, rank_).count};
 }
 
-void Shared::post(const Turn& turn) {
-  const Operation& operation = turn.operation;
-  Board::Post& mine = board_.post(rank_, turn.slot);
-  std::byte* data = board_.data(rank_, turn.slot);
-  const auto former = turn.number - static_cast<std::uint32_t>(board_.layout().slots);
+void HostStaged::post(const PieceTransfer& transfer) {
+  const Operation& operation = transfer.operation;
+  Board::Post& mine = board_.post(rank_, transfer.slot);
+  std::byte* data = board_.data(rank_, transfer.slot);
+  const auto former = transfer.number - static_cast<std::uint32_t>(board_.layout().slots);
   // This rank's own reads too: what it posts tells the others that they may write what it has read.
-  wait_for_all(&Board::Post::done, former, turn.slot, turn.down);
-  if (turn.down != turn.up) wait_for(mine.done, former, turn.down);
+  wait_for_all(&Board::Post::done, former, transfer.slot, transfer.down);
+  if (transfer.down != transfer.up) wait_for(mine.done, former, transfer.down);
   const auto copy = [&](std::int64_t from, std::int64_t to, std::int64_t count) {
     if (operation.reduces() && operation.op == ReduceOp::kPremulSum && count > 0) {
       DeviceReduction job;  // every rank has a factor of its own
@@ -166,20 +171,20 @@ void Shared::post(const Turn& turn) {
       job.factor = operation.factor;
       job.copy = data + bytes_of(operation, to);
       job.count = count;
-      return device_->reduce(job, operation.dtype, operation.op, turn.down);
+      return device_->reduce(job, operation.dtype, operation.op, transfer.down);
     }
     device_->copy_to_host(data + bytes_of(operation, to), input_at(operation, from),
-                          static_cast<std::size_t>(bytes_of(operation, count)), turn.down);
+                          static_cast<std::size_t>(bytes_of(operation, count)), transfer.down);
   };
-  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
   switch (operation.kind) {
     case OpKind::kAllGather:
-      copy(turn.index * turn.cutter.step(), 0, turn.cutter.block(turn.index, rank_).count);
+      copy(transfer.index * transfer.cutter.step(), 0, transfer.cutter.block(transfer.index, rank_).count);
       break;
     case OpKind::kReduceScatter:
       for (int rank = 0; rank < size_; ++rank) {
-        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
-        if (rank != rank_) copy(block.begin, rank * turn.cutter.step(), block.count);
+        const PieceCutter::Range block = transfer.cutter.block(transfer.index, rank);
+        if (rank != rank_) copy(block.begin, rank * transfer.cutter.step(), block.count);
       }
       break;
     case OpKind::kBroadcast:
@@ -187,7 +192,7 @@ void Shared::post(const Turn& turn) {
       break;
     case OpKind::kAllReduce:
     case OpKind::kReduce: {  // everything but this rank's own share
-      const PieceCutter::Range own = share(turn, rank_);
+      const PieceCutter::Range own = share(transfer, rank_);
       const std::int64_t behind = own.begin + own.count;
       copy(whole.begin, 0, own.begin);
       copy(whole.begin + behind, behind, whole.count - behind);
@@ -201,89 +206,89 @@ void Shared::post(const Turn& turn) {
     case OpKind::kReceive:
       break;
   }
-  device_->raise(mine.posted, turn.number, turn.down);
+  device_->raise(mine.posted, transfer.number, transfer.down);
 }
 
-void Shared::fetch(const Turn& turn) {
-  const PieceCutter::Range part = own_part(turn);
-  const std::int64_t bytes = bytes_of(turn.operation, part.count);
-  std::byte* to = turn.scratch;
+void HostStaged::fetch(const PieceTransfer& transfer) {
+  const PieceCutter::Range part = own_part(transfer);
+  const std::int64_t bytes = bytes_of(transfer.operation, part.count);
+  std::byte* to = transfer.scratch;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    device_->copy_to_device(to, board_.data(rank, turn.slot) + bytes_of(turn.operation, part.begin),
-                            static_cast<std::size_t>(bytes), turn.up);
-    to += bytes_of(turn.operation, aligned(part.count));
+    device_->copy_to_device(to, board_.data(rank, transfer.slot) + bytes_of(transfer.operation, part.begin),
+                            static_cast<std::size_t>(bytes), transfer.up);
+    to += bytes_of(transfer.operation, aligned(part.count));
   }
 }
 
-void Shared::reduce(const Turn& turn) {
-  const Operation& operation = turn.operation;
-  wait_for_all(&Board::Post::posted, turn.number, turn.slot, turn.up);
-  if (turn.scratch) fetch(turn);
+void HostStaged::reduce(const PieceTransfer& transfer) {
+  const Operation& operation = transfer.operation;
+  wait_for_all(&Board::Post::posted, transfer.number, transfer.slot, transfer.up);
+  if (transfer.scratch) fetch(transfer);
   const bool scatters = operation.kind == OpKind::kReduceScatter;
-  const PieceCutter::Range part = own_part(turn);
-  const std::int64_t from = scatters ? turn.cutter.block(turn.index, rank_).begin
-                                     : turn.cutter.vector(turn.index).begin + part.begin;
+  const PieceCutter::Range part = own_part(transfer);
+  const std::int64_t from = scatters ? transfer.cutter.block(transfer.index, rank_).begin
+                                     : transfer.cutter.vector(transfer.index).begin + part.begin;
   DeviceReduction job;
   job.number = size_;
   job.count = part.count;
   job.scaled = rank_;
   job.factor = operation.factor;
-  const std::byte* fetched = turn.scratch;
+  const std::byte* fetched = transfer.scratch;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) {
       job.parts[rank] = input_at(operation, from);
-    } else if (turn.scratch) {
+    } else if (transfer.scratch) {
       job.parts[rank] = fetched;
       fetched += bytes_of(operation, aligned(part.count));
     } else {
-      job.parts[rank] = board_.data(rank, turn.slot) + bytes_of(operation, part.begin);
+      job.parts[rank] = board_.data(rank, transfer.slot) + bytes_of(operation, part.begin);
     }
   }
   const bool posts =
       operation.kind == OpKind::kAllReduce || (operation.kind == OpKind::kReduce && rank_ != operation.root);
   const bool keeps = operation.kind != OpKind::kReduce || rank_ == operation.root;
-  if (keeps) job.output = output_at(operation, scatters ? turn.index * turn.cutter.step() : from);
-  if (posts) job.copy = result_of(turn, rank_);
-  if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, turn.up);
-  if (!scatters) device_->raise(board_.post(rank_, turn.slot).reduced, turn.number, turn.up);
+  if (keeps) job.output = output_at(operation, scatters ? transfer.index * transfer.cutter.step() : from);
+  if (posts) job.copy = result_of(transfer, rank_);
+  if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, transfer.up);
+  if (!scatters) device_->raise(board_.post(rank_, transfer.slot).reduced, transfer.number, transfer.up);
 }
 
-void Shared::collect(const Turn& turn) {
-  const Operation& operation = turn.operation;
+void HostStaged::collect(const PieceTransfer& transfer) {
+  const Operation& operation = transfer.operation;
   const auto copy = [&](std::int64_t to, const std::byte* from, std::int64_t count) {
     device_->copy_to_device(output_at(operation, to), from,
-                            static_cast<std::size_t>(bytes_of(operation, count)), turn.up);
+                            static_cast<std::size_t>(bytes_of(operation, count)), transfer.up);
   };
-  const PieceCutter::Range whole = turn.cutter.vector(turn.index);
+  const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
   switch (operation.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
       if (operation.kind == OpKind::kReduce && rank_ != operation.root) break;
       for (int rank = 0; rank < size_; ++rank) {
         if (rank == rank_) continue;
-        wait_for(board_.post(rank, turn.slot).reduced, turn.number, turn.up);
-        const PieceCutter::Range theirs = share(turn, rank);
-        copy(whole.begin + theirs.begin, result_of(turn, rank), theirs.count);
+        wait_for(board_.post(rank, transfer.slot).reduced, transfer.number, transfer.up);
+        const PieceCutter::Range theirs = share(transfer, rank);
+        copy(whole.begin + theirs.begin, result_of(transfer, rank), theirs.count);
       }
       break;
     case OpKind::kAllGather:
       for (int rank = 0; rank < size_; ++rank) {
-        const PieceCutter::Range block = turn.cutter.block(turn.index, rank);
-        const std::byte* own = input_at(operation, turn.index * turn.cutter.step());
+        const PieceCutter::Range block = transfer.cutter.block(transfer.index, rank);
+        const std::byte* own = input_at(operation, transfer.index * transfer.cutter.step());
         if (rank != rank_) {
-          wait_for(board_.post(rank, turn.slot).posted, turn.number, turn.up);
-          copy(block.begin, board_.data(rank, turn.slot), block.count);
+          wait_for(board_.post(rank, transfer.slot).posted, transfer.number, transfer.up);
+          copy(block.begin, board_.data(rank, transfer.slot), block.count);
         } else if (own != output_at(operation, block.begin)) {
           device_->copy_on_device(output_at(operation, block.begin), own,
-                                  static_cast<std::size_t>(bytes_of(operation, block.count)), turn.up);
+                                  static_cast<std::size_t>(bytes_of(operation, block.count)), transfer.up);
         }
       }
       break;
     case OpKind::kBroadcast:
       if (rank_ == operation.root) break;
-      wait_for(board_.post(operation.root, turn.slot).posted, turn.number, turn.up);
-      copy(whole.begin, board_.data(operation.root, turn.slot), whole.count);
+      wait_for(board_.post(operation.root, transfer.slot).posted, transfer.number, transfer.up);
+      copy(whole.begin, board_.data(operation.root, transfer.slot), whole.count);
       break;
     case OpKind::kReduceScatter:  // reduce() has left the result in its place
     case OpKind::kAllToAll:
@@ -294,7 +299,7 @@ void Shared::collect(const Turn& turn) {
     case OpKind::kReceive:
       break;
   }
-  device_->raise(board_.post(rank_, turn.slot).done, turn.number, turn.up);
+  device_->raise(board_.post(rank_, transfer.slot).done, transfer.number, transfer.up);
 }
 
 }  // namespace altorch

@@ -7,7 +7,7 @@
 
 namespace altorch {
 
-struct ProcessCard {
+struct ProcessId {
   std::string home;  // processes with the same home see each other's process ids
   long pid = 0;
 
@@ -15,10 +15,10 @@ struct ProcessCard {
   std::string boot() const { return home.substr(0, home.find('/')); }
 
   // Of this process.
-  static ProcessCard own();
+  static ProcessId own();
   static constexpr std::size_t kFields = 2;
   Fields fields() const { return {home, std::to_string(pid)}; }
-  static ProcessCard from(const std::string& home, const std::string& pid) { return {home, std::stol(pid)}; }
+  static ProcessId from(const std::string& home, const std::string& pid) { return {home, std::stol(pid)}; }
 };
 
 }  // namespace altorch

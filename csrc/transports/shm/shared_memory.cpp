@@ -1,4 +1,4 @@
-#include "transports/shm/segment.h"
+#include "transports/shm/shared_memory.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -141,8 +141,8 @@ void hand_out(int file, KeyValueStore& store, const std::string& key, int size, 
 
 std::string shared_memory_home() { return host_namespace("net") + "/" + std::to_string(geteuid()); }
 
-std::shared_ptr<std::byte> share_segment(KeyValueStore& store, const std::string& key, int rank, int size,
-                                         std::size_t bytes, std::chrono::milliseconds timeout) {
+std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
+                                        std::size_t bytes, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   const Descriptor file(rank == 0 ? memfd_create("altorch", MFD_CLOEXEC)
                                   : fetch(store.get(key, timeout), store, deadline));

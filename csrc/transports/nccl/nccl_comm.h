@@ -27,7 +27,7 @@ struct Knobs {
 };
 
 // Thread rules: any thread; calls exclude each other, for NCCL wants that, all but abort() and handle().
-class Communicator {
+class NcclComm {
  public:
   // Called again and again while a rank waits for the others; throws Error when that is in vain.
   using Attend = std::function<void()>;
@@ -35,18 +35,18 @@ class Communicator {
   // Collective, on CUDA device `device`; called when all ranks are there, for which NCCL would wait without
   // end. `timeout`: of later calls that wait for all ranks; making it has ALTORCH_BOOTSTRAP_SECONDS, if that
   // is longer. Throws Error(kTimeout, kTransport, kUnsupported), and what `attend` throws.
-  Communicator(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-               std::chrono::milliseconds timeout, const Knobs& knobs = {}, const Attend& attend = {});
+  NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
+           std::chrono::milliseconds timeout, const Knobs& knobs = {}, const Attend& attend = {});
   // Ends a communicator that nothing is in flight on: what peers still need of it is let finish, for some
   // seconds.
-  ~Communicator();
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
 
   // The communicator of those who name the same color, with ranks in the order of their keys; null for
   // kNoColor. Collective over all ranks of this one. Throws as the constructor does.
-  std::unique_ptr<Communicator> split(int color, int key, int device, int size,
-                                      std::chrono::milliseconds timeout, const Knobs& knobs);
+  std::unique_ptr<NcclComm> split(int color, int key, int device, int size, std::chrono::milliseconds timeout,
+                                  const Knobs& knobs);
 
   // Tells NCCL of a buffer that many operations will use; of one that all ranks allocated alike (`symmetric`;
   // collective then). Throws Error(kUnsupported) where the loaded NCCL is too old, Error(kTimeout).
@@ -72,7 +72,7 @@ class Communicator {
   void abort();
 
  private:
-  Communicator(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
+  NcclComm(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
   void check(const char* what, Result result);
   // NCCL 2.28 has one of its own.
   bool has_all_to_all(const Call& operation) const;

@@ -1,0 +1,11 @@
+#include "observe/process_id.h"
+
+#include <unistd.h>
+
+#include "common/host_namespace.h"
+
+namespace altorch {
+
+ProcessId ProcessId::own() { return {host_namespace("pid"), getpid()}; }
+
+}  // namespace altorch
