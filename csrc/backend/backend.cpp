@@ -11,6 +11,7 @@
 #include "backend/publish_nccl.h"
 #include "backend/store.h"
 #include "reduction/reduce.h"
+#include "transports/loopback/channel.h"
 
 namespace altorch::backend {
 namespace {
@@ -31,14 +32,29 @@ bool is_recorded() {
 #endif
 }
 
+// The caller may give the same options to several groups: a copy for this one.
+c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const Membership& group) {
+  auto own = c10::make_intrusive<AlOptions>(given);
+  own->timeout = group.timeout;
+  own->group_name = group.name;
+  return own;
+}
+
+std::shared_ptr<Communicator> join(Rendezvous& group, Transport& transport) {
+  const bool alone = group.group().size() == 1;  // who needs no transport
+  return std::make_shared<Communicator>(
+      group.group(), alone ? std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0]))
+                           : transport.open(group.group(), group.store()));
+}
+
 }  // namespace
 
-AlBackend::AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
-                     c10::intrusive_ptr<AlOptions> options)
-    : Backend(settings.rank, settings.size),
-      settings_(std::move(settings)),
-      communicator_(std::move(communicator)),
-      options_(std::move(options)),
+AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, const AlOptions& options)
+    : Backend(group.group().rank, group.group().size()),
+      transport_(std::move(transport)),
+      store_lease_(group.lease()),
+      communicator_(join(group, *transport_)),
+      options_(own_options(options, group.group())),
       finished_(is_recorded() ? c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())
                               : nullptr) {}
 
@@ -46,10 +62,10 @@ AlBackend::~AlBackend() { AlBackend::release_resources(); }
 
 void AlBackend::release_resources() {
   if (!communicator_) return;
-  communicator_->close("the group was destroyed");
+  shutdown();
   cuda_groups_.clear();
   communicator_.reset();
-  settings_.store_lease.reset();
+  store_lease_.reset();
 }
 
 c10d::ErrorType AlBackend::getError() {
@@ -62,7 +78,10 @@ void AlBackend::abort() {
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }
 
-void AlBackend::shutdown() { communicator_->close("the group was destroyed"); }
+void AlBackend::shutdown() {
+  transport_->group_ends(communicator_->membership());
+  communicator_->close("the group was destroyed");
+}
 
 std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {
   return timeout.count() > 0 ? timeout : options_->timeout;
@@ -99,7 +118,7 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   const OnError on_error = options_->on_error.value_or(on_error_setting());
   routes.marks_results = on_error == OnError::kPoison;
   if (device == inherited_on_) routes.nccl_communicator = std::move(inherited_nccl_);
-  routes.publish_nccl = [name = settings_.name, device](nccl::Comm comm, bool exists) {
+  routes.publish_nccl = [name = communicator_->name(), device](nccl::Comm comm, bool exists) {
     publish_nccl(name, device, comm, exists);
   };
   auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
@@ -132,7 +151,7 @@ nccl::NcclComm& AlBackend::nccl_communicator() {
   }
   throw Error(
       ErrorKind::kUnsupported,
-      "altorch: group '" + settings_.name +
+      "altorch: group '" + communicator_->name() +
           "' has no NCCL communicator yet; give init_process_group a device_id, or run an operation on "
           "a CUDA tensor first (`altorch explain --device cuda` says when NCCL carries it)");
 }
@@ -311,30 +330,24 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
     split_nccl(nullptr, nccl::kNoColor, 0, 0);
     return nullptr;
   }
-  GroupSettings child = settings_;
+  const Membership& parent = communicator_->membership();
+  Membership child;
   child.name = options && !options->group_name.empty() ? options->group_name
-                                                       : settings_.name + "/split" + std::to_string(split);
+                                                       : parent.name + "/split" + std::to_string(split);
   child.rank = static_cast<int>(mine - ranks.begin());
-  child.size = static_cast<int>(ranks.size());
-  child.job_ranks.clear();
-  child.mpi_ranks.clear();
   // Disjoint groups may be split off in one call.
-  std::string key = settings_.key_prefix + "/split" + std::to_string(split);
+  std::string key = parent.key + "/split" + std::to_string(split);
   for (const int rank : ranks) {
     check_rank(rank, "a member of the split");
-    child.job_ranks.push_back(settings_.job_ranks[static_cast<std::size_t>(rank)]);
-    if (!settings_.mpi_ranks.empty())
-      child.mpi_ranks.push_back(settings_.mpi_ranks[static_cast<std::size_t>(rank)]);
+    child.global_ranks.push_back(parent.global_ranks[static_cast<std::size_t>(rank)]);
     key += "." + std::to_string(rank);
   }
   const auto* asked = dynamic_cast<const AlOptions*>(options.get());
-  auto child_options = c10::make_intrusive<AlOptions>(asked ? *asked : *options_);
-  if (options) child_options->timeout = options->timeout;
-  child.timeout = child_options->timeout;
-  child_options->group_name = child.name;
-  Rendezvous group(store, std::move(child), key, /*is_job=*/false, *child_options);
-  auto made = make_child(group, std::move(child_options));
-  split_nccl(made.get(), ranks.front(), group.settings().rank, group.settings().size);
+  const AlOptions& child_options = asked ? *asked : *options_;
+  child.timeout = options ? options->timeout : options_->timeout;
+  Rendezvous group(store, std::move(child), key, child_options);
+  auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
+  split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
   return made;
 }
 
@@ -354,20 +367,14 @@ void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
   }
 }
 
-c10::intrusive_ptr<AlBackend> AlBackend::make_child(Rendezvous& group,
-                                                    c10::intrusive_ptr<AlOptions> options) {
-  return c10::make_intrusive<AlBackend>(group.settings(), join(group), std::move(options));
-}
-
-std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group) { return join_group(group); }
-
 std::shared_ptr<Communicator> AlBackend::make_carrier() {
-  GroupSettings carrier = settings_;
+  Membership carrier = communicator_->membership();
   carrier.name += " (host_staged)";
   carrier.timeout = options_->timeout;
-  Rendezvous group(dynamic_cast<C10dStore&>(communicator_->store()).c10d(), std::move(carrier),
-                   settings_.key_prefix + "/host_staged", /*is_job=*/false, *options_);
-  return join(group);
+  carrier.is_job = false;
+  const std::string key = carrier.key + "/host_staged";
+  Rendezvous group(dynamic_cast<C10dStore&>(*carrier.store).c10d(), std::move(carrier), key, *options_);
+  return join(group, *transport_);
 }
 
 }  // namespace altorch::backend

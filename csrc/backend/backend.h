@@ -13,10 +13,11 @@
 #include "backend/cuda_group.h"
 #include "backend/options.h"
 #include "backend/prepared_call.h"
-#include "backend/process.h"
+#include "backend/rendezvous.h"
 #include "backend/tensors.h"
 #include "backend/window.h"
 #include "backend/work.h"
+#include "transports/transport.h"
 
 namespace altorch::backend {
 
@@ -24,8 +25,8 @@ struct SparseCall;
 
 class AlBackend : public c10d::Backend {
  public:
-  AlBackend(GroupSettings settings, std::shared_ptr<Communicator> communicator,
-            c10::intrusive_ptr<AlOptions> options);
+  // Collective over the group, whose ranks have just met. Throws Error.
+  AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, const AlOptions& options);
   ~AlBackend() override;
   // Weak pointers to a group put its end off; what it holds goes before that. For c10 alone.
   void release_resources() override;
@@ -49,10 +50,6 @@ class AlBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
-  // The group of some of this group's ranks, of which this is one; collective over them.
-  virtual c10::intrusive_ptr<AlBackend> make_child(Rendezvous& group, c10::intrusive_ptr<AlOptions> options);
-  // A communicator for ranks that have just met; collective over them.
-  virtual std::shared_ptr<Communicator> join(Rendezvous& group);
   // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;
@@ -167,7 +164,8 @@ class AlBackend : public c10d::Backend {
   // Of a synchronous call that is done, or is in order on the caller's stream.
   WorkPtr finished(c10d::OpType type, std::uint64_t sequence, const Tensors& outputs) const;
 
-  GroupSettings settings_;
+  const std::shared_ptr<Transport> transport_;
+  std::shared_ptr<StoreLease> store_lease_;
   std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
   // What a synchronous call gives: nothing where nobody looks, as a Work costs half a microsecond in Python.

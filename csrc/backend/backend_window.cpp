@@ -89,7 +89,7 @@ void AlBackend::spoil_window() noexcept {
     window->broken = true;
     window->work->seal();
     give_up(*window, "a call within it failed");
-    if (hook()) hook()(settings_.name);
+    if (hook()) hook()(communicator_->name());
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("altorch: while a coalescing window was given up: ") + error.what());
   }

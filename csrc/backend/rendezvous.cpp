@@ -72,19 +72,11 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 
 }  // namespace
 
-c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const GroupSettings& settings) {
-  auto own = c10::make_intrusive<AlOptions>(given);
-  own->timeout = settings.timeout;
-  own->group_name = settings.name;
-  return own;
-}
-
 // A rank's word: its complaint, what must agree, who its process is, and what the caller brought.
-Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettings settings,
-                       const std::string& key, bool is_job, const AlOptions& options, const Fields& word,
-                       std::size_t agreed)
-    : settings_(std::move(settings)), is_job_(is_job) {
-  const std::string purpose = "to make group '" + settings_.name + "'";
+Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
+                       const AlOptions& options, const Fields& word, std::size_t agreed)
+    : group_(std::move(group)) {
+  const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
   const Fields identity = identity_of_this_process(watch.get());
   Fields full = {complaint()};
@@ -95,15 +87,16 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
   full.insert(full.end(), identity.begin(), identity.end());
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
-  settings_.store_lease = StoreWorker::lease(store);
+  lease_ = StoreWorker::lease(store);
   // Whoever was watched before this is watched meanwhile too, under the numbers of today.
   C10dStore keys(store, "");
-  WatchedStore attended(keys, is_job ? nullptr : watch, settings_.job_ranks);
+  WatchedStore attended(keys, group_.is_job ? nullptr : watch, group_.global_ranks);
   const Gathering met =
-      gather(attended, "altorch/" + key, settings_.rank, settings_.size, settings_.timeout, purpose, full);
+      gather(attended, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
   if (const auto error = obstacle(met.words, agreed_end)) {
-    if (is_job) leave_in_turn(attended, met.prefix + "/refused", settings_.rank, settings_.size, kFarewell);
-    throw error->with_prefix("altorch: group '" + settings_.name + "': ");
+    if (group_.is_job)
+      leave_in_turn(attended, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
+    throw error->with_prefix("altorch: group '" + group_.name + "': ");
   }
   std::vector<Fields> identities;
   for (const Fields& row : met.words) {
@@ -111,11 +104,11 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, GroupSettin
     identities.push_back(slice(row, agreed_end, identity.size()));
     words_.push_back(slice(row, rest, row.size() - std::min(rest, row.size())));
   }
-  settings_.key_prefix = met.prefix;
-  c10d_ = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
-  store_ = std::make_shared<C10dStore>(store, met.prefix);
-  choose_watch(identities, is_job);
-  watched_ = std::make_unique<WatchedStore>(*store_, watch_, settings_.job_ranks);
+  group_.key = met.prefix;
+  group_.store = std::make_shared<C10dStore>(store, met.prefix);
+  const auto callers = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
+  choose_watch(identities, callers);
+  store_ = std::make_unique<MeetingStore>(callers, *group_.store, group_.watch, group_.global_ranks);
 }
 
 // The same on every rank: the first that complains, or the first difference.
@@ -125,28 +118,29 @@ std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std:
     const std::string& wrong = words[i].front();
     if (!wrong.empty()) {
       return Error(ErrorKind::kInvalidArgument,
-                   "on global rank " + std::to_string(settings_.job_ranks[i]) + ", " + wrong);
+                   "on global rank " + std::to_string(group_.global_ranks[i]) + ", " + wrong);
     }
     to_compare.push_back(slice(words[i], 1, std::min(agreed_end, words[i].size()) - 1));
   }
-  return disagreement(to_compare, settings_.job_ranks);
+  return disagreement(to_compare, group_.global_ranks);
 }
 
 // The watch that all members have in common; where they have none, a new one, of these ranks alone.
-void Rendezvous::choose_watch(const std::vector<Fields>& identities, bool is_job) {
+void Rendezvous::choose_watch(const std::vector<Fields>& identities,
+                              const c10::intrusive_ptr<c10d::Store>& callers) {
   const std::string& name = identities.front().back();
-  const bool is_shared = !is_job && !name.empty() &&
+  const bool is_shared = !group_.is_job && !name.empty() &&
                          std::all_of(identities.begin(), identities.end(),
                                      [&](const Fields& identity) { return identity.back() == name; });
-  watch_ = current_watch();
-  if (is_shared && watch_ && watch_->name == name) return;
+  group_.watch = current_watch();
+  if (is_shared && group_.watch && group_.watch->name == name) return;
   std::map<int, ProcessId> members;
   for (std::size_t i = 0; i < identities.size(); ++i)
-    members[settings_.job_ranks[i]] = ProcessId::from(identities[i][0], identities[i][1]);
+    members[group_.global_ranks[i]] = ProcessId::from(identities[i][0], identities[i][1]);
   LivenessSettings watched;
-  watched.store = store_;
-  watched.patient = std::make_shared<C10dStore>(c10d_, settings_.key_prefix, kPatience);
-  watched.rank = settings_.job_ranks[static_cast<std::size_t>(settings_.rank)];
+  watched.store = group_.store;
+  watched.patient = std::make_shared<C10dStore>(callers, group_.key, kPatience);
+  watched.rank = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
   const char* master = std::getenv("MASTER_ADDR");
   watched.master = master ? master : "";
   const bool several_homes = std::any_of(members.begin(), members.end(), [&](const auto& member) {
@@ -154,19 +148,16 @@ void Rendezvous::choose_watch(const std::vector<Fields>& identities, bool is_job
   });
   if (several_homes) watched.address = route_to(watched.master).address;
   watched.members = std::move(members);
-  watch_ = std::make_shared<JobWatch>(settings_.key_prefix, std::move(watched));
+  group_.watch = std::make_shared<JobWatch>(group_.key, std::move(watched));
   const std::lock_guard lock(current().mutex);
-  current().watch = watch_;
+  current().watch = group_.watch;
 }
 
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,
                                               std::chrono::milliseconds timeout) {
-  return meet(*watched_, key, settings_.rank, settings_.size, timeout,
-              "to make group '" + settings_.name + "'", text);
+  return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
 }
 
-void Rendezvous::leave() noexcept {
-  leave_in_turn(*watched_, "left", settings_.rank, settings_.size, kFarewell);
-}
+void Rendezvous::leave() noexcept { leave_in_turn(*store_, "left", group_.rank, group_.size(), kFarewell); }
 
 }  // namespace altorch::backend

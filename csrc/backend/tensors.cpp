@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <array>
 
 namespace altorch::backend {
 namespace {
@@ -16,51 +17,19 @@ namespace {
 }  // namespace
 
 DType dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kByte:
-      return DType::kUInt8;
-    case at::kChar:
-      return DType::kInt8;
-    case at::kUInt16:
-      return DType::kUInt16;
-    case at::kShort:
-      return DType::kInt16;
-    case at::kUInt32:
-      return DType::kUInt32;
-    case at::kInt:
-      return DType::kInt32;
-    case at::kUInt64:
-      return DType::kUInt64;
-    case at::kLong:
-      return DType::kInt64;
-    case at::kBool:
-      return DType::kBool;
-    case at::kHalf:
-      return DType::kFloat16;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kComplexFloat:
-      return DType::kComplex64;
-    case at::kComplexDouble:
-      return DType::kComplex128;
-    case at::kFloat8_e4m3fn:
-      return DType::kFloat8E4M3FN;
-    case at::kFloat8_e5m2:
-      return DType::kFloat8E5M2;
-    case at::kFloat8_e4m3fnuz:
-      return DType::kFloat8E4M3FNUZ;
-    case at::kFloat8_e5m2fnuz:
-      return DType::kFloat8E5M2FNUZ;
-    case at::kFloat8_e8m0fnu:
-      return DType::kFloat8E8M0FNU;
-    default:
-      refuse_type(std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
-                  " cannot be communicated; convert the tensor or view it as bytes");
-  }
+  // Both name types alike (common/dtype.h).
+  static const auto types = [] {
+    std::array<std::optional<DType>, static_cast<std::size_t>(c10::ScalarType::NumOptions)> found;
+    const auto& named = c10::getStringToDtypeMap();
+    for (int each = 0; each < kDTypeCount; ++each) {
+      const auto type = static_cast<DType>(each);
+      found[static_cast<std::size_t>(named.at(name_of(type)))] = type;
+    }
+    return found;
+  }();
+  if (const auto found = types[static_cast<std::size_t>(tensor.scalar_type())]) return *found;
+  refuse_type(std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
+              " cannot be communicated; convert the tensor or view it as bytes");
 }
 
 void check_tensor(const at::Tensor& tensor, const char* what) {

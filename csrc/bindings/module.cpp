@@ -9,7 +9,8 @@
 #include "backend/backend.h"
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
-#include "backend/gloo/backend.h"
+#include "backend/gloo/transport.h"
+#include "backend/start_mpi.h"
 #include "backend/store.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
@@ -39,37 +40,16 @@ void warn_of_unknown_settings() {
   }
 }
 
-std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         const std::string& name, const std::string& key,
-                                         const std::vector<int>& job_ranks, double timeout_seconds,
-                                         const c10::intrusive_ptr<AlOptions>& options, bool is_job,
+std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                         const Membership& group, const std::string& key,
+                                         const c10::intrusive_ptr<AlOptions>& options,
                                          const std::vector<std::string>& agreed,
                                          const std::vector<std::string>& word) {
   return guarded([&] {
     warn_of_unknown_settings();
-    GroupSettings settings{name, "", rank, size, job_ranks, {}, milliseconds(timeout_seconds), nullptr};
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
-    return std::make_unique<Rendezvous>(store, std::move(settings), key, is_job, *options, both,
-                                        agreed.size());
-  });
-}
-
-c10::intrusive_ptr<c10d::Backend> wrap_gloo(Rendezvous& group, const c10::intrusive_ptr<AlOptions>& options,
-                                            GlooFactory factory) {
-  return guarded([&] { return create_gloo_backend(group, options, std::move(factory)); });
-}
-
-c10::intrusive_ptr<c10d::Backend> create_backend(Rendezvous& group, const std::vector<int>& mpi_ranks,
-                                                 const c10::intrusive_ptr<AlOptions>& options,
-                                                 bool starts_mpi, const std::string& mpi_library,
-                                                 const std::string& shim_directory, const std::string& job_id,
-                                                 const std::string& master_address) {
-  return guarded([&] {
-    group.set_mpi_ranks(mpi_ranks);
-    if (starts_mpi) start_job_mpi({mpi_library, shim_directory, job_id, master_address}, group);
-    return c10::static_intrusive_pointer_cast<c10d::Backend>(c10::make_intrusive<AlBackend>(
-        group.settings(), join_group(group), own_options(*options, group.settings())));
+    return std::make_unique<Rendezvous>(store, group, key, *options, both, agreed.size());
   });
 }
 
@@ -108,12 +88,6 @@ py::dict as_dict(const Explanation& said) {
   for (const auto& other : said.others) others[py::str(other.name)] = other.why_not;
   entry["routes_not_taken"] = others;
   return entry;
-}
-
-py::dict explanation(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
-                     int rank, const std::optional<std::string>& algorithm) {
-  return as_dict(
-      guarded([&] { return explain(operation, dtype, bytes, ranks, rank, algorithm.value_or("")); }));
 }
 
 py::list setting_rows() {
@@ -229,10 +203,25 @@ PYBIND11_MODULE(_C, module) {
            py::arg("bytes"), py::arg("symmetric"))
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),
            py::arg("address"));
-  py::class_<GlooBackend, c10::intrusive_ptr<GlooBackend>, AlBackend>(
-      module, "GlooBackend", "What carries a group where there is no MPI.");
+  py::class_<Transport, std::shared_ptr<Transport>>(module, "Transport", "What links the ranks of groups.");
+  py::class_<MpiStart>(module, "MpiStart", "How MPI is to be started, by the ranks of a job together.")
+      .def(py::init<std::string, std::string, std::string, std::string>(), py::kw_only(), py::arg("library"),
+           py::arg("shim_directory"), py::arg("job"), py::arg("master_address"));
+  py::class_<Membership>(module, "Membership", "Who is in a group.")
+      .def(py::init([](std::string name, int rank, std::vector<int> global_ranks, double timeout_seconds,
+                       bool is_job) {
+             Membership group;
+             group.name = std::move(name);
+             group.rank = rank;
+             group.global_ranks = std::move(global_ranks);
+             group.timeout = milliseconds(timeout_seconds);
+             group.is_job = is_job;
+             return group;
+           }),
+           py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("global_ranks"),
+           py::arg("timeout_seconds"), py::arg("is_job"));
   py::class_<Rendezvous>(module, "Rendezvous", "The ranks of a new group, which have met in the store.")
-      .def_property_readonly("prefix", [](const Rendezvous& self) { return self.settings().key_prefix; })
+      .def_property_readonly("prefix", [](const Rendezvous& self) { return self.group().key; })
       .def_property_readonly("words", [](const Rendezvous& self) { return self.words(); })
       .def(
           "exchange",
@@ -247,20 +236,32 @@ PYBIND11_MODULE(_C, module) {
           "Everybody's text, by rank; collective, once for each key.")
       .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
            "The last thing of all: the rank that hosts the store leaves last.");
+  module.def("gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
+             py::arg("group"), py::arg("key"), py::arg("options"), py::arg("agreed"), py::arg("word"),
+             "Collective over a new group: its ranks meet. key: of its name and its ranks. agreed: texts "
+             "'name=value' that must be alike; word: "
+             "what the others get to see of this rank.");
   module.def(
-      "gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),
-      py::arg("size"), py::arg("name"), py::arg("key"), py::arg("job_ranks"), py::arg("timeout_seconds"),
-      py::arg("options"), py::arg("is_job"), py::arg("agreed"), py::arg("word"),
-      "Collective over a new group: its ranks meet. agreed: texts 'name=value' that must be alike; word: "
-      "what the others get to see of this rank.");
-  module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(),
-             py::arg("rendezvous"), py::arg("mpi_ranks"), py::arg("options"), py::arg("starts_mpi"),
-             py::arg("mpi_library"), py::arg("shim_directory"), py::arg("job_id"), py::arg("master_address"),
-             "Collective over the group: starts MPI when it is the first group, and makes its backend.");
-  module.def("create_gloo_backend", &wrap_gloo, py::call_guard<py::gil_scoped_release>(),
-             py::arg("rendezvous"), py::arg("options"), py::arg("factory"),
-             "Collective over the group: makes its backend where no MPI carries it. `factory` makes a "
-             "ProcessGroupGloo.");
+      "mpi_transport",
+      [](Rendezvous& group, const std::vector<int>& mpi_ranks, const std::optional<MpiStart>& start) {
+        return guarded([&] { return mpi_transport(group, mpi_ranks, start); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("rendezvous"), py::arg("mpi_ranks"), py::arg("start"),
+      "MPI for a group and what is split off it; with `start`, collective: starts it.");
+  module.def(
+      "gloo_transport",
+      [](GlooFactory factory) -> std::shared_ptr<Transport> {
+        return std::make_shared<GlooTransport>(std::move(factory));
+      },
+      py::arg("factory"), "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
+  module.def(
+      "create_backend",
+      [](Rendezvous& group, std::shared_ptr<Transport> transport,
+         const c10::intrusive_ptr<AlOptions>& options) {
+        return guarded([&] { return c10::make_intrusive<AlBackend>(group, std::move(transport), *options); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("rendezvous"), py::arg("transport"),
+      py::arg("options"), "Collective over the group: makes its backend.");
   module.def("set_carries_cuda", &set_carries_cuda, py::arg("value"),
              "Whether \"al\" is registered for CUDA tensors in this process.");
   module.def(
@@ -277,17 +278,18 @@ PYBIND11_MODULE(_C, module) {
   module.def("statistics", &statistics, py::arg("backend"),
              "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
-  module.def("explain", &explanation, py::arg("operation"), py::arg("dtype"), py::arg("bytes"),
-             py::arg("ranks"), py::arg("rank") = 0, py::arg("algorithm") = py::none());
   module.def(
-      "explain_on_gpus",
-      [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int nodes,
-         bool share_gpus) {
-        return as_dict(
-            guarded([&] { return explain_on_gpus(operation, dtype, bytes, ranks, nodes, share_gpus); }));
+      "explain",
+      [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
+         const std::optional<std::string>& algorithm, bool on_gpus, int nodes, bool share_gpus) {
+        return as_dict(guarded([&] {
+          return explain(
+              {operation, dtype, bytes, ranks, rank, algorithm.value_or(""), on_gpus, nodes, share_gpus});
+        }));
       },
-      py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"), py::arg("nodes") = 1,
-      py::arg("share_gpus") = false);
+      py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"), py::kw_only(),
+      py::arg("rank") = 0, py::arg("algorithm") = py::none(), py::arg("on_gpus") = false,
+      py::arg("nodes") = 1, py::arg("share_gpus") = false);
   module.def(
       "gpu_routes",
       [](int device) {
@@ -316,7 +318,7 @@ PYBIND11_MODULE(_C, module) {
              "Why NCCL cannot allocate memory; empty: it can.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
-  module.def("describe_job", &describe_job, "The MPI in use, or why there is none.");
+  module.def("describe_job", &describe_mpi, "The MPI in use, or why there is none.");
   module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(),
              py::arg("mpi_library"), py::arg("shim_directory"),
              "Starts MPI in a process that an MPI launcher started; (rank, size).");
@@ -331,6 +333,7 @@ PYBIND11_MODULE(_C, module) {
       py::call_guard<py::gil_scoped_release>(),
       "At exit, before CUDA and Python go: nothing looks after GPUs or wants Python's lock any more.");
   module.def(
-      "finalize_mpi", &finalize_job, py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
+      "finalize_mpi", [](bool after_failure) { finalize_mpi(after_failure); },
+      py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
       "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
 }

@@ -14,13 +14,11 @@
 namespace altorch {
 namespace {
 
-// How long MPI_Finalize may wait for ranks that are still busy before this process leaves without it.
-constexpr std::chrono::milliseconds kFinalizePatience{10000};
-
 struct Running {
   std::mutex mutex;
   std::shared_ptr<Mpi> mpi;
   std::string job;
+  std::string why_not = "no group was made yet";
 };
 Running& running() {
   // Never destroyed: MPI's own exit handlers come later than ours.
@@ -116,10 +114,7 @@ std::shared_ptr<Mpi> start(const BootstrapOptions& options, const MpiLibrary& li
                       mode == StartMode::kLauncher ? MpiOrigin::kLauncher : MpiOrigin::kExisting, options);
 }
 
-}  // namespace
-
-std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
-  std::lock_guard guard(running().mutex);
+std::shared_ptr<Mpi> start_together(const BootstrapOptions& options) {
   const Launcher launcher = detect_launcher();
   MpiLibrary library;
   const PeerInfo own = own_info(options, launcher, library);
@@ -160,14 +155,36 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
   return mpi;
 }
 
+}  // namespace
+
+std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
+  std::lock_guard guard(running().mutex);
+  try {
+    return start_together(options);
+  } catch (const Error& error) {
+    running().why_not = error.what();
+    throw;
+  }
+}
+
 std::shared_ptr<Mpi> running_mpi() {
   std::lock_guard guard(running().mutex);
   return running().mpi;
 }
 
-void finalize_mpi() {
-  std::shared_ptr<Mpi> mpi = running_mpi();
-  if (mpi) mpi->finalize(kFinalizePatience);
+std::string describe_mpi() {
+  std::lock_guard guard(running().mutex);
+  const auto& mpi = running().mpi;
+  if (!mpi) return "no MPI: " + running().why_not;
+  return mpi->library().version + ", started by " + name_of(mpi->origin()) + ", thread level " +
+         name_of(mpi->thread_level());
+}
+
+void finalize_mpi(bool after_failure, std::chrono::milliseconds patience) {
+  const std::unique_lock guard(running().mutex, std::try_to_lock);
+  if (!guard || !running().mpi) return;  // whoever is starting it cannot be waited for
+  if (after_failure) running().mpi->mark_broken();
+  running().mpi->finalize(patience);
 }
 
 }  // namespace altorch

@@ -37,8 +37,14 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options);
 // The Mpi of this process, or null.
 std::shared_ptr<Mpi> running_mpi();
 
-// Finalises MPI at exit if start_mpi initialised it and nothing failed. To be called while the interpreter
-// still lives; safe to call twice, and in forked children, where it does nothing.
-void finalize_mpi();
+// One line: the MPI in use, or why there is none.
+std::string describe_mpi();
+
+// Finalises MPI at exit if start_mpi initialised it and nothing failed; no longer than `patience` for ranks that
+// are still busy. `after_failure`: the program ends with an error, so that the others need not come to
+// MPI_Finalize. To be called while the interpreter still lives; safe to call twice, while another thread starts
+// MPI, and in forked children, where it does nothing.
+void finalize_mpi(bool after_failure = false,
+                  std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
 
 }  // namespace altorch

@@ -1,5 +1,6 @@
 // What belongs to each enumerator of an enumeration, as rows that name theirs. A row that is missing, or there
-// twice, does not compile, so that whoever adds an enumerator is led to every table that needs a row.
+// twice, does not compile, so that whoever adds an enumerator is led to every table that needs a row. Only a
+// table that says what holds for all others may leave some out: what a library has, of all that there is.
 #pragma once
 
 #include <array>
@@ -28,6 +29,13 @@ class EnumTable {
       seen[index(row.key)] = true;
       values_[index(row.key)] = row.value;
     }
+  }
+
+  // `others`: of every enumerator without a row.
+  template <std::size_t N>
+  consteval EnumTable(Value others, const Row (&rows)[N]) {
+    for (Value& value : values_) value = others;
+    for (const Row& row : rows) values_[index(row.key)] = row.value;
   }
 
   constexpr const Value& operator[](Key key) const { return values_[index(key)]; }

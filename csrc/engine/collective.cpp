@@ -18,21 +18,26 @@ int tag_bits(const Channel& channel) {
   return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
 }
 
+std::function<bool(const Operation&)> offers_of(Links& links) {
+  const WholeCollectives* own = links.collectives();
+  if (!own) return {};
+  return [own](const Operation& asked) { return own->offers(asked); };
+}
+
 }  // namespace
 
-Collective::Collective(Links& links, const Rules& routes)
-    : links_(links), routes_(routes), channel_(links.channel()), tag_bits_(tag_bits(channel_)) {}
-
-bool Collective::native_offered(const Operation& operation) const {
-  return links_.collectives() && !Staging::needed(operation, channel_.size(), nullptr) &&
-         links_.collectives()->offers(operation);
-}
+Collective::Collective(Links& links, const Rules& rules)
+    : links_(links),
+      world_{.ranks = links.channel().size(), .offers = offers_of(links)},
+      rules_(rules),
+      channel_(links.channel()),
+      tag_bits_(tag_bits(channel_)) {}
 
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
   operation_ = &operation;
   fingerprint_ = fingerprint;
-  route_ = routes_.choose(operation, channel_.size(), native_offered(operation));
+  route_ = decide(operation, world_, rules_);
   tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
   staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
@@ -58,15 +63,20 @@ void Collective::start_piece() {
       if (piece_.output) piece_.output = static_cast<char*>(piece_.output) + skip;
     }
   }
-  if (!route_.algorithm) return start_native();
+  if (!route_.algorithm) return links_.collectives()->compares_calls() ? start_native() : start_agreement();
   phase_ = Phase::kSchedule;
   run_schedule(piece_, *route_.algorithm);
+}
+
+void Collective::start_native() {
+  phase_ = Phase::kNative;
+  links_.collectives()->start(piece_, fingerprint_, native_request_);
 }
 
 // MPI compares nothing when ranks call the same collective with different arguments, and what follows is its
 // affair. So the ranks compare fingerprints first, along the rounds of a barrier: cheap beside the sizes that
 // go native.
-void Collective::start_native() {
+void Collective::start_agreement() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};
   uneven_schedule_ = barrier->build(problem);
@@ -119,7 +129,7 @@ void Collective::run_schedule(const Operation& operation, const Algorithm& algor
 State Collective::advance(std::optional<Error>& error) {
   while (true) {
     if (phase_ == Phase::kNative) {
-      const State state = channel_.test({&native_request_, 1}, error);
+      const State state = links_.collectives()->test(native_request_, error);
       if (state != State::kDone) return state;
     } else {
       const State state = execution_.advance(error);
@@ -127,8 +137,7 @@ State Collective::advance(std::optional<Error>& error) {
       if (phase_ == Phase::kAgreement) {
         error = check_agreement();
         if (error) return State::kFailed;
-        links_.collectives()->start(piece_, native_request_);
-        phase_ = Phase::kNative;
+        start_native();
         continue;
       }
     }
@@ -162,7 +171,8 @@ bool Collective::next_piece() {
 }
 
 bool Collective::cancel() {
-  const bool clean = phase_ == Phase::kNative ? channel_.cancel({&native_request_, 1}) : execution_.cancel();
+  const bool clean =
+      phase_ == Phase::kNative ? links_.collectives()->cancel(native_request_) : execution_.cancel();
   phase_ = Phase::kIdle;
   if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;

@@ -7,7 +7,7 @@
 
 #include "collectives/executor.h"
 #include "engine/operation.h"
-#include "engine/route/rules.h"
+#include "engine/route/decide.h"
 #include "engine/schedule_cache.h"
 #include "engine/scratch.h"
 #include "engine/staging.h"
@@ -19,7 +19,7 @@ namespace altorch {
 // Thread rules: one user at a time.
 class Collective {
  public:
-  Collective(Links& links, const Rules& routes);
+  Collective(Links& links, const Rules& rules);
 
   // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
   void start(const Operation& operation, std::uint64_t fingerprint);
@@ -33,16 +33,17 @@ class Collective {
  private:
   enum class Phase { kIdle, kAgreement, kNative, kSchedule };
 
-  bool native_offered(const Operation& operation) const;
   void start_piece();
   bool next_piece();
   void start_native();
+  void start_agreement();
   void run_schedule(const Operation& operation, const Algorithm& algorithm);
   void finish_piece();
   std::optional<Error> check_agreement() const;
 
   Links& links_;
-  const Rules& routes_;
+  const World world_;
+  const Rules& rules_;
   Channel& channel_;
   const int tag_bits_;
 

@@ -56,7 +56,7 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
     error = caught();
   }
   const auto took = Clock::now() - wait.began;
-  const std::string_view route = collective_.route().name();
+  const std::string_view route = collective_.route().name;
   if (error) error = fail(operation, *error, wait, outcome.buffers_free);
   {
     const std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
       error = head_running_ ? fail(task->operation, *error, task->wait, buffers_free)
                             : watchdog_.fail(task->operation, *error, task->wait);
     } else {
-      group_.count(task->operation, links_.transport(), collective_.route().name(),
+      group_.count(task->operation, links_.transport(), collective_.route().name,
                    Clock::now() - task->wait.began);
     }
     head_running_ = false;

@@ -2,83 +2,139 @@
 
 #include "collectives/printer.h"
 #include "common/error.h"
-#include "engine/route/rules.h"
+#include "engine/host_staged/layout.h"
+#include "engine/route/decide.h"
+#include "engine/route/table.h"
 #include "engine/staging.h"
 #include "transports/mpi/collectives.h"
 
 namespace altorch {
-bool mpi_offers(const Operation& asked, int ranks) {
-  return !Staging::needed(asked, ranks, nullptr) && MpiCollectives::has(asked, ranks);
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::kInvalidArgument, why); }
+
+template <typename Enum>
+Enum named(const std::string& name, int count, const char* what) {
+  for (int each = 0; each < count; ++each) {
+    if (name == name_of(static_cast<Enum>(each))) return static_cast<Enum>(each);
+  }
+  refuse("'" + name + "' is no " + what);
 }
 
-OpKind kind_named(const std::string& name) {
-  for (int kind = 0; kind < kOpKindCount; ++kind) {
-    if (name == name_of(static_cast<OpKind>(kind))) return static_cast<OpKind>(kind);
-  }
-  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no operation; `altorch algorithms` lists them");
+World over_mpi(int ranks) {
+  return {.ranks = ranks,
+          .offers = [ranks](const Operation& asked) { return MpiCollectives::has(asked, ranks); }};
 }
 
-DType dtype_named(const std::string& name) {
-  for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-    if (name == name_of(static_cast<DType>(dtype))) return static_cast<DType>(dtype);
+// Ranks in a row on each node, with a GPU for each or one for all of the node.
+World of_gpus(const Question& question) {
+  std::vector<GpuPeerInfo> peers(static_cast<std::size_t>(question.ranks));
+  for (int rank = 0; rank < question.ranks; ++rank) {
+    GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+    peer.home = std::to_string(static_cast<std::int64_t>(rank) * question.nodes / question.ranks);
+    peer.gpu = peer.home + (question.share_gpus ? "" : "/" + std::to_string(rank));
   }
-  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no element type; try float32");
+  return World::of(peers);
 }
 
-ReduceOp reduce_op_named(const std::string& name) {
-  for (int op = 0; op < kReduceOpCount; ++op) {
-    if (name == name_of(static_cast<ReduceOp>(op))) return static_cast<ReduceOp>(op);
-  }
-  throw Error(ErrorKind::kInvalidArgument, "'" + name + "' is no reduction; try SUM");
-}
-
-Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
-                    int rank, const std::string& algorithm) {
-  Operation asked;
-  asked.kind = kind_named(operation);
-  asked.dtype = dtype_named(dtype);
-  asked.count = bytes / static_cast<std::int64_t>(size_of(asked.dtype));
-  Explanation said;
-  said.route = "mpi: messages over the MPI library; Gloo where there is none";
-  if (asked.is_message()) {
-    said.algorithm = "message";
-    said.reason = "one message, posted at once by the calling thread";
-    return said;
-  }
-  const bool native_offered = mpi_offers(asked, ranks);
-  Route route = Rules().choose(asked, ranks, native_offered);
-  if (!algorithm.empty() && algorithm != "native") {
-    route = {find_algorithm(asked.kind, algorithm), "asked for"};
+// The one that was asked for, or nothing.
+std::optional<Route> asked_for(const Question& question, const Operation& asked, const World& world) {
+  if (question.algorithm.empty() || question.on_gpus) return std::nullopt;
+  Route route{.name = kNative, .reason = "asked for"};
+  if (question.algorithm != kNative) {
+    route.algorithm = find_algorithm(asked.kind, question.algorithm);
     if (!route.algorithm) {
-      throw Error(ErrorKind::kInvalidArgument, "'" + algorithm + "' is no algorithm of " + operation +
-                                                   "; `altorch algorithms` lists them");
+      refuse("'" + question.algorithm + "' is no algorithm of " + question.operation +
+             "; `altorch algorithms` lists them");
     }
-  } else if (algorithm == "native") {
-    if (!native_offered) {
-      throw Error(ErrorKind::kInvalidArgument, "MPI has no " + operation + " of " + dtype + " among " +
-                                                   std::to_string(ranks) +
-                                                   " ranks that gives every rank the same bits; `altorch "
-                                                   "algorithms` lists those that serve");
-    }
-    route = {nullptr, "asked for"};
+    route.name = route.algorithm->name;
   }
-  said.algorithm = route.name();
-  said.reason = route.reason;
-  if (Staging::needed(asked, ranks, route.algorithm))
-    said.reason += "; half types are added in float32, piece by piece";
+  if (const auto why = obstacle(route, {&asked, 1}, world, false))
+    refuse(question.algorithm + " cannot carry " + question.operation + " of " + question.dtype + " among " +
+           std::to_string(question.ranks) + " ranks: " + *why + "; `altorch algorithms` lists what can");
+  return route;
+}
+
+void add_rounds(Explanation& said, const Route& route, const Operation& asked, const Question& question) {
   const CostModel model;
+  const auto bytes = static_cast<double>(question.bytes);
+  if (Staging::needed(asked, question.ranks, route.algorithm))
+    said.reason += "; half types are added in float32, piece by piece";
   if (route.algorithm) {
-    Problem problem{.rank = rank, .size = ranks, .count = asked.count};
+    Problem problem{.rank = question.rank, .size = question.ranks, .count = asked.count};
     if (route.algorithm->pipelined) problem.segment_count = segment_elements(asked.dtype);
     said.rounds = describe(*route.algorithm, problem);
-    said.seconds = route.algorithm->cost(ranks, static_cast<double>(bytes), model);
+    said.seconds = route.algorithm->cost(question.ranks, bytes, model);
   } else {
     said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
   }
   for (const Algorithm* each : algorithms()) {
-    const Algorithm& row = *each;
-    if (row.kind != asked.kind || &row == route.algorithm) continue;
-    said.alternatives.push_back({std::string(row.name), row.cost(ranks, static_cast<double>(bytes), model)});
+    if (each->kind == asked.kind && each != route.algorithm)
+      said.alternatives.push_back({std::string(each->name), each->cost(question.ranks, bytes, model)});
+  }
+}
+
+void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const Operation& asked,
+                    const World& world, const Rules& rules) {
+  const std::string_view ruled = rules.gpu_route(asked, world.ranks);
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    if (taken && taken->row == row) continue;
+    const bool allowed = ruled.empty() || ruled == row->name || ruled == row->instead;
+    const auto why = obstacle({.name = row->name, .row = row}, {&asked, 1}, world, false);
+    said.others.push_back(
+        {std::string(row->name), why.value_or(allowed ? "the first that serves is taken"
+                                                      : "ALTORCH_ROUTE says " + std::string(ruled))});
+  }
+}
+
+}  // namespace
+
+OpKind kind_named(const std::string& name) {
+  return named<OpKind>(name, kOpKindCount, "operation; `altorch algorithms` lists them");
+}
+DType dtype_named(const std::string& name) {
+  return named<DType>(name, kDTypeCount, "element type; try float32");
+}
+ReduceOp reduce_op_named(const std::string& name) {
+  return named<ReduceOp>(name, kReduceOpCount, "reduction; try SUM");
+}
+
+Route route_over_mpi(Operation operation, int ranks) {
+  operation.device = kHostDevice;
+  return decide(operation, over_mpi(ranks), Rules());
+}
+
+Explanation explain(const Question& question) {
+  Operation asked;
+  asked.kind = kind_named(question.operation);
+  asked.dtype = dtype_named(question.dtype);
+  asked.count = question.bytes / static_cast<std::int64_t>(size_of(asked.dtype));
+  asked.device = question.on_gpus ? 0 : kHostDevice;
+  Explanation said;
+  if (asked.is_message() && !question.on_gpus) {
+    said.route = said.algorithm = "message";
+    said.reason = "one message, posted at once by the calling thread";
+    return said;
+  }
+  const World world = question.on_gpus ? of_gpus(question) : over_mpi(question.ranks);
+  const Rules rules;
+  std::optional<Route> taken = asked_for(question, asked, world);
+  if (!taken) {
+    taken = decide({&asked, 1}, world, rules, [&](const Route& route) {
+      const auto why = obstacle(route, {&asked, 1}, world, false);
+      // What a rule of ALTORCH_ROUTE names, and cannot have.
+      if (why && !route.row) said.others.push_back({std::string(route.name), *why});
+      return !why && (!route.in_pairs || goes_in_pairs(asked, world.ranks));
+    });
+  }
+  said.route = said.algorithm = taken ? taken->name : "none";
+  if (taken) said.reason = taken->reason;
+  if (question.on_gpus) {
+    if (taken) said.rounds = taken->row->steps(asked, world);
+    add_gpu_routes(said, taken, asked, world, rules);
+  } else {
+    said.route = taken->algorithm ? "messages between the ranks" : "the transport's own collective";
+    add_rounds(said, *taken, asked, question);
   }
   return said;
 }

@@ -8,11 +8,25 @@
 #include "common/op_kind.h"
 #include "common/reduce_op.h"
 #include "engine/operation.h"
+#include "engine/route/route.h"
 
 namespace altorch {
 
+struct Question {
+  std::string operation, dtype;
+  std::int64_t bytes = 0;  // of the vector, or of one block
+  int ranks = 1;
+  int rank = 0;           // whose rounds to show
+  std::string algorithm;  // empty: the one that would be chosen
+  // Of tensors on GPUs: ranks on so many nodes, one GPU each unless they share GPUs, where nothing else stands in the
+  // way of any route.
+  bool on_gpus = false;
+  int nodes = 1;
+  bool share_gpus = false;
+};
+
 struct Explanation {
-  std::string route;      // "mpi", and how it gets there
+  std::string route;
   std::string algorithm;  // or "native"
   std::string reason;
   std::string rounds;  // of one rank, as text
@@ -33,17 +47,9 @@ OpKind kind_named(const std::string& name);
 DType dtype_named(const std::string& name);
 ReduceOp reduce_op_named(const std::string& name);
 
-// Whether ALTORCH_ROUTE may give such a call to MPI's own collectives.
-bool mpi_offers(const Operation& asked, int ranks);
-
-// `bytes`: of the vector, or of one block. `algorithm`: empty for the one that would be chosen.
-// Throws Error(kInvalidArgument) for names that do not exist.
-Explanation explain(const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks,
-                    int rank, const std::string& algorithm);
-
-// The same for tensors on GPUs: `ranks` on `nodes` nodes, one GPU each unless they share GPUs, where nothing
-// else stands in the way of any route.
-Explanation explain_on_gpus(const std::string& operation, const std::string& dtype, std::int64_t bytes,
-                            int ranks, int nodes, bool share_gpus);
+// Throws Error(kInvalidArgument) for names that do not exist, and for what would be refused.
+Explanation explain(const Question& question);
+// What a call on host memory takes where MPI carries it.
+Route route_over_mpi(Operation operation, int ranks);
 
 }  // namespace altorch

@@ -94,17 +94,20 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
     if (asked.empty() && row->captures && !world_.missing[index_of(*row)]) made(*row, first);
   }
   std::string reasons;
-  for (const Candidate& candidate : Candidates(operations, world_, asked)) {
-    auto reason = obstacle(*candidate.row, operations, world_, capturing);
+  GpuRoute* found = nullptr;
+  decide(operations, world_, rules_, [&](const Route& route) {
+    auto reason = obstacle(route, operations, world_, capturing);
     if (!reason) {
-      GpuRoute* route = made(*candidate.row, first);
-      if (route && candidate.in_pairs) route = in_pairs(first);
-      if (route) return *route;
-      reason = world_.missing[index_of(*candidate.row)];
+      found = made(*route.row, first);
+      if (found && route.in_pairs) found = in_pairs(first);
+      if (found) return true;
+      reason = world_.missing[index_of(*route.row)];
     }
-    if (candidate.only_small) continue;
-    reasons += (reasons.empty() ? "" : "; ") + std::string(candidate.row->name) + ": " + *reason;
-  }
+    if (!route.only_small)
+      reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
+    return false;
+  });
+  if (found) return *found;
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }

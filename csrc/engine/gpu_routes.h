@@ -13,6 +13,7 @@
 #include "engine/gpu_route.h"
 #include "engine/poison_guard.h"
 #include "engine/route/decide.h"
+#include "engine/route/table.h"
 #include "engine/small_pairs.h"
 #include "transports/nccl/nccl_comm.h"
 

@@ -1,5 +1,6 @@
 #include "engine/group.h"
 
+#include "common/fnv.h"
 #include "engine/fingerprint.h"
 #include "engine/progress.h"
 #include "transports/channel.h"
@@ -9,10 +10,9 @@ namespace {
 
 // The same on all ranks, and no other group's: names alone repeat among disjoint groups.
 std::string key_of(const Membership& membership) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const int rank : membership.global_ranks)
-    hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211u;
-  return membership.name + "/" + std::to_string(hash);
+  Fnv hash;
+  for (const int rank : membership.global_ranks) hash.add(static_cast<std::uint64_t>(rank));
+  return membership.name + "/" + std::to_string(hash.value());
 }
 
 }  // namespace

@@ -19,20 +19,13 @@
 #include <string_view>
 #include <vector>
 
+#include "common/membership.h"
 #include "engine/operation.h"
 #include "observe/job_watch.h"
 #include "observe/stall_board.h"
 #include "observe/statistics.h"
 
 namespace altorch {
-
-// What every rank of a group has when it begins.
-struct Membership {
-  std::string name;                      // of the group, for messages
-  std::vector<int> global_ranks;         // rank in the job of every rank of the group
-  std::shared_ptr<KeyValueStore> store;  // of the group
-  std::shared_ptr<JobWatch> watch;       // over the job; may be null
-};
 
 class Group {
  public:
@@ -41,6 +34,7 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return membership_.name; }
+  const Membership& membership() const { return membership_; }
   const std::vector<int>& global_ranks() const { return membership_.global_ranks; }
   // Keys of this group alone.
   KeyValueStore& store() const { return *membership_.store; }

@@ -12,9 +12,15 @@ class WholeCollectives {
   virtual ~WholeCollectives() = default;
   // Whether the library can carry out this call with torch's semantics and the same bits on every rank.
   virtual bool offers(const Call& call) const = 0;
-  // Posts without blocking; the request is tested through the transport's Channel. The spans of `call` need
-  // to live only until start returns. All ranks must start their calls in the same order.
-  virtual void start(const Call& call, Request& request) = 0;
+  // Whether ranks that call different things get Error(kMismatch) from it. Where not, the engine compares before
+  // every call, which costs a barrier.
+  virtual bool compares_calls() const { return false; }
+  // Posts without blocking. The spans of `call` need to live only until start returns. `fingerprint`: what all ranks
+  // must have alike. All ranks must start their calls in the same order.
+  virtual void start(const Call& call, std::uint64_t fingerprint, Request& request) = 0;
+  // As Channel::test() and Channel::cancel().
+  virtual State test(Request& request, std::optional<Error>& error) = 0;
+  virtual bool cancel(Request& request) = 0;
 };
 
 }  // namespace altorch

@@ -36,7 +36,20 @@ class Backend(_Backend):  # type: ignore[misc]
     def add_buffer(self, address: int, bytes: int, symmetric: bool) -> None: ...
     def remove_buffer(self, address: int) -> None: ...
 
-class GlooBackend(Backend): ...
+class Transport:
+    """What links the ranks of groups."""
+
+class MpiStart:
+    """How MPI is to be started, by the ranks of a job together."""
+
+    def __init__(self, *, library: str, shim_directory: str, job: str, master_address: str) -> None: ...
+
+class Membership:
+    """Who is in a group."""
+
+    def __init__(
+        self, *, name: str, rank: int, global_ranks: Sequence[int], timeout_seconds: float, is_job: bool
+    ) -> None: ...
 
 class Rendezvous:
     """A group whose ranks have met: `words` of each rank, and the `prefix` of the keys that are its own."""
@@ -50,30 +63,15 @@ class Rendezvous:
 
 def gather(
     store: Store,
-    rank: int,
-    size: int,
-    name: str,
+    group: Membership,
     key: str,
-    job_ranks: Sequence[int],
-    timeout_seconds: float,
     options: Options,
-    is_job: bool,
     agreed: Sequence[str],
     word: Sequence[str],
 ) -> Rendezvous: ...
-def create_backend(
-    rendezvous: Rendezvous,
-    mpi_ranks: Sequence[int],
-    options: Options,
-    starts_mpi: bool,
-    mpi_library: str,
-    shim_directory: str,
-    job_id: str,
-    master_address: str,
-) -> Backend: ...
-def create_gloo_backend(
-    rendezvous: Rendezvous, options: Options, factory: Callable[[Store, int, int, float], Any]
-) -> GlooBackend: ...
+def mpi_transport(rendezvous: Rendezvous, mpi_ranks: Sequence[int], start: MpiStart | None) -> Transport: ...
+def gloo_transport(factory: Callable[[Store, int, int, float], Any]) -> Transport: ...
+def create_backend(rendezvous: Rendezvous, transport: Transport, options: Options) -> Backend: ...
 def set_carries_cuda(value: bool) -> None: ...
 def set_broken_window_hook(hook: Callable[[str], None]) -> None: ...
 def statistics(backend: Any) -> list[Any]: ...
@@ -83,11 +81,12 @@ def explain(
     dtype: str,
     bytes: int,
     ranks: int,
+    *,
     rank: int = 0,
     algorithm: str | None = None,
-) -> dict[str, Any]: ...
-def explain_on_gpus(
-    operation: str, dtype: str, bytes: int, ranks: int, nodes: int = 1, share_gpus: bool = False
+    on_gpus: bool = False,
+    nodes: int = 1,
+    share_gpus: bool = False,
 ) -> dict[str, Any]: ...
 def gpu_routes(device: int) -> dict[str, str]: ...
 def compile_reduction(dtype: str, op: str, architecture: int) -> int | None: ...

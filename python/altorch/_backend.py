@@ -95,14 +95,15 @@ class _Group:
         ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
         self.met = extension().gather(
             store,
-            rank,
-            size,
-            name,
+            extension().Membership(
+                name=name,
+                rank=rank,
+                global_ranks=self.global_ranks,
+                timeout_seconds=timeout.total_seconds(),
+                is_job=self.is_default,
+            ),
             f"{name}/{size}.{ranks:08x}",
-            self.global_ranks,
-            timeout.total_seconds(),
             options,
-            self.is_default,
             [f"altorch's version={__version__}"],
             self._standing().fields(),
         )
@@ -166,16 +167,14 @@ class _Group:
         mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
         backend, failure = None, ""
         try:
-            backend = extension().create_backend(
-                self.met,
-                mpi_ranks,
-                self.options,
-                not started,
-                own.library,
-                shim_directory(),
-                job,
-                os.environ.get("MASTER_ADDR", ""),
+            start = extension().MpiStart(
+                library=own.library,
+                shim_directory=shim_directory(),
+                job=job,
+                master_address=os.environ.get("MASTER_ADDR", ""),
             )
+            mpi = extension().mpi_transport(self.met, mpi_ranks, None if started else start)
+            backend = extension().create_backend(self.met, mpi, self.options)
         except RuntimeError as error:
             if started:
                 raise
@@ -204,7 +203,8 @@ class _Group:
 
         own = _gloo.local_address()
         address = _gloo.agree(self.met.exchange("address", own), own)
-        return extension().create_gloo_backend(self.met, self.options, _gloo.factory(address))
+        gloo = extension().gloo_transport(_gloo.factory(address))
+        return extension().create_backend(self.met, gloo, self.options)
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""

@@ -7,28 +7,24 @@ namespace altorch {
 namespace {
 
 // As reduce.cuh and its companions call them; nullptr: a type that no kernel reduces.
-constexpr EnumTable<DType, const char*> kNumbers({
-    {DType::kUInt8, "Integer<unsigned char, unsigned>"},
-    {DType::kInt8, "Integer<signed char, unsigned>"},
-    {DType::kUInt16, "Integer<unsigned short, unsigned>"},
-    {DType::kInt16, "Integer<short, unsigned>"},
-    {DType::kUInt32, "Integer<unsigned, unsigned>"},
-    {DType::kInt32, "Integer<int, unsigned>"},
-    {DType::kUInt64, "Integer<unsigned long long, unsigned long long>"},
-    {DType::kInt64, "Integer<long long, unsigned long long>"},
-    {DType::kBool, "Bool"},
-    {DType::kFloat16, "Float16"},
-    {DType::kBFloat16, "BFloat16"},
-    {DType::kFloat32, "Plain<float>"},
-    {DType::kFloat64, "Plain<double>"},
-    {DType::kComplex64, "Complex<float>"},
-    {DType::kComplex128, "Complex<double>"},
-    {DType::kFloat8E4M3FN, nullptr},
-    {DType::kFloat8E5M2, nullptr},
-    {DType::kFloat8E4M3FNUZ, nullptr},
-    {DType::kFloat8E5M2FNUZ, nullptr},
-    {DType::kFloat8E8M0FNU, nullptr},
-});
+constexpr EnumTable<DType, const char*> kNumbers(
+    nullptr, {
+                 {DType::kUInt8, "Integer<unsigned char, unsigned>"},
+                 {DType::kInt8, "Integer<signed char, unsigned>"},
+                 {DType::kUInt16, "Integer<unsigned short, unsigned>"},
+                 {DType::kInt16, "Integer<short, unsigned>"},
+                 {DType::kUInt32, "Integer<unsigned, unsigned>"},
+                 {DType::kInt32, "Integer<int, unsigned>"},
+                 {DType::kUInt64, "Integer<unsigned long long, unsigned long long>"},
+                 {DType::kInt64, "Integer<long long, unsigned long long>"},
+                 {DType::kBool, "Bool"},
+                 {DType::kFloat16, "Float16"},
+                 {DType::kBFloat16, "BFloat16"},
+                 {DType::kFloat32, "Plain<float>"},
+                 {DType::kFloat64, "Plain<double>"},
+                 {DType::kComplex64, "Complex<float>"},
+                 {DType::kComplex128, "Complex<double>"},
+             });
 
 // Of numbers, and of bools: there a sum and a maximum are "or", a product and a minimum "and".
 struct Operators {

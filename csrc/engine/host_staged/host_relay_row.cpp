@@ -6,7 +6,6 @@
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
-#include "engine/route/rules.h"
 #include "engine/route/table.h"
 
 namespace altorch {
@@ -35,8 +34,8 @@ std::string steps(const Operation& whole, const World& world) {
   std::string text = std::to_string(pieces) + " piece(s) of up to " + size_text(asked.count * element) +
                      ": copied to pinned memory, carried by the host as ";
   if (vectors) {
-    const Route route = Rules().choose(asked, world.ranks, mpi_offers(asked, world.ranks));
-    text += std::string(name_of(asked.kind)) + " (" + std::string(route.name()) + ")";
+    text +=
+        std::string(name_of(asked.kind)) + " (" + std::string(route_over_mpi(asked, world.ranks).name) + ")";
   } else {
     text += "messages";
   }

@@ -1,33 +1,98 @@
 #include "engine/route/decide.h"
 
-namespace altorch {
+#include "engine/route/defaults.h"
+#include "engine/route/table.h"
+#include "engine/staging.h"
 
-Candidates::Candidates(std::span<const Operation> operations, const World& world, std::string_view asked) {
-  const Operation& first = operations.front();
-  if (asked.empty() && operations.size() == 1) {
-    const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
-    if (first.kind == OpKind::kAllToAll && world.own_gpus() && world.ranks > 1 && has_nccl)
-      add({&gpu_rows::host_staged, true, true,
-           "small blocks, on one node: the host is done in half the time that NCCL needs"});
-    for (const GpuRouteRow* row : gpu_route_rows()) {
-      const char* reason = row->takes_small(first, world);
-      if (reason) add({row, false, true, reason});
-    }
-  }
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (asked.empty()) add({row, false, false, row->reason});
-    if (!asked.empty() && asked == row->name) add({row, false, false, "ALTORCH_ROUTE"});
-    if (!asked.empty() && asked == row->instead) add({row, false, false, row->reason});
-  }
+namespace altorch {
+namespace {
+
+using Takes = std::function<bool(const Route&)>;
+
+Route by(const GpuRouteRow& row, const char* reason, bool only_small = false) {
+  return {.name = row.name, .reason = reason, .row = &row, .only_small = only_small};
 }
 
-std::optional<std::string> obstacle(const GpuRouteRow& row, std::span<const Operation> operations,
+// One clause, or null.
+const char* host_obstacle(const Route& route, const Operation& operation, const World& world) {
+  if (route.algorithm)
+    return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
+  if (!Staging::needed(operation, world.ranks, nullptr) && world.offers && world.offers(operation))
+    return nullptr;
+  return "the transport has no such collective that gives every rank the same bits";
+}
+
+std::optional<Route> on_host(const Operation& operation, const World& world, const Rules& rules,
+                             const Takes& takes) {
+  const std::int64_t bytes = payload_bytes(operation, world.ranks);
+  for (const Rules::Rule& rule : rules.all()) {
+    if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
+    const Route ruled{.name = rule.algorithm ? rule.algorithm->name : kNative,
+                      .reason = kByRule,
+                      .algorithm = rule.algorithm};
+    if (takes(ruled)) return ruled;
+  }
+  const Route usual = default_route(operation, world.ranks, bytes);
+  return takes(usual) ? std::optional(usual) : std::nullopt;
+}
+
+std::optional<Route> small_before_its_turn(const Operation& operation, const World& world,
+                                           const Takes& takes) {
+  const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
+  if (operation.kind == OpKind::kAllToAll && world.own_gpus() && world.ranks > 1 && has_nccl) {
+    Route pairs = by(gpu_rows::host_staged,
+                     "small blocks, on one node: the host is done in half the time that NCCL needs", true);
+    pairs.in_pairs = true;
+    if (takes(pairs)) return pairs;
+  }
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    const char* reason = row->takes_small(operation, world);
+    if (reason && takes(by(*row, reason, true))) return by(*row, reason, true);
+  }
+  return std::nullopt;
+}
+
+std::optional<Route> on_device(std::span<const Operation> operations, const World& world, const Rules& rules,
+                               const Takes& takes) {
+  const std::string_view asked = rules.gpu_route(operations.front(), world.ranks);
+  if (asked.empty() && operations.size() == 1) {
+    if (const auto small = small_before_its_turn(operations.front(), world, takes)) return small;
+  }
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    const bool named = asked == row->name;
+    if (!asked.empty() && !named && asked != row->instead) continue;
+    const Route route = by(*row, named ? kByRule : row->reason);
+    if (takes(route)) return route;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
+                            const Takes& takes) {
+  const Operation& first = operations.front();
+  return first.device == kHostDevice ? on_host(first, world, rules, takes)
+                                     : on_device(operations, world, rules, takes);
+}
+
+Route decide(const Operation& operation, const World& world, const Rules& rules) {
+  return *on_host(operation, world, rules,
+                  [&](const Route& route) { return !host_obstacle(route, operation, world); });
+}
+
+std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,
                                     const World& world, bool capturing) {
+  if (!route.row) {
+    const char* why = host_obstacle(route, operations.front(), world);
+    return why ? std::optional<std::string>(why) : std::nullopt;
+  }
+  const GpuRouteRow& row = *route.row;
   if (const auto& missing = world.missing[index_of(row)]) return missing;
   if (!row.captures && capturing)
     return "its operations cannot be captured into a CUDA graph: their flags differ from replay to replay";
   for (const Operation& operation : operations) {
-    if (auto found = row.obstacle_to(operation)) return found;
+    if (auto why = row.obstacle_to(operation)) return why;
   }
   return std::nullopt;
 }

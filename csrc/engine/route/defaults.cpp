@@ -117,9 +117,10 @@ const std::array<const Algorithm*, std::size(kRows)>& algorithms_of_rows() {
 Route default_route(const Operation& operation, int size, std::int64_t bytes) {
   const auto& algorithms = algorithms_of_rows();
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
-    if (serves(kRows[i], operation, size, bytes)) return {algorithms[i], kRows[i].reason};
+    if (serves(kRows[i], operation, size, bytes))
+      return {algorithms[i]->name, kRows[i].reason, algorithms[i]};
   }
-  return {nullptr, "a message"};
+  return {"message", "a message"};
 }
 
 }  // namespace altorch

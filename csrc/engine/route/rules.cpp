@@ -84,16 +84,6 @@ Rules::Rules() {
   }
 }
 
-Route Rules::choose(const Operation& operation, int size, bool native_offered) const {
-  const std::int64_t bytes = payload_bytes(operation, size);
-  for (const Rule& rule : overrides_) {
-    if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
-    if (rule.algorithm ? rule.algorithm->even_only && operation.uneven() : !native_offered) continue;
-    return {rule.algorithm, "ALTORCH_ROUTE"};
-  }
-  return default_route(operation, size, bytes);
-}
-
 std::string_view Rules::gpu_route(const Operation& operation, int size) const {
   if (overrides_.empty()) return {};
   const std::int64_t bytes = payload_bytes(operation, size);

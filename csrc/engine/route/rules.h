@@ -1,16 +1,19 @@
-// What ALTORCH_ROUTE says, and the defaults where it says nothing: the transport's own collective, or one of
-// our algorithms over its messages.
+// What ALTORCH_ROUTE says: for host memory an algorithm or the transport's own collective, for CUDA tensors a route.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/route/defaults.h"
+#include "collectives/algorithm.h"
+#include "engine/operation.h"
 
 namespace altorch {
+
+inline constexpr char kByRule[] = "ALTORCH_ROUTE";  // the reason for what a rule names
 
 // The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
 // Thread rules: immutable after construction.
@@ -20,22 +23,23 @@ class Rules {
   // ErrorKind::kInvalidArgument.
   Rules();
 
-  // `native_offered`: the transport can carry this very call out as a whole.
-  Route choose(const Operation& operation, int size, bool native_offered) const;
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
- private:
   struct Rule {
     std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
     std::int64_t from, below;    // payload bytes
-    const Algorithm* algorithm;
-    std::string_view gpu_route;
+    const Algorithm* algorithm;  // on host memory; null: kNative
+    std::string_view gpu_route;  // empty: the rule is for host memory
 
     bool applies(OpKind asked, std::int64_t bytes) const {
       return (!kind || *kind == asked) && bytes >= from && bytes < below;
     }
   };
+  // The first that applies, and can be followed, holds.
+  std::span<const Rule> all() const { return overrides_; }
+
+ private:
   std::vector<Rule> overrides_;
 };
 

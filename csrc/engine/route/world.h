@@ -1,12 +1,15 @@
-// What the ranks of a group know alike of each other's GPUs, after one meeting: the same everywhere, so that
-// whatever is decided from it is decided alike.
+// What the ranks of a group know alike of each other: of their transport, and after one meeting of their GPUs. The
+// same everywhere, so that whatever is decided from it is decided alike.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "engine/operation.h"
 
 namespace altorch {
 
@@ -22,6 +25,8 @@ struct GpuPeerInfo {
 
 struct World {
   int ranks = 1;
+  // Whether the transport carries a call on host memory as a whole; empty: it has nothing of the kind.
+  std::function<bool(const Operation&)> offers = {};
   std::optional<int> stranger = {};                      // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here

@@ -11,47 +11,42 @@
 namespace altorch {
 namespace {
 
-// For a reduction; -1 where MPI has none.
+// For a reduction. What MPI has no type or operator for, our own algorithms reduce.
 constexpr int kNone = -1;
-constexpr EnumTable<DType, int> kTypes({
-    {DType::kUInt8, ALTORCH_MPI_UINT8},
-    {DType::kInt8, ALTORCH_MPI_INT8},
-    {DType::kUInt16, ALTORCH_MPI_UINT16},
-    {DType::kInt16, ALTORCH_MPI_INT16},
-    {DType::kUInt32, ALTORCH_MPI_UINT32},
-    {DType::kInt32, ALTORCH_MPI_INT32},
-    {DType::kUInt64, ALTORCH_MPI_UINT64},
-    {DType::kInt64, ALTORCH_MPI_INT64},
-    {DType::kBool, ALTORCH_MPI_UINT8},
-    {DType::kFloat16, kNone},
-    {DType::kBFloat16, kNone},
-    {DType::kFloat32, ALTORCH_MPI_FLOAT32},
-    {DType::kFloat64, ALTORCH_MPI_FLOAT64},
-    {DType::kComplex64, ALTORCH_MPI_COMPLEX64},
-    {DType::kComplex128, ALTORCH_MPI_COMPLEX128},
-    {DType::kFloat8E4M3FN, kNone},
-    {DType::kFloat8E5M2, kNone},
-    {DType::kFloat8E4M3FNUZ, kNone},
-    {DType::kFloat8E5M2FNUZ, kNone},
-    {DType::kFloat8E8M0FNU, kNone},
-});
+constexpr EnumTable<DType, int> kTypes(kNone, {
+                                                  {DType::kUInt8, ALTORCH_MPI_UINT8},
+                                                  {DType::kInt8, ALTORCH_MPI_INT8},
+                                                  {DType::kUInt16, ALTORCH_MPI_UINT16},
+                                                  {DType::kInt16, ALTORCH_MPI_INT16},
+                                                  {DType::kUInt32, ALTORCH_MPI_UINT32},
+                                                  {DType::kInt32, ALTORCH_MPI_INT32},
+                                                  {DType::kUInt64, ALTORCH_MPI_UINT64},
+                                                  {DType::kInt64, ALTORCH_MPI_INT64},
+                                                  {DType::kBool, ALTORCH_MPI_UINT8},
+                                                  {DType::kFloat32, ALTORCH_MPI_FLOAT32},
+                                                  {DType::kFloat64, ALTORCH_MPI_FLOAT64},
+                                                  {DType::kComplex64, ALTORCH_MPI_COMPLEX64},
+                                                  {DType::kComplex128, ALTORCH_MPI_COMPLEX128},
+                                              });
 
 // MPI's minimum and maximum take no care of NaN, and its bits are those of integers. bool is stored as 0 and
 // 1, so that the bit operators are the logical ones.
 struct Operators {
   int integral, real, complex, of_bools;
 };
-constexpr EnumTable<ReduceOp, Operators> kOperators({
-    {ReduceOp::kSum, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_BOR}},
-    {ReduceOp::kAvg, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
-    {ReduceOp::kProduct, {ALTORCH_MPI_PRODUCT, ALTORCH_MPI_PRODUCT, kNone, ALTORCH_MPI_BAND}},
-    {ReduceOp::kMin, {ALTORCH_MPI_MIN, kNone, kNone, ALTORCH_MPI_BAND}},
-    {ReduceOp::kMax, {ALTORCH_MPI_MAX, kNone, kNone, ALTORCH_MPI_BOR}},
-    {ReduceOp::kBand, {ALTORCH_MPI_BAND, kNone, kNone, ALTORCH_MPI_BAND}},
-    {ReduceOp::kBor, {ALTORCH_MPI_BOR, kNone, kNone, ALTORCH_MPI_BOR}},
-    {ReduceOp::kBxor, {ALTORCH_MPI_BXOR, kNone, kNone, ALTORCH_MPI_BXOR}},
-    {ReduceOp::kPremulSum, {kNone, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
-});
+constexpr EnumTable<ReduceOp, Operators> kOperators(
+    {kNone, kNone, kNone, kNone},
+    {
+        {ReduceOp::kSum, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_BOR}},
+        {ReduceOp::kAvg, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
+        {ReduceOp::kProduct, {ALTORCH_MPI_PRODUCT, ALTORCH_MPI_PRODUCT, kNone, ALTORCH_MPI_BAND}},
+        {ReduceOp::kMin, {ALTORCH_MPI_MIN, kNone, kNone, ALTORCH_MPI_BAND}},
+        {ReduceOp::kMax, {ALTORCH_MPI_MAX, kNone, kNone, ALTORCH_MPI_BOR}},
+        {ReduceOp::kBand, {ALTORCH_MPI_BAND, kNone, kNone, ALTORCH_MPI_BAND}},
+        {ReduceOp::kBor, {ALTORCH_MPI_BOR, kNone, kNone, ALTORCH_MPI_BOR}},
+        {ReduceOp::kBxor, {ALTORCH_MPI_BXOR, kNone, kNone, ALTORCH_MPI_BXOR}},
+        {ReduceOp::kPremulSum, {kNone, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
+    });
 
 int operator_of(ReduceOp op, DType dtype) {
   const Operators& row = kOperators[op];
@@ -101,8 +96,12 @@ void narrow(std::span<const std::int64_t> counts, std::int64_t even, int size, s
 
 }  // namespace
 
-MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, int rank, int size)
-    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size) {}
+MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, Channel& channel)
+    : mpi_(mpi),
+      communicator_(communicator),
+      channel_(channel),
+      rank_(channel.rank()),
+      size_(channel.size()) {}
 
 bool MpiCollectives::has(const Call& call, int size) {
   if (call.reduces() && (kTypes[call.dtype] == kNone || operator_of(call.op, call.dtype) == kNone))
@@ -130,7 +129,7 @@ bool MpiCollectives::has(const Call& call, int size) {
   return false;
 }
 
-void MpiCollectives::start(const Call& call, Request& request) {
+void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
   request = Request{};
   request.exact = false;
   // Made only where MPI or test() need more than the handle.

@@ -14,18 +14,25 @@ namespace altorch {
 
 class MpiCollectives : public WholeCollectives {
  public:
-  MpiCollectives(Mpi& mpi, std::intptr_t communicator, int rank, int size);
+  // `channel`: of the same communicator.
+  MpiCollectives(Mpi& mpi, std::intptr_t communicator, Channel& channel);
 
   // The answer depends on what all ranks know, except for uneven gather and scatter, whose counts only the
   // root may know: a total beyond INT_MAX elements is then an error of start() on the root.
   // The same without an MPI: of a group of `size` ranks.
   static bool has(const Call& call, int size);
   bool offers(const Call& call) const override { return has(call, size_); }
-  void start(const Call& call, Request& request) override;
+  void start(const Call& call, std::uint64_t fingerprint, Request& request) override;
+  // To MPI a request is a request.
+  State test(Request& request, std::optional<Error>& error) override {
+    return channel_.test({&request, 1}, error);
+  }
+  bool cancel(Request& request) override { return channel_.cancel({&request, 1}); }
 
  private:
   Mpi& mpi_;
   std::intptr_t communicator_;
+  Channel& channel_;
   int rank_;
   int size_;
 };

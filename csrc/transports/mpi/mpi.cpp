@@ -35,7 +35,7 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
     : mpi_(std::move(mpi)),
       communicator_(communicator),
       channel_(std::make_unique<MpiChannel>(*mpi_, communicator, rank, size)),
-      collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, rank, size)) {}
+      collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {
   if (broken_) return;

@@ -15,45 +15,36 @@ struct Numbers {
   int type = 0;
   std::int64_t factor = 0;
 };
-constexpr EnumTable<DType, Numbers> kNumbers({
-    {DType::kUInt8, {kUint8, 1}},
-    {DType::kInt8, {kInt8, 1}},
-    {DType::kUInt16, {}},
-    {DType::kInt16, {}},
-    {DType::kUInt32, {kUint32, 1}},
-    {DType::kInt32, {kInt32, 1}},
-    {DType::kUInt64, {kUint64, 1}},
-    {DType::kInt64, {kInt64, 1}},
-    {DType::kBool, {kUint8, 1}},
-    {DType::kFloat16, {kFloat16, 1}},
-    {DType::kBFloat16, {kBfloat16, 1}},
-    {DType::kFloat32, {kFloat32, 1}},
-    {DType::kFloat64, {kFloat64, 1}},
-    {DType::kComplex64, {kFloat32, 2}},
-    {DType::kComplex128, {kFloat64, 2}},
-    {DType::kFloat8E4M3FN, {}},
-    {DType::kFloat8E5M2, {}},
-    {DType::kFloat8E4M3FNUZ, {}},
-    {DType::kFloat8E5M2FNUZ, {}},
-    {DType::kFloat8E8M0FNU, {}},
-});
+constexpr EnumTable<DType, Numbers> kNumbers(Numbers{}, {
+                                                            {DType::kUInt8, {kUint8, 1}},
+                                                            {DType::kInt8, {kInt8, 1}},
+                                                            {DType::kUInt32, {kUint32, 1}},
+                                                            {DType::kInt32, {kInt32, 1}},
+                                                            {DType::kUInt64, {kUint64, 1}},
+                                                            {DType::kInt64, {kInt64, 1}},
+                                                            {DType::kBool, {kUint8, 1}},
+                                                            {DType::kFloat16, {kFloat16, 1}},
+                                                            {DType::kBFloat16, {kBfloat16, 1}},
+                                                            {DType::kFloat32, {kFloat32, 1}},
+                                                            {DType::kFloat64, {kFloat64, 1}},
+                                                            {DType::kComplex64, {kFloat32, 2}},
+                                                            {DType::kComplex128, {kFloat64, 2}},
+                                                        });
 
 // Of real numbers, of complex ones by parts, and of bools, where a sum is "or" and a product "and".
 constexpr int kNone = -1;
 struct Operators {
   int real, complex, of_bools;
 };
-constexpr EnumTable<ReduceOp, Operators> kOperators({
-    {ReduceOp::kSum, {kSum, kSum, kMax}},
-    {ReduceOp::kAvg, {kAvg, kAvg, kAvg}},
-    {ReduceOp::kProduct, {kProd, kNone, kMin}},
-    {ReduceOp::kMin, {kMin, kMin, kMin}},
-    {ReduceOp::kMax, {kMax, kMax, kMax}},
-    {ReduceOp::kBand, {kNone, kNone, kNone}},
-    {ReduceOp::kBor, {kNone, kNone, kNone}},
-    {ReduceOp::kBxor, {kNone, kNone, kNone}},
-    {ReduceOp::kPremulSum, {kNone, kNone, kNone}},  // made for each call
-});
+// PREMUL_SUM is made for each call.
+constexpr EnumTable<ReduceOp, Operators> kOperators({kNone, kNone, kNone},
+                                                    {
+                                                        {ReduceOp::kSum, {kSum, kSum, kMax}},
+                                                        {ReduceOp::kAvg, {kAvg, kAvg, kAvg}},
+                                                        {ReduceOp::kProduct, {kProd, kNone, kMin}},
+                                                        {ReduceOp::kMin, {kMin, kMin, kMin}},
+                                                        {ReduceOp::kMax, {kMax, kMax, kMax}},
+                                                    });
 
 int operator_of(ReduceOp op, DType dtype) {
   const Operators& row = kOperators[op];

@@ -50,24 +50,17 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--ranks must be at least 1 and --rank between 0 and --ranks - 1; "
                 f"they are {arguments.ranks} and {arguments.rank}."
             )
-        if arguments.device == "cuda":
-            found = extension().explain_on_gpus(
-                arguments.operation,
-                arguments.dtype,
-                size,
-                arguments.ranks,
-                arguments.nodes,
-                arguments.shared_gpus,
-            )
-        else:
-            found = extension().explain(
-                arguments.operation,
-                arguments.dtype,
-                size,
-                arguments.ranks,
-                arguments.rank,
-                arguments.algorithm,
-            )
+        found = extension().explain(
+            arguments.operation,
+            arguments.dtype,
+            size,
+            arguments.ranks,
+            rank=arguments.rank,
+            algorithm=arguments.algorithm,
+            on_gpus=arguments.device == "cuda",
+            nodes=arguments.nodes,
+            share_gpus=arguments.shared_gpus,
+        )
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
         return 2
@@ -83,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     print_pairs(
         what, {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"], "cost": cost}
     )
+    for name, reason in found["routes_not_taken"].items():
+        print(f"ALTORCH_ROUTE names {name}, which is passed over: {reason}\n")
     if found["rounds_text"]:
         print(f"Rounds of rank {arguments.rank}\n{found['rounds_text']}")
     if found["alternatives"]:

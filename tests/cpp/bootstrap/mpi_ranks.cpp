@@ -228,7 +228,7 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
       group->channel().send(&byte, 1, 0, 0, request);
       const bool refused = group->channel().test({&request, 1}, error) == State::kFailed;
       group.reset();
-      finalize_mpi();
+      finalize_mpi(false, std::chrono::seconds(10));
       std::_Exit(refused && !mpi->usable() ? 0 : 1);
     }
     int status = 1;
@@ -238,7 +238,7 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   if (wants("lost_member")) {
     check_lost_member(*mpi, *group);
     group.reset();
-    finalize_mpi();
+    finalize_mpi(false, std::chrono::seconds(10));
     std::cout << "ok rank " << mpi->rank() << std::endl;
     return 0;
   }
@@ -250,8 +250,8 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   for (int node : mpi->node_of_rank()) nodes += std::to_string(node);
   group.reset();
   const auto finalize_begin = Clock::now();
-  finalize_mpi();
-  finalize_mpi();
+  finalize_mpi(false, std::chrono::seconds(10));
+  finalize_mpi(false, std::chrono::seconds(10));
   // What somebody else has initialised is his to finalise.
   expect(mpi->usable() == (mpi->origin() == MpiOrigin::kExisting), "finalize_mpi");
   if (mpi->origin() == MpiOrigin::kExisting) mpi->table().finalize();

@@ -39,6 +39,12 @@ TEST(EnumTableTest, ARepeatedRowIsNoTable) {
   static_assert(!MakeATable<Color::kRed, Color::kGreen, Color::kGreen>);
 }
 
+TEST(EnumTableTest, MayLeaveOutWhatHasTheValueOfAllOthers) {
+  constexpr Names names("another", {{Color::kGreen, "green"}});
+  EXPECT_STREQ(names[Color::kGreen], "green");
+  EXPECT_STREQ(names[Color::kRed], "another");
+}
+
 template <class Key>
 void expect_names_of_their_own() {
   std::set<std::string> names;

@@ -25,8 +25,11 @@ inline void run(Links& links, const Call& call) {
   expect(links.collectives()->offers(call),
          std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
   Request request;
-  links.collectives()->start(call, request);
-  expect_done(links.channel(), {&request, 1}, name_of(call.kind));
+  links.collectives()->start(call, /*fingerprint=*/1, request);
+  std::optional<Error> error;
+  State state = State::kPending;
+  while (state == State::kPending) state = links.collectives()->test(request, error);
+  expect(state == State::kDone, std::string(name_of(call.kind)) + ": " + (error ? error->what() : "failed"));
 }
 
 template <typename T>

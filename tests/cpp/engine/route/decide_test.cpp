@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "engine/route/table.h"
+#include "support/route_setting.h"
 #include "transports/channel.h"
 
 namespace altorch {
@@ -29,13 +31,13 @@ Operation call(OpKind kind, std::int64_t bytes, DType dtype = DType::kFloat32) {
 }
 
 // As execution and explain do it.
-std::string taken(const Operation& operation, const World& world, std::string_view asked = {},
+std::string taken(const Operation& operation, const World& world, const std::string& asked = {},
                   bool capturing = false) {
-  for (const Candidate& candidate : Candidates({&operation, 1}, world, asked)) {
-    if (!obstacle(*candidate.row, {&operation, 1}, world, capturing))
-      return std::string(candidate.row->name) + (candidate.in_pairs ? " in pairs" : "");
-  }
-  return "none";
+  const RouteSetting setting(asked.empty() ? "" : "cuda=" + asked);
+  const auto route = decide({&operation, 1}, world, Rules(), [&](const Route& each) {
+    return !obstacle(each, {&operation, 1}, world, capturing);
+  });
+  return route ? std::string(route->name) + (route->in_pairs ? " in pairs" : "") : "none";
 }
 
 const std::size_t kNccl = index_of(gpu_rows::nccl), kHostStaged = index_of(gpu_rows::host_staged),
@@ -126,9 +128,12 @@ TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
   const World world = World::of(peers(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
                                       call(OpKind::kAllReduce, kSmall, DType::kInt16)};
-  EXPECT_TRUE(obstacle(gpu_rows::nccl, two, world, false).has_value());
-  EXPECT_FALSE(obstacle(gpu_rows::host_staged, two, world, false).has_value());
-  for (const Candidate& candidate : Candidates(two, world, {})) EXPECT_FALSE(candidate.only_small);
+  EXPECT_TRUE(obstacle({.row = &gpu_rows::nccl}, two, world, false).has_value());
+  EXPECT_FALSE(obstacle({.row = &gpu_rows::host_staged}, two, world, false).has_value());
+  decide(two, world, Rules(), [](const Route& route) {
+    EXPECT_FALSE(route.only_small);
+    return false;
+  });
 }
 
 }  // namespace

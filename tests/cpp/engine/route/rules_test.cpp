@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "common/error.h"
+#include "engine/route/decide.h"
+#include "support/route_setting.h"
 
 namespace altorch {
 namespace {
@@ -16,20 +16,21 @@ Operation all_reduce(std::int64_t bytes) {
   return operation;
 }
 
-struct RouteSetting {
-  explicit RouteSetting(const char* text) { setenv("ALTORCH_ROUTE", text, 1); }
-  ~RouteSetting() { unsetenv("ALTORCH_ROUTE"); }
-};
+// Of a group whose transport carries calls as a whole, or does not.
+Route chosen(const Operation& operation, int size, bool native_offered) {
+  World world{.ranks = size};
+  if (native_offered) world.offers = [](const Operation&) { return true; };
+  return decide(operation, world, Rules());
+}
 
 TEST(Route, EveryCollectiveHasOneForEverySize) {
-  const Rules routes;
   for (int kind = 0; kind <= static_cast<int>(OpKind::kBarrier); ++kind) {
     for (const int size : {1, 2, 3, 8, 64}) {
       for (std::int64_t count = 0; count < (1 << 28); count = count * 4 + 1) {
         Operation operation;
         operation.kind = static_cast<OpKind>(kind);
         operation.count = count;
-        const Route route = routes.choose(operation, size, false);
+        const Route route = chosen(operation, size, false);
         ASSERT_NE(route.algorithm, nullptr) << name_of(operation.kind);
         ASSERT_EQ(route.algorithm->kind, operation.kind);
       }
@@ -38,45 +39,41 @@ TEST(Route, EveryCollectiveHasOneForEverySize) {
 }
 
 TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
-  const Rules routes;
   const std::vector<std::int64_t> counts = {1, 2, 3};
   for (const OpKind kind :
        {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter}) {
     Operation operation;
     operation.kind = kind;
     operation.input_counts = operation.output_counts = counts;
-    EXPECT_FALSE(routes.choose(operation, 3, true).algorithm->even_only) << name_of(kind);
+    EXPECT_FALSE(chosen(operation, 3, true).algorithm->even_only) << name_of(kind);
   }
 }
 
 TEST(Route, LargeHalfTypesNeedNoWideMessages) {
-  const Rules routes;
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
     for (const int size : {3, 4, 8, 64}) {
       Operation operation;
       operation.kind = kind;
       operation.dtype = DType::kBFloat16;
       operation.count = 8 << 20;
-      EXPECT_TRUE(routes.choose(operation, size, false).algorithm->combines) << name_of(kind) << " " << size;
+      EXPECT_TRUE(chosen(operation, size, false).algorithm->combines) << name_of(kind) << " " << size;
     }
   }
 }
 
 TEST(Route, FollowsTheSetting) {
   const RouteSetting setting("all_reduce:0-64k=ring,all_reduce=native");
-  const Rules routes;
-  EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
-  EXPECT_EQ(routes.choose(all_reduce(65536), 4, true).name(), "native");
+  EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
+  EXPECT_EQ(chosen(all_reduce(65536), 4, true).name, "native");
   // What the library does not offer goes our way.
-  EXPECT_NE(routes.choose(all_reduce(65536), 4, false).name(), "native");
+  EXPECT_NE(chosen(all_reduce(65536), 4, false).name, "native");
 }
 
 TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
   const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
-  const Rules routes;
-  EXPECT_EQ(routes.gpu_route(all_reduce(100), 4), "host_staged");
-  EXPECT_EQ(routes.gpu_route(all_reduce(65536), 4), "nccl");
-  EXPECT_EQ(routes.choose(all_reduce(100), 4, true).name(), "ring");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(65536), 4), "nccl");
+  EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
   EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
 }
 

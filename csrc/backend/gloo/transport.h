@@ -1,0 +1,33 @@
+// Where no MPI is viable: torch's Gloo as the transport of messages.
+//
+// Everything above the Channel is what runs over MPI: checks, algorithms, reductions, deadlines, messages.
+#pragma once
+
+#include <functional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "backend/gloo/mesh.h"
+#include "transports/transport.h"
+
+namespace altorch::backend {
+
+// Makes a ProcessGroupGloo for these ranks; collective. Only Python can, for want of Gloo's headers.
+using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_seconds)>;
+
+class GlooTransport : public Transport {
+ public:
+  explicit GlooTransport(GlooFactory factory) : factory_(std::move(factory)) {}
+  // A group of all ranks of the job makes the connections that later groups use. Throws what the factory throws, too.
+  std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
+  // All ranks destroy the job's first group between the same two calls, so that they agree which later groups share
+  // its connections, whoever still holds them.
+  void group_ends(const Membership& group) override;
+
+ private:
+  const GlooFactory factory_;
+  std::weak_ptr<GlooMesh> founded_;  // by the job's first group
+};
+
+}  // namespace altorch::backend

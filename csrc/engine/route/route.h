@@ -1,0 +1,23 @@
+// What carries one call: on device memory a row of table.h; on host memory an algorithm over the group's messages, or
+// the transport's own collective.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/algorithm.h"
+
+namespace altorch {
+
+struct GpuRouteRow;
+inline constexpr std::string_view kNative = "native";
+
+struct Route {
+  std::string_view name = {};            // as in ALTORCH_ROUTE and in statistics
+  const char* reason = "";               // why it is taken, one clause
+  const Algorithm* algorithm = nullptr;  // on host memory; null: the transport's own collective, kNative
+  const GpuRouteRow* row = nullptr;      // on device memory
+  bool in_pairs = false;                 // small blocks by it, the others by NCCL; where a rank has any
+  bool only_small = false;               // comes before its turn: no loss when it does not serve
+};
+
+}  // namespace altorch

@@ -1,0 +1,22 @@
+// A transport: a way to link the ranks of groups. Each has a folder, with its transport, its channel and, where it
+// has them, its whole collectives; who makes a group is given one, and hands it to the groups split off.
+#pragma once
+
+#include <memory>
+
+#include "common/membership.h"
+#include "transports/links.h"
+
+namespace altorch {
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Collective over the group, which has met and has several ranks. `store`: its keys; looks after its ranks while
+  // one waits. Throws Error, and what attend() throws.
+  virtual std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) = 0;
+  // A group that it was opened for is destroyed. Idempotent.
+  virtual void group_ends(const Membership&) {}
+};
+
+}  // namespace altorch
