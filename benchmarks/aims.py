@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Row
 
 DISPATCH_SHARE_US = 2.0  # what altorch may add to torch's dispatch and MPI's own time
 # A batch that takes so much longer than the median one, and three times as long, held a stall.

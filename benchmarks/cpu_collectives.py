@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from altorch.bench.launcher import Emit, run_ranks
+from altorch.bench.rows import Row
 from benchmarks import mpi_floor, report
-from benchmarks.ranks import Emit, Row, run_ranks
 
 DTYPES = ("float32", "bfloat16")
 

@@ -11,11 +11,11 @@ import argparse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from altorch.bench.rows import Row
 from benchmarks import markdown, report
 from benchmarks.aims import Verdict
 from benchmarks.cuda_collectives import bus_factor
 from benchmarks.cuda_overlap import HIDDEN_AT_LEAST, PRODUCT
-from benchmarks.ranks import Row
 
 KIB, MIB = 1024, 1024 * 1024
 STAGED = "al:host_staged"

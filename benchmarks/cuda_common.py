@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from altorch.bench import contenders
 from altorch.bench.clocks import LONGEST_SPIN, behind_spin, event_pair, spin_for
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Row
 
 __all__ = ["LONGEST_SPIN", "behind_spin", "event_pair", "spin_for"]
 

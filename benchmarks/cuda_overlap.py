@@ -23,9 +23,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from altorch.bench.rows import Row
 from benchmarks import cuda_common as common
 from benchmarks.cuda_common import median, slowest
-from benchmarks.ranks import Row
 
 MIB = 1024 * 1024
 CONTENDERS = ["al", "al:max_ctas=4", "al:host_staged", "al:host_relay", "nccl"]

@@ -26,10 +26,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from altorch.bench.rows import Row
 from benchmarks import cuda_common as common
 from benchmarks.cuda_common import median, slowest
 from benchmarks.decoder import Decoder
-from benchmarks.ranks import Row
 
 FLOOR = "none"
 WARM_UP = 5

@@ -12,8 +12,9 @@ import resource
 import time
 from pathlib import Path
 
+from altorch.bench.launcher import Emit, run_ranks
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Emit, Row, run_ranks
 
 
 def ticks() -> int:

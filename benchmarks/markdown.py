@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from altorch.bench.rows import Row
 from benchmarks import report
 from benchmarks.aims import Figures, Verdict
-from benchmarks.ranks import Row
 
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 

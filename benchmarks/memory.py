@@ -10,8 +10,9 @@ import argparse
 import gc
 from pathlib import Path
 
+from altorch.bench.launcher import Emit, run_ranks
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Emit, Row, run_ranks
 
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 1 << 10
 LARGE_EVERY = 1000  # one operation in so many is large

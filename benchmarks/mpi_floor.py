@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Row
 
 MODES = ("mpi-blocking", "mpi-test")
 # An MPI that spins takes milliseconds for 8 bytes, and seconds for a mebibyte, when ranks outnumber cores.

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from altorch.bench import rows
-from altorch.bench.rows import append, read
+from altorch.bench.rows import Row, append, read
 from altorch.cli._output import human_bytes as show_bytes
 from altorch.cli._output import parse_bytes
 from altorch.cli._output import short_number as show_microseconds
-from benchmarks.ranks import REPOSITORY, Row
 
 __all__ = ["append", "read", "show_bytes", "show_microseconds"]
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 console = Console(width=None if sys.stdout.isatty() else 140)
 
 

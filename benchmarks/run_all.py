@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import aims, markdown, report
-from benchmarks.ranks import REPOSITORY
+from benchmarks.report import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 

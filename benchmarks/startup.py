@@ -10,8 +10,9 @@ import argparse
 import statistics
 import time
 
+from altorch.bench.launcher import Emit, run_ranks
+from altorch.bench.rows import Row
 from benchmarks import report
-from benchmarks.ranks import Emit, Row, run_ranks
 
 PHASES = ("init_ms", "first_barrier_ms", "total_ms", "destroy_ms")
 
@@ -19,8 +20,8 @@ PHASES = ("init_ms", "first_barrier_ms", "total_ms", "destroy_ms")
 def work(config: Row, emit: Emit) -> None:
     import torch.distributed as dist
 
+    from altorch.bench.launcher import wait_for_all_ranks
     from benchmarks.groups import provide, rank_from_environment
-    from benchmarks.ranks import wait_for_all_ranks
 
     provide(config["backend"])
     wait_for_all_ranks()

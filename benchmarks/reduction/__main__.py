@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.ranks import REPOSITORY
+from benchmarks.report import REPOSITORY
 
 SOURCE = Path(__file__).with_name("speed.cpp")
 

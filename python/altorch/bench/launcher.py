@@ -23,10 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Row = dict[str, Any]
-Emit = Callable[[Row], None]
+from altorch.bench.rows import Row
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+Emit = Callable[[Row], None]
 
 
 class RanksFailed(RuntimeError):
@@ -65,8 +64,7 @@ def run_ranks(
             for rank in range(ranks):
                 with (Path(folder) / f"stderr-{rank}").open("w") as errors:
                     process = subprocess.Popen(
-                        [sys.executable, "-m", "benchmarks.ranks", function],
-                        cwd=REPOSITORY,
+                        [sys.executable, "-m", "altorch.bench.launcher", function],
                         env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
                         stdout=subprocess.PIPE,
                         stderr=errors,
