@@ -88,10 +88,12 @@ WITH_NVRTC = $(if $(TORCH_NVRTC),LD_LIBRARY_PATH="$${LD_LIBRARY_PATH:+$$LD_LIBRA
 .PHONY: $(GPU_ROUTES:%=test-gpu-%)
 test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%)
 	$(GPU_BENCHMARK) benchmarks.cuda_collectives --json $(GPU_RESULTS)
-	$(GPU_BENCHMARK) benchmarks.cuda_routes --json $(GPU_RESULTS)
-	NCCL_P2P_DISABLE=1 $(GPU_BENCHMARK) benchmarks.cuda_routes --contenders nccl --suffix _no_p2p --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --json $(GPU_RESULTS)
+	NCCL_P2P_DISABLE=1 $(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --contenders nccl --suffix _no_p2p \
+	  --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_overlap --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_training --json $(GPU_RESULTS)
+	-$(BIN)/python -m benchmarks.aims $(GPU_RESULTS)
 	-$(BIN)/altorch plot $(GPU_RESULTS) --out $(basename $(GPU_RESULTS))-plots
 
 test-gpu-cpp: build

@@ -5,34 +5,34 @@
 Per contender: the products alone (so many that they take about 1.3 times the communication), the communication alone,
 and both: `work = all_reduce(async_op=True)`, the products on the current stream, `work.wait()`. Each is the time from
 one event to another of the current stream, behind a kernel that spins until the host has issued everything: the host is
-ahead, as it is in training. Hidden is 1 - (both - products) / communication. The contenders take turns; figures are
-medians of rounds, of the slowest rank. NCCL's kernels take multiprocessors from the products; copies take none.
+ahead, as it is in training (where it is late, the times hold some of its own). Hidden is 1 - (both - products) /
+communication. The contenders take turns; figures are medians of rounds, of the slowest rank. NCCL's kernels take
+multiprocessors from the products; copies take none.
 
 `--leave N` tells cuBLASLt to plan the products beside the communication (not those alone) for N multiprocessors fewer.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench.figures import slowest, slowest_median
 from altorch.bench.rows import Row
-from benchmarks import cuda_common as common
-from benchmarks.cuda_common import median, slowest
+from altorch.cli._output import print_table, short_number
+from benchmarks import report
+from benchmarks.cuda_aims import PRODUCT
 
-MIB = 1024 * 1024
-CONTENDERS = ["al", "al:max_ctas=4", "al:host_staged", "al:host_relay", "nccl"]
-PRODUCT = (4096, 4096, 4096)  # rows, columns, inner
+CONTENDERS = "al,al:max_ctas=4,al:host_staged,al:host_relay,nccl"
+KINDS = ("products", "communication", "both")
 LONGER = 1.3  # the products than the communication
 WARM_UP = 3
-HIDDEN_AT_LEAST = {("al", "NCCL"): 95, ("al:host_staged", "host_staged"): 90}  # percent
 
 
 class Contender:
@@ -42,16 +42,16 @@ class Contender:
         self, name: str, here: torch.device, tensor: torch.Tensor, product: Callable[[], Any], leave: int
     ) -> None:
         self.name, self.tensor, self.product, self.leave = name, tensor, product, leave
-        self.group = common.make_group(name, here)
+        self.group = contenders.make(name, here, ())
         self.small = torch.zeros(1, device=here)
         for _ in range(WARM_UP):
             self.communicate()
-        alone = median([self.time(self.communicate)[0] for _ in range(5)])
+        alone = slowest_median([self.time(self.communicate)[0] for _ in range(5)])
         self.number = 10
-        one = median([self.time(self.products)[0] / self.number for _ in range(5)])
+        one = slowest_median([self.time(self.products)[0] / self.number for _ in range(5)])
         self.number = max(1, math.ceil(LONGER * alone / one))
-        self.issues = {"products": self.products, "communication": self.communicate, "both": self.both}
-        self.spins = {kind: common.spin_for(host_seconds(issue)) for kind, issue in self.issues.items()}
+        self.issues = dict(zip(KINDS, (self.products, self.communicate, self.both), strict=True))
+        self.spins = {kind: clocks.spin_for(host_seconds(issue)) for kind, issue in self.issues.items()}
         self.rounds: dict[str, list[tuple[float, bool]]] = {kind: [] for kind in self.issues}
 
     def align(self) -> None:
@@ -70,19 +70,21 @@ class Contender:
             self.products()
         work.wait()
 
-    def time(self, issue: Callable[[], None], spin: float = common.LONGEST_SPIN) -> tuple[float, bool]:
-        return common.behind_spin(issue, self.align, spin)
+    def time(self, issue: Callable[[], None], spin: float = clocks.LONGEST_SPIN) -> tuple[float, bool]:
+        return clocks.behind_spin(issue, self.align, spin)
 
     def one_round(self) -> None:
         for kind, issue in self.issues.items():
             self.rounds[kind].append(self.time(issue, self.spins[kind]))
 
     def result(self) -> Row:
-        seconds = {kind: median([took for took, _ in rounds]) for kind, rounds in self.rounds.items()}
-        late = [median([float(not covered) for _, covered in rounds]) for rounds in self.rounds.values()]
+        seconds = {kind: slowest_median([took for took, _ in rounds]) for kind, rounds in self.rounds.items()}
+        late = [
+            slowest_median([float(not covered) for _, covered in rounds]) for rounds in self.rounds.values()
+        ]
         hidden = 1 - (seconds["both"] - seconds["products"]) / seconds["communication"]
         return {
-            "contender": self.name, "products": self.number, "hidden_percent": round(100 * hidden, 2),
+            "products": self.number, "hidden_percent": round(100 * hidden, 2),
             **{f"{kind}_us": round(value * 1e6, 2) for kind, value in seconds.items()}, "host_late": max(late) > 0,
         }  # fmt: skip
 
@@ -104,40 +106,16 @@ def host_seconds(issue: Callable[[], None]) -> float:
     issue()
     torch.cuda.synchronize()
     dist.barrier()
-    started = time.perf_counter()
-    issue()
-    return slowest(time.perf_counter() - started)
-
-
-def line_of(row: Row) -> str:
-    times = " | ".join(f"{row[f'{kind}_us']:>13.1f}" for kind in ("products", "communication", "both"))
-    remark = "  (times hold some of the host's: it issued too slowly)" if row["host_late"] else ""
-    return f"{row['contender']:15} | {row['products']:>6} | {times} | {row['hidden_percent']:>8.1f}{remark}"
-
-
-def verdicts(rows: list[Row]) -> list[str]:
-    found = {row["contender"]: row["hidden_percent"] for row in rows}
-    if common.shares_gpus():
-        found.pop("al", None)  # NCCL does not carry it then
-    lines = []
-    for (contender, route), aim in HIDDEN_AT_LEAST.items():
-        measured = "not measured"
-        if contender in found:
-            measured = f"{found[contender]:.1f} %, {'reached' if found[contender] >= aim else 'NOT reached'}"
-        lines.append(f"aim: altorch over {route} hides >= {aim} %: {measured}")
-    return lines
+    return slowest(clocks.on_host(issue))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", help="append the rows to this file")
-    parser.add_argument("--contenders", nargs="*", default=CONTENDERS, help="default: %(default)s")
+    parser = report.parser_of(__doc__)
+    report.add_contenders(parser, CONTENDERS)
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], default="float32", help="of the all_reduce"
     )
-    parser.add_argument("--bytes", type=int, default=64 * MIB, help="default: %(default)s")
+    parser.add_argument("--bytes", type=int, default=64 << 20, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
         "--product", type=int, nargs=3, default=PRODUCT, metavar=("ROWS", "COLUMNS", "INNER"),
@@ -148,7 +126,7 @@ def main() -> None:
         help="multiprocessors that the products leave to the communication, default: %(default)s",
     )  # fmt: skip
     arguments = parser.parse_args()
-    here = common.start()
+    here = launcher.join("cuda")
     if arguments.leave:  # cuBLAS itself does not know the limit
         torch.backends.cuda.preferred_blas_library("cublaslt")
     dtype = getattr(torch, arguments.dtype)
@@ -157,27 +135,32 @@ def main() -> None:
     left = torch.randn(height, inner, device=here).to(torch.bfloat16)
     right = torch.randn(inner, width, device=here).to(torch.bfloat16)
     result = left.new_empty(height, width)
-    contenders = [
+    taking = [
         Contender(name, here, tensor, lambda: torch.mm(left, right, out=result), arguments.leave)
-        for name in common.usable(arguments.contenders)
+        for name in arguments.contenders
+        if not contenders.obstacle(name, here)
     ]
     for _ in range(arguments.rounds):
-        for contender in contenders:
+        for contender in taking:
             contender.one_round()
-    about = common.about("cuda_overlap") | {
+    about = {
+        "benchmark": "cuda_overlap", "ranks": dist.get_world_size(), "device": "cuda",
         "operation": "all_reduce", "dtype": arguments.dtype, "bytes": arguments.bytes,
         "product": list(arguments.product), "left_multiprocessors": arguments.leave,
     }  # fmt: skip
-    rows = [about | contender.result() for contender in contenders]
+    measured = [about | {"contender": contender.name} | contender.result() for contender in taking]
     if dist.get_rank() == 0:
-        print(common.headline(about))
+        rows.append(arguments.json, [report.where("cuda"), *measured])
         shape = " x ".join(map(str, arguments.product))
-        print(f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {shape}")
-        heads = " | ".join(f"{head:>13}" for head in ("products", "communication", "both [us]"))
-        print(f"{'contender':15} | {'number':>6} | {heads} | hidden [%]")
-        print("\n".join(map(line_of, rows)))
-        print("\n".join(verdicts(rows)))
-    common.finish(rows, arguments.json)
+        title = f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {shape}"
+        columns = ["contender", "products", *(f"{kind} [us]" for kind in KINDS), "hidden [%]", "host late"]
+        print_table(title, columns, map(cells_of, measured), right=columns[1:])
+    launcher.leave()
+
+
+def cells_of(row: Row) -> list[Any]:
+    times = [short_number(row[f"{kind}_us"]) for kind in KINDS]
+    return [row["contender"], row["products"], *times, f"{row['hidden_percent']:.1f}", row["host_late"]]
 
 
 if __name__ == "__main__":

@@ -26,17 +26,16 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from altorch.bench import contenders, launcher, rows
+from altorch.bench.figures import slowest, slowest_median
 from altorch.bench.rows import Row
-from benchmarks import cuda_common as common
-from benchmarks.cuda_common import median, slowest
+from altorch.cli._output import print_table
+from benchmarks import report
 from benchmarks.decoder import Decoder
 
 FLOOR = "none"
 WARM_UP = 5
-HEAD = (
-    f"{'wrap':6} {'contender':15} | {'step [ms]':>9} | {'of each turn':>16} | {'tokens/s':>10} | {'nccl / it':>9} | "
-    "peak [GiB]"
-)
+COLUMNS = ["wrap", "contender", "step [ms]", "of each turn", "tokens/s", "nccl / it", "peak [GiB]"]
 
 
 def wrap_ddp(model: Decoder, group: Any, here: torch.device) -> nn.Module:
@@ -115,31 +114,26 @@ def there_and_back(names: list[str], repeats: int) -> Iterator[str]:
 
 
 def row_of(turns: list[Turn], shape: argparse.Namespace) -> Row:
-    step = median([seconds for turn in turns for seconds in turn.seconds])
+    step = slowest_median([seconds for turn in turns for seconds in turn.seconds])
     return {
         "step_ms": round(step * 1000, 3),
-        "turns_ms": [round(median(turn.seconds) * 1000, 3) for turn in turns],
+        "turns_ms": [round(slowest_median(turn.seconds) * 1000, 3) for turn in turns],
         "tokens_per_s": round(dist.get_world_size() * shape.batch * shape.sequence / step),
         "peak_GiB": round(slowest(float(max(turn.peak for turn in turns))) / 2**30, 3),
         "loss": round(turns[-1].loss, 4),
     }
 
 
-def line_of(row: Row, nccl: Row | None) -> str:
+def cells_of(row: Row, nccl: Row | None) -> list[str]:
     ratio = f"{nccl['step_ms'] / row['step_ms']:.3f}x" if nccl else "-"
     turns = ", ".join(f"{turn:.1f}" for turn in row["turns_ms"])
-    return (
-        f"{row['wrap']:6} {row['contender']:15} | {row['step_ms']:>9.2f} | {turns:>16} | {row['tokens_per_s']:>10,} | "
-        f"{ratio:>9} | {row['peak_GiB']:>10.2f}"
-    )
+    figures = [f"{row['step_ms']:.2f}", turns, f"{row['tokens_per_s']:,}", ratio, f"{row['peak_GiB']:.2f}"]
+    return [row["wrap"], row["contender"], *figures]
 
 
 def arguments_of() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", help="append the rows to this file")
-    parser.add_argument("--contenders", nargs="*", default=["al", "nccl"], help="al:host_staged is another")
+    parser = report.parser_of(__doc__)
+    report.add_contenders(parser, "al,nccl")
     parser.add_argument("--wraps", nargs="*", choices=WRAPS, default=list(WRAPS))
     parser.add_argument("--repeats", type=int, default=3, help="turns of each contender, default %(default)s")
     parser.add_argument("--steps", type=int, default=10, help=f"of a turn, after {WARM_UP} more")
@@ -151,21 +145,15 @@ def arguments_of() -> argparse.Namespace:
 
 def main() -> None:
     arguments = arguments_of()
-    here = common.start()
-    groups = {name: common.make_group(name, here) for name in common.usable(arguments.contenders)}
+    here = launcher.join("cuda")
+    names = [name for name in arguments.contenders if not contenders.obstacle(name, here)]
+    groups = {name: contenders.make(name, here, ()) for name in names}
     with torch.device("meta"):
         parameters = sum(parameter.numel() for parameter in decoder_of(arguments).parameters())
-    shape = {
-        name: getattr(arguments, name) for name in ("batch", "sequence", "layers", "width", "vocabulary")
-    }
-    about = common.about("cuda_training") | {"parameters": parameters, "dtype": "bfloat16"} | shape
-    rank, rows = dist.get_rank(), []
-    if rank == 0:
-        print(common.headline(about))
-        print(
-            f"{parameters / 1e6:.1f} million parameters, {arguments.batch} x {arguments.sequence} tokens a rank"
-        )
-        print(HEAD)
+    shape = {key: getattr(arguments, key) for key in ("batch", "sequence", "layers", "width", "vocabulary")}
+    about = {"benchmark": "cuda_training", "ranks": dist.get_world_size(), "device": "cuda"}
+    about |= {"parameters": parameters, "dtype": "bfloat16"} | shape
+    measured, lines = [], []
     for wrap in arguments.wraps:
         names = [*groups, FLOOR] if wrap == "ddp" else list(groups)
         turns: dict[str, list[Turn]] = {name: [] for name in names}
@@ -177,10 +165,13 @@ def main() -> None:
         found = {
             name: about | {"wrap": wrap, "contender": name} | row_of(turns[name], arguments) for name in names
         }
-        rows += found.values()
-        if rank == 0:
-            print("\n".join(line_of(row, found.get("nccl")) for row in found.values()), flush=True)
-    common.finish(rows, arguments.json)
+        measured += found.values()
+        lines += [cells_of(row, found.get("nccl")) for row in found.values()]
+    if dist.get_rank() == 0:
+        rows.append(arguments.json, [report.where("cuda"), *measured])
+        size = f"{parameters / 1e6:.1f} million parameters, {arguments.batch} x {arguments.sequence} tokens a rank"
+        print_table(size, COLUMNS, lines, right=COLUMNS[2:])
+    launcher.leave()
 
 
 if __name__ == "__main__":

@@ -6,14 +6,19 @@ store as every group needs one, and no group: what torch itself uses.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import time
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
+from altorch.bench import rows
+from altorch.bench.contenders import provide
 from altorch.bench.launcher import Emit, run_ranks
 from altorch.bench.rows import Row
+from altorch.cli._output import console, print_table
 from benchmarks import report
 
 
@@ -24,16 +29,11 @@ def ticks() -> int:
 
 
 def work(config: Row, emit: Emit) -> None:
-    import torch
-    import torch.distributed as dist
-
-    from benchmarks.groups import provide, rank_from_environment
-
-    backend = config["backend"]
+    backend = config["contender"]
     store = None
     if backend == "store":
         port, size = int(os.environ["MASTER_PORT"]), int(os.environ["WORLD_SIZE"])
-        store = dist.TCPStore(os.environ["MASTER_ADDR"], port, size, is_master=rank_from_environment() == 0)
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], port, size, is_master=os.environ["RANK"] == "0")
     elif backend != "none":
         provide(backend)
         dist.init_process_group(backend)
@@ -49,7 +49,6 @@ def work(config: Row, emit: Emit) -> None:
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     emit(
         {
-            "rank": rank_from_environment(),
             "cpu_ms_per_s": used * 1e3 / config["seconds"],
             "ticks": ticks_after - ticks_before,
             "wakes_per_s": (after.ru_nvcsw - before.ru_nvcsw) / config["seconds"],
@@ -63,41 +62,32 @@ def work(config: Row, emit: Emit) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    report.add_common_arguments(parser, backends="none,store,al,gloo", ranks="2")
+    parser = report.parser_of(__doc__)
+    report.add_contenders(parser, "none,store,al,gloo")
+    report.add_ranks(parser, "2")
     parser.add_argument("--seconds", type=float, default=10, help="how long to watch, default 10")
     parser.add_argument("--settle", type=float, default=1, help="pause before watching, default 1")
     arguments = parser.parse_args()
 
-    rows: list[Row] = [report.where()]
-    report.print_where(rows[0])
+    measured: list[Row] = [report.where()]
     lines = []
     for ranks in arguments.ranks:
-        for backend in arguments.backends:
-            config = {"backend": backend, "seconds": arguments.seconds, "settle": arguments.settle}
-            with report.console.status(f"{backend}, {ranks} ranks, {arguments.seconds:.0f} s"):
+        for contender in arguments.contenders:
+            config = {"contender": contender, "seconds": arguments.seconds, "settle": arguments.settle}
+            with console().status(f"{contender}, {ranks} ranks, {arguments.seconds:.0f} s"):
                 found = run_ranks("benchmarks.idle:work", ranks, config, deadline=60 + arguments.seconds)
-            worst = {name: max(row[name] for row in found) for name in found[0] if name != "rank"}
-            row = {"benchmark": "idle", "backend": backend, "ranks": ranks, "seconds": arguments.seconds}
-            rows.append(row | worst)
-            lines.append(
-                (
-                    backend,
-                    ranks,
-                    f"{worst['cpu_ms_per_s']:.3f}",
-                    worst["ticks"],
-                    f"{worst['wakes_per_s']:.1f}",
-                    worst["threads"],
-                )
-            )
-    report.print_table(
+            worst = {name: max(row[name] for row in found) for name in found[0]}
+            row = {"benchmark": "idle", "contender": contender, "ranks": ranks, "device": "cpu"}
+            measured.append(row | {"seconds": arguments.seconds} | worst)
+            used, wakes = f"{worst['cpu_ms_per_s']:.3f}", f"{worst['wakes_per_s']:.1f}"
+            lines.append((contender, ranks, used, worst["ticks"], wakes, worst["threads"]))
+    print_table(
         f"idle for {arguments.seconds:.0f} s (worst rank)",
-        ["backend", "ranks", "CPU ms per s", "clock ticks", "wakes per s", "threads"],
+        ["contender", "ranks", "CPU ms per s", "clock ticks", "wakes per s", "threads"],
         lines,
+        right=["ranks", "CPU ms per s", "clock ticks", "wakes per s", "threads"],
     )
-    report.append(arguments.json, rows)
+    rows.append(arguments.json, measured)
 
 
 if __name__ == "__main__":

@@ -1,61 +1,49 @@
-"""The figures as Markdown, for docs/benchmarks.md: the aims, and altorch beside Gloo with that run's floors."""
+"""Tables for docs/benchmarks.md: verdicts on aims, and altorch beside Gloo with that run's floors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from altorch.bench.aims import REACHED, Results, Verdict
 from altorch.bench.rows import Row
-from benchmarks import report
-from benchmarks.aims import Figures, Verdict
+from altorch.cli._output import human_bytes, short_number
 
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """``left`` columns are aligned left, the rest are figures."""
     lines = [columns, ["---" if index < left else "--:" for index in range(len(columns))], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def aims(found: list[Verdict]) -> str:
-    words = {True: "yes", False: "**no**", None: "not measured"}
-    rows = [(verdict.what, verdict.aim, verdict.measured, words[verdict.reached]) for verdict in found]
-    return table(["what", "aim", "measured", "reached"], rows, left=4)
+def verdicts(found: list[Verdict]) -> str:
+    words = REACHED | {False: "**no**"}
+    return table(["what", "aim", "measured", "reached"], [(*v[:3], words[v.reached]) for v in found], left=4)
 
 
-def beside_gloo(rows: list[Row], operation: str, dtype: str, ranks: int) -> str:
+def beside_gloo(rows: list[Row]) -> Iterator[str]:
     """Medians of the slowest rank, beside the floors: the same MPI from C, and one memcpy of as many bytes."""
-    figures = Figures(rows)
+    results = Results(rows)
     columns = ["bytes", "altorch [us]", "Gloo [us]", "ratio", "MPI from C [us]", "memcpy [us]"]
-    return table(columns, _lines(figures, operation, dtype, ranks))
+    for dtype in ("float32", "bfloat16"):
+        if lines := list(_lines(results, dtype)):
+            yield f"all_reduce of {dtype}, {rows[0]['ranks']} ranks, medians:\n\n{table(columns, lines)}"
 
 
-def _lines(figures: Figures, operation: str, dtype: str, ranks: int) -> Iterator[list[str]]:
+def _lines(results: Results, dtype: str) -> Iterator[list[str]]:
     for size in SIZES:
-        mine, gloo = (figures.find(operation, size, ranks, backend, dtype) for backend in ("al", "gloo"))
-        if mine is None or gloo is None:
+        rows = results.of(operation="all_reduce", dtype=dtype, bytes=size)
+        took = {row["contender"]: row["median_us"] for row in rows}
+        if not {"al", "gloo"} <= took.keys():
             continue
-        from_c = [figures.find(operation, size, ranks, mode, dtype) for mode in ("mpi-test", "mpi-blocking")]
-        copy = figures.find("memcpy", size, ranks, "memcpy", "uint8")
+        from_c = [took[mode] for mode in ("mpi-test", "mpi-blocking") if mode in took]
+        copied = [row["median_us"] for row in results.of(operation="memcpy", bytes=size)]
         yield [
-            report.show_bytes(size),
-            report.show_microseconds(mine["median_us"]),
-            report.show_microseconds(gloo["median_us"]),
-            f"{gloo['median_us'] / mine['median_us']:.1f}x",
-            report.show_microseconds(min((row["median_us"] for row in from_c if row), default=None)),
-            report.show_microseconds(copy["median_us"] if copy else None),
+            human_bytes(size),
+            short_number(took["al"]),
+            short_number(took["gloo"]),
+            f"{took['gloo'] / took['al']:.1f}x",
+            short_number(min(from_c, default=None)),
+            short_number(copied[-1] if copied else None),
         ]
-
-
-def document(rows: list[Row], found: list[Verdict]) -> str:
-    here = next(row for row in rows if row.get("benchmark") == "run")
-    parts = [
-        f"{here['cpu']}, {here['cores']} cores, torch {here['torch']}, mpich {here['mpich']}, commit {here['commit']}, "
-        f"{here['date'][:10]}; `{here.get('command', '')}`",
-        aims(found),
-    ]
-    for ranks in (2, 4):
-        for dtype in ("float32", "bfloat16"):
-            lines = beside_gloo(rows, "all_reduce", dtype, ranks)
-            if lines.count("\n") > 1:
-                parts += [f"all_reduce through torch, {dtype}, {ranks} ranks, medians:", lines]
-    return "\n\n".join(parts)

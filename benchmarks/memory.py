@@ -6,12 +6,17 @@ since then, and of the proportional set, which counts a page that n processes sh
 
 from __future__ import annotations
 
-import argparse
 import gc
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
+from altorch.bench import rows
+from altorch.bench.contenders import provide
 from altorch.bench.launcher import Emit, run_ranks
 from altorch.bench.rows import Row
+from altorch.cli._output import console, print_table
 from benchmarks import report
 
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 1 << 10
@@ -29,25 +34,20 @@ def resident() -> dict[str, float]:
 
 
 def work(config: Row, emit: Emit) -> None:
-    import torch
-    import torch.distributed as dist
-
-    from benchmarks.groups import provide, rank_from_environment
-
     torch.set_num_threads(1)
-    rank, size = rank_from_environment(), config["ranks"]
+    size = config["ranks"]
     small, large = torch.ones(SMALL_BYTES // 4), torch.ones(LARGE_BYTES // 4)
     gathered = torch.ones(size * small.numel())
     large += large  # torch's own first use of its pools
-    provide(config["backend"])
+    provide(config["contender"])
     baseline = resident()
 
     def emit_growth(when: str, operations: int) -> None:
         now = resident()
         growth = {f"{name}_mib": now[name] - baseline[name] for name in now}
-        emit({"rank": rank, "when": when, "operations": operations} | growth)
+        emit({"when": when, "operations": operations} | growth)
 
-    dist.init_process_group(config["backend"])
+    dist.init_process_group(config["contender"])
     dist.barrier()
     emit_growth("after start", 1)
     done = 0
@@ -80,35 +80,33 @@ def work(config: Row, emit: Emit) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    report.add_common_arguments(parser, backends="al,gloo", ranks="2")
+    parser = report.parser_of(__doc__)
+    report.add_contenders(parser, "al,gloo")
+    report.add_ranks(parser, "2")
     parser.add_argument("--operations", type=int, default=100_000, help="default 100000")
     arguments = parser.parse_args()
 
-    rows: list[Row] = [report.where()]
-    report.print_where(rows[0])
+    measured: list[Row] = [report.where()]
     lines = []
     for ranks in arguments.ranks:
-        for backend in arguments.backends:
-            config = {"backend": backend, "ranks": ranks, "operations": arguments.operations}
-            with report.console.status(f"{backend}, {ranks} ranks, {arguments.operations:,} operations"):
+        for contender in arguments.contenders:
+            config = {"contender": contender, "ranks": ranks, "operations": arguments.operations}
+            with console().status(f"{contender}, {ranks} ranks, {arguments.operations:,} operations"):
                 found = run_ranks("benchmarks.memory:work", ranks, config, deadline=280)
             for when in dict.fromkeys(row["when"] for row in found):
                 same = [row for row in found if row["when"] == when]
-                row = {"benchmark": "memory", "backend": backend, "ranks": ranks, "when": when}
-                row["operations"] = same[0]["operations"]
+                row = {"benchmark": "memory", "contender": contender, "ranks": ranks, "device": "cpu"}
+                row |= {"when": when, "operations": same[0]["operations"]}
                 row |= {name: max(one[name] for one in same) for name in ("rss_mib", "pss_mib")}
-                rows.append(row)
-                lines.append((backend, ranks, when, f"{row['rss_mib']:.1f}", f"{row['pss_mib']:.1f}"))
-    report.print_table(
+                measured.append(row)
+                lines.append((contender, ranks, when, f"{row['rss_mib']:.1f}", f"{row['pss_mib']:.1f}"))
+    print_table(
         "memory beyond the tensors, MiB a rank (worst rank)",
-        ["backend", "ranks", "when", "resident", "proportional"],
+        ["contender", "ranks", "when", "resident", "proportional"],
         lines,
-        left=3,
+        right=["resident", "proportional"],
     )
-    report.append(arguments.json, rows)
+    rows.append(arguments.json, measured)
 
 
 if __name__ == "__main__":

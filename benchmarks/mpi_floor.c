@@ -4,7 +4,7 @@
 //
 // mode "blocking" calls MPI_Allreduce and so on; mode "test" posts the non-blocking form and tests it, giving the
 // core away every 20 tests, which is how a caller that must not block waits. Prints one JSON line per case, in the
-// words of benchmarks/cpu_collectives.py: float32 SUM, bytes of the larger buffer, the slowest rank of each batch.
+// words of python/altorch/bench/rows.py: float32 SUM, bytes of the larger buffer, the slowest rank of each batch.
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
@@ -96,9 +96,9 @@ struct Case {
 };
 static const struct Case cases[] = {
     {"all_reduce", run_all_reduce, 1},
-    {"all_gather_into_tensor", run_all_gather, 1},
-    {"reduce_scatter_tensor", run_reduce_scatter, 1},
-    {"all_to_all_single", run_all_to_all, 1},
+    {"all_gather", run_all_gather, 1},
+    {"reduce_scatter", run_reduce_scatter, 1},
+    {"all_to_all", run_all_to_all, 1},
     {"broadcast", run_broadcast, 1},
     {"send_recv", run_send_recv, 2},
     {"barrier", run_barrier, 1},
@@ -157,12 +157,14 @@ static void measure(const struct Case* c, long bytes, double budget) {
   qsort(seconds, (size_t)batches, sizeof(seconds[0]), by_value);
   const double scale = 1e6 / c->messages;
   if (rank == 0) {
-    printf("{\"benchmark\": \"cpu_collectives\", \"operation\": \"%s\", \"dtype\": %s, \"bytes\": %ld, \"ranks\": %d, "
-           "\"backend\": \"mpi-%s\", \"calls_per_batch\": %d, \"batches\": %d, \"p10_us\": %.4f, "
-           "\"median_us\": %.4f, \"max_us\": %.4f}\n",
-           c->name, bytes == 0 ? "null" : "\"float32\"", bytes == 0 ? 0 : 4L * count, size,
-           testing ? "test" : "blocking", calls, batches, seconds[batches / 10] * scale, seconds[batches / 2] * scale,
-           seconds[batches - 1] * scale);
+    printf(
+        "{\"benchmark\": \"cpu_collectives\", \"operation\": \"%s\", \"dtype\": \"%s\", \"bytes\": %ld, "
+        "\"ranks\": %d, \"device\": \"cpu\", \"contender\": \"mpi-%s\", \"mode\": \"sync\", "
+        "\"calls_per_batch\": %d, \"batches\": %d, \"p10_us\": %.4f, \"median_us\": %.4f, \"max_us\": "
+        "%.4f}\n",
+        c->name, bytes == 0 ? "" : "float32", bytes == 0 ? 0 : 4L * count, size,
+        testing ? "test" : "blocking", calls, batches, seconds[batches / 10] * scale,
+        seconds[batches / 2] * scale, seconds[batches - 1] * scale);
     fflush(stdout);
   }
   for (int i = 0; i < buffer_count; ++i) {

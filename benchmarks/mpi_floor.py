@@ -12,7 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from altorch.bench import rows, table
+from altorch.bench.cases import CASES
 from altorch.bench.rows import Row
+from altorch.cli._output import console
 from benchmarks import report
 
 MODES = ("mpi-blocking", "mpi-test")
@@ -75,18 +78,16 @@ def run_program(
 def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], sizes: list[int]) -> list[Row]:
     compiler, mpiexec = find_tool("mpicc", arguments.mpi), find_tool("mpiexec", arguments.mpi)
     if compiler is None or mpiexec is None:
-        report.console.print("[yellow]the same MPI from C is skipped: no mpicc and mpiexec (--mpi FOLDER)")
+        console().print("[yellow]the same MPI from C is skipped: no mpicc and mpiexec (--mpi FOLDER)")
         return []
-    rows: list[Row] = []
+    found: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         program = Path(folder) / "mpi_floor"
         built = subprocess.run(
             [compiler, "-O2", "-std=gnu11", "-o", str(program), str(SOURCE)], capture_output=True, text=True
         )
         if built.returncode != 0:
-            report.console.print(
-                f"[yellow]the same MPI from C is skipped: mpicc failed: {built.stderr[-400:]}"
-            )
+            console().print(f"[yellow]the same MPI from C is skipped: mpicc failed: {built.stderr[-400:]}")
             return []
         cores = len(os.sched_getaffinity(0))
         for mode in MODES:
@@ -95,47 +96,26 @@ def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], si
             words = [mode.removeprefix("mpi-"), str(arguments.mpi_seconds)]
             words += [",".join(operations), ",".join(map(str, done_sizes))]
             deadline = 60.0 if crowded else 150.0
-            with report.console.status(f"{ranks} ranks: {mode}"):
+            with console().status(f"{ranks} ranks: {mode}"):
                 measured, problem = run_program(mpiexec, program, ranks, words, deadline)
             if problem:
-                report.console.print(f"[yellow]{mode} on {ranks} ranks: {problem}")
-            rows += measured
-    return rows
+                console().print(f"[yellow]{mode} on {ranks} ranks: {problem}")
+            found += measured
+    return found
 
 
 def main() -> None:
-    from benchmarks.operation_names import OPERATION_NAMES
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    report.add_common_arguments(parser, backends="", ranks="2,4")
-    parser.add_argument("--operations", type=report.names, default=list(OPERATION_NAMES), help="default: all")
-    parser.add_argument(
-        "--sizes", type=report.byte_sizes, default=report.byte_sizes("8,1K,16K,256K,1M,16M,64M")
-    )
+    parser = report.parser_of(__doc__)
+    report.add_ranks(parser, "2,4")
+    report.add_operations(parser, ",".join(CASES), report.SIZES)
     add_arguments(parser)
     arguments = parser.parse_args()
-    rows = [report.where()]
-    report.print_where(rows[0])
+    run = report.where()
+    rows.append(arguments.json, [run])
     for ranks in arguments.ranks:
-        rows += measure(arguments, ranks, arguments.operations, arguments.sizes)
-    measured = [row for row in rows if "p10_us" in row]
-    cells = [
-        (
-            row["operation"],
-            row["ranks"],
-            row["backend"],
-            report.show_bytes(row["bytes"]),
-            *(report.show_microseconds(row[key]) for key in ("p10_us", "median_us", "max_us")),
-        )
-        for row in measured
-    ]
-    report.print_table(
-        "MPI from C, microseconds",
-        ["operation", "ranks", "mode", "size", "p10", "median", "max"],
-        cells,
-        left=3,
-    )
-    report.append(arguments.json, rows)
+        measured = measure(arguments, ranks, arguments.operations, arguments.sizes)
+        table.show(run, measured, {})
+        rows.append(arguments.json, measured)
 
 
 if __name__ == "__main__":

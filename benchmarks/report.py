@@ -1,35 +1,53 @@
-"""What every benchmark prints: a first row that says where it ran, JSON lines, and tables."""
+"""What the suites share: the options that most of them have, and the row of a run with its commit."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from altorch.bench import rows
-from altorch.bench.rows import Row, append, read
-from altorch.cli._output import human_bytes as show_bytes
+from altorch.bench.rows import Row
 from altorch.cli._output import parse_bytes
-from altorch.cli._output import short_number as show_microseconds
 
-__all__ = ["append", "read", "show_bytes", "show_microseconds"]
-
+SIZES = "8,1K,16K,256K,1M,16M,64M"
 REPOSITORY = Path(__file__).resolve().parent.parent
-console = Console(width=None if sys.stdout.isatty() else 140)
 
 
-def add_common_arguments(parser: argparse.ArgumentParser, *, backends: str, ranks: str) -> None:
-    parser.add_argument("--backends", type=names, default=names(backends), help=f"default {backends}")
-    parser.add_argument(
-        "--ranks", type=numbers, default=numbers(ranks), help=f"numbers of ranks, default {ranks}"
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the rows to FILE as JSON lines")
+    return parser
+
+
+def add_contenders(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--contenders", type=names, default=names(default), metavar="LIST", help=f"default {default}"
+    )
+
+
+def add_ranks(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--ranks", type=numbers, default=numbers(default), help=f"how many, default {default}"
+    )
+
+
+def add_operations(parser: argparse.ArgumentParser, operations: str, sizes: str) -> None:
+    parser.add_argument("--operations", type=names, default=names(operations), help=f"default {operations}")
+    parser.add_argument("--sizes", type=byte_sizes, default=byte_sizes(sizes), help=f"default {sizes}")
+
+
+def add_sweep(
+    parser: argparse.ArgumentParser, contenders: str, operations: str, dtypes: str, sizes: str
+) -> None:
+    add_contenders(parser, contenders)
+    add_operations(parser, operations, sizes)
+    parser.add_argument("--dtypes", type=names, default=names(dtypes), help=f"default {dtypes}")
+    parser.add_argument("--seconds", type=float, default=0.6, help="time for one operation, type and size")
 
 
 def names(text: str) -> list[str]:
@@ -56,6 +74,8 @@ def commit() -> str:
             ["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True
         ).stdout.strip()
 
+    if named := os.environ.get("ALTORCH_TEST_COMMIT"):  # of a copy without git
+        return named
     try:
         changed = git(
             "status", "--porcelain", "--untracked-files=no", "--", "csrc", "python", "benchmarks/*.py"
@@ -65,29 +85,12 @@ def commit() -> str:
         return "unknown"
 
 
-def where() -> Row:
-    """The row that stands first in every file of results."""
-    return rows.where(f"python -m {module_name()}") | {"commit": commit()}
-
-
-def module_name() -> str:
+def where(device: str = "cpu") -> Row:
+    """The row of this run; prints the most of it, too."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec is not None else Path(sys.argv[0]).name
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> None:
-    """``left`` columns are aligned left, the rest are figures."""
-    table = Table(title=title, title_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", no_wrap=index >= left)
-    for row in rows:
-        table.add_row(*[str(cell) for cell in row])
-    console.print(table)
-
-
-def print_where(row: Row) -> None:
-    console.print(
-        f"{row['cpu']}, {row['cores']} cores, torch {row['torch']}, altorch {row['altorch']}, commit {row['commit']}, "
-        f"load {row['load_before']:.1f}",
-        highlight=False,
-    )
+    program = f"python -m {spec.name}" if spec is not None else Path(sys.argv[0]).name
+    run = rows.where(program, device) | {"commit": commit()}
+    many = f"{run['gpus']} GPUs, NCCL {run['nccl']}" if device == "cuda" else f"{run['cores']} cores"
+    versions = f"torch {run['torch']}, altorch {run['altorch']}, commit {run['commit']}"
+    print(f"{run['machine']}, {many}, {versions}, load {run['load_before']:.1f}", flush=True)
+    return run

@@ -6,61 +6,56 @@ reduction cannot move more than about two thirds of memcpy's bytes per operand.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import tempfile
 from pathlib import Path
 
+from altorch.bench import rows
+from altorch.cli._output import console, human_bytes, print_table
 from benchmarks import report
-from benchmarks.report import REPOSITORY
 
 SOURCE = Path(__file__).with_name("speed.cpp")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = report.parser_of(__doc__)
     parser.add_argument("--sizes", type=report.byte_sizes, default=report.byte_sizes("64,4K,256K,16M"))
     parser.add_argument("--dtypes", default="float32,float16,bfloat16,int8,int64,complex64", help="or all")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append the rows to FILE as JSON lines")
     arguments = parser.parse_args()
 
-    rows = [report.where()]
-    report.print_where(rows[0])
+    run = report.where()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         program = Path(folder) / "speed"
-        sources = [str(path) for path in sorted((REPOSITORY / "csrc/reduction").glob("*.cpp"))]
+        sources = [str(path) for path in sorted((report.REPOSITORY / "csrc/reduction").glob("*.cpp"))]
         compiler = os.environ.get("CXX", "c++")
-        flags = ["-std=c++20", "-O3", f"-I{REPOSITORY / 'csrc'}"]
-        with report.console.status("building"):
+        flags = ["-std=c++20", "-O3", f"-I{report.REPOSITORY / 'csrc'}"]
+        with console().status("building"):
             subprocess.run([compiler, *flags, "-o", str(program), str(SOURCE), *sources], check=True)
-        with report.console.status("measuring"):
-            sizes = ",".join(map(str, arguments.sizes))
+        with console().status("measuring"):
             output = subprocess.run(
-                [str(program), sizes, arguments.dtypes],
+                [str(program), ",".join(map(str, arguments.sizes)), arguments.dtypes],
                 capture_output=True,
                 text=True,
                 check=True,
                 timeout=280,
             ).stdout
     measured = [json.loads(line) for line in output.splitlines()]
-    rows += measured
+    sizes = [human_bytes(size) for size in arguments.sizes]
     columns: dict[tuple[str, str, str], dict[int, float]] = {}
     for row in measured:
         columns.setdefault((row["set"], row["dtype"], row["op"]), {})[row["bytes"]] = row["operand_gb_per_s"]
-    report.print_table(
+    print_table(
         "GB/s of one operand (in place, one core)",
-        ["set", "dtype", "op", *(report.show_bytes(size) for size in arguments.sizes)],
+        ["set", "dtype", "op", *sizes],
         [
             (*key, *(f"{found[s]:.1f}" if s in found else "-" for s in arguments.sizes))
             for key, found in columns.items()
         ],
-        left=3,
+        right=sizes,
     )
-    report.append(arguments.json, rows)
+    rows.append(arguments.json, [run, *measured])
 
 
 if __name__ == "__main__":

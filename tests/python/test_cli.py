@@ -108,18 +108,26 @@ def test_bench_refuses_in_a_sentence(words, reason):
 
 def test_plot_of_every_gpu_benchmark(tmp_path):
     pytest.importorskip("matplotlib")
-    of_all = {"ranks": 2, "machine": "a GPU"}
-    sized = {"operation": "all_reduce", "dtype": "bfloat16"}
-    both = sized | {"benchmark": "cuda_collectives", "al_busbw_GBps": 3.0, "nccl_busbw_GBps": 2.0}
-    both |= {f"{name}_{kind}_us": 20.0 for name in ("al", "nccl") for kind in ("eager", "graph")}
-    route = sized | {"benchmark": "cuda_routes", "contender": "al:host_staged", "busbw_GBps": 1.0}
-    route |= {"device_us": 30.0, "eager_us": 40.0, "link_GBps": 50.0}
+    run = {"benchmark": "run", "machine": "a GPU", "link_GBps": 50.0}
+    line = {
+        "benchmark": "cuda_collectives",
+        "operation": "all_reduce",
+        "dtype": "bfloat16",
+        "busbw_GBps": 3.0,
+    }
+    lines = [
+        line | {"contender": name, "mode": mode, "bytes": size, "median_us": 20.0}
+        for name, mode in (("al", "sync"), ("al", "graph"), ("nccl", "sync"), ("nccl", "graph"))
+        for size in (8, 1 << 20)
+    ]
+    lines += [line | {"contender": "al:host_staged", "bytes": 8, "median_us": 40.0, "device_us": 30.0}]
+    lines += [line | {"contender": "al", "mode": "async", "bytes": 8, "host_us": 20.0}]
     overlap = {"benchmark": "cuda_overlap", "operation": "all_reduce", "dtype": "float32", "bytes": 64 << 20}
     overlap |= {"contender": "al", "hidden_percent": 97.5}
     beside = {"product": [512, 512, 64], "left_multiprocessors": 4}
     training = {"benchmark": "cuda_training", "wrap": "fsdp2", "contender": "nccl", "step_ms": 101.5}
-    rows = [row | {"bytes": size} for size in (8, 1 << 20) for row in (both, route)]
-    rows = [of_all | row for row in (*rows, overlap, overlap | beside, training, {"benchmark": "unheard of"})]
+    rows = [*lines, overlap, overlap | beside, training, {"benchmark": "unheard of"}]
+    rows = [run, *({"ranks": 2} | row for row in rows)]
     results = tmp_path / "rows.jsonl"
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn = {
@@ -129,15 +137,51 @@ def test_plot_of_every_gpu_benchmark(tmp_path):
     assert sorted(drawn) == [
         f"{what}-2-ranks-a-gpu" for what in ("all_reduce-bfloat16", "cuda_overlap", "cuda_training")
     ]
-    lines = drawn["all_reduce-bfloat16-2-ranks-a-gpu"]
-    for name in ("al eager", "al graph", "nccl eager", "nccl graph", "al:host_staged", "host links"):
-        assert f">{name}</text>" in lines, f"no line of {name}"
-    assert "stroke-dasharray" in lines
+    drawing = drawn["all_reduce-bfloat16-2-ranks-a-gpu"]
+    for name in ("al", "al graph", "nccl", "nccl graph", "al:host_staged", "host links"):
+        assert f">{name}</text>" in drawing, f"no line of {name}"
+    assert "stroke-dasharray" in drawing and "al async" not in drawing
     assert ">al float32</text>" in drawn["cuda_overlap-2-ranks-a-gpu"]
     assert ">al float32, 512x512x64, 4 left</text>" in drawn["cuda_overlap-2-ranks-a-gpu"]
     assert ">101.5</text>" in drawn["cuda_training-2-ranks-a-gpu"]
     only = document("plot", str(results), "--operation", "all_reduce", "--out", str(tmp_path))
     assert len(only["plots"]) == 1
+
+
+def test_aims_are_judged_by_rows(tmp_path):
+    from altorch.bench import aims, rows
+
+    def row(contender, size, took, ranks=2):
+        measured = {"operation": "all_reduce", "dtype": "float32", "bytes": size, "ranks": ranks}
+        return measured | {"contender": contender, "mode": "sync", "median_us": took}
+
+    file = tmp_path / "rows.jsonl"
+    took = {("al", 8): 2.0, ("gloo", 8): 30.0, ("al", 1024): 4.0, ("gloo", 1024): 10.0}
+    found = [{"benchmark": "run", "machine": "a CPU"}, *(row(*case, us) for case, us in took.items())]
+    rows.append(file, [*found, row("al", 8, 50.0, ranks=4)])
+    assert {read["machine"] for read in rows.read(file)} == {"a CPU"}
+
+    def faster(target, **options):
+        return aims.Aim(
+            "faster", target, lambda r: r.ratios("al", "gloo", "device_us", "median_us"), **options
+        )
+
+    def slowest(results):
+        return max(row["median_us"] for row in results.of(contender="al", bytes=range(1025)))
+
+    table = [
+        faster(2),
+        faster(5),
+        faster(5, ranks=4),
+        aims.Aim("slowest", 3, slowest, unit=" us", at_most=True),
+    ]
+    assert aims.judge(table, rows.read(file), 2) == [
+        ("faster", ">= 2x", "2.50x (1 KiB) to 15.00x (8 B)", True),
+        ("faster", ">= 5x", "2.50x (1 KiB) to 15.00x (8 B); 1 of 2 reach it", False),
+        ("slowest", "<= 3 us", "4.00 us", False),
+    ]
+    unmeasured, slow = aims.judge(table[2:], rows.read(file), 4)
+    assert unmeasured[2:] == ("not measured", None) and slow.measured == "50.00 us"
 
 
 def test_explain_on_gpus():

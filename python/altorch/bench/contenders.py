@@ -6,6 +6,7 @@ al:ring            altorch by that algorithm, for CPU tensors, where an operatio
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
 fake               torch's backend that does nothing: what torch itself takes
+recorded           fake with the flight recorder that torch attaches to every backend but its own
 """
 
 from __future__ import annotations
@@ -19,11 +20,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_FAKE = "torch.testing._internal.distributed.fake_pg"  # what makes torch know its name
+MOVE_NOTHING = ("fake", "recorded")
+BACKENDS = ("al", "gloo", "nccl", *MOVE_NOTHING)
+# What torch's gloo has for CUDA tensors.
+GLOO_ON_GPUS = ("all_reduce", "all_gather", "broadcast", "barrier")
+_FAKE = "torch.testing._internal.distributed.fake_pg"
+_PROVIDERS = {"al": "altorch", "fake": _FAKE, "recorded": _FAKE}
+_Recorder = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
+_recorders: list[Any] = []  # a recorder lives as long as what attaching it gave
+
+
+def provide(backend: str) -> None:
+    """Imports what makes torch know the backend's name."""
+    if backend in _PROVIDERS:
+        importlib.import_module(_PROVIDERS[backend])
 
 
 def obstacle(name: str, device: torch.device) -> str | None:
     """Why the contender cannot take part here, or nothing. The same on every rank."""
+    if name == "recorded" and _Recorder is None:
+        return f"torch {torch.__version__} attaches no flight recorder to backends that are not its own"
     if name.partition(":")[0] != "nccl":
         return None
     if device.type != "cuda":
@@ -36,8 +52,8 @@ def obstacle(name: str, device: torch.device) -> str | None:
 def settings(name: str, device: torch.device, operations: Sequence[str]) -> tuple[str | None, dict[str, int]]:
     """ALTORCH_ROUTE and the options that the name asks for. Raises ValueError for a name that says nothing."""
     backend, _, choice = name.partition(":")
-    if backend not in ("al", "gloo", "nccl", "fake"):
-        raise ValueError(f"'{backend}' is none of al, gloo, nccl, fake")
+    if backend not in BACKENDS:
+        raise ValueError(f"'{backend}' is none of {', '.join(BACKENDS)}")
     option, equals, value = choice.partition("=")
     if equals:
         if backend not in ("al", "nccl") or not value.isdigit():
@@ -59,14 +75,17 @@ def settings(name: str, device: torch.device, operations: Sequence[str]) -> tupl
 def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.ProcessGroup:
     """A group of all ranks. Collective. The route is settled before this returns."""
     backend = name.partition(":")[0]
-    if backend == "fake":
-        importlib.import_module(_FAKE)
+    provide(backend)
     route, options = settings(name, device, operations)
     with _ruled(route):
-        group = dist.new_group(backend=backend, pg_options=_options(backend, options) if options else None)
+        known = "fake" if backend in MOVE_NOTHING else backend
+        group = dist.new_group(backend=known, pg_options=_options(backend, options) if options else None)
         dist.all_reduce(torch.zeros(1, device=device), group=group)
         if device.type == "cuda":
             torch.cuda.synchronize()
+    if backend == "recorded":
+        assert _Recorder is not None, "see obstacle"
+        _recorders.append(_Recorder.attach(group, dist.get_process_group_ranks(group)))
     return group
 
 
@@ -79,8 +98,10 @@ def has_algorithm(operation: str, name: str) -> bool:
 
 
 def takes_part(name: str, device: torch.device, operation: str) -> bool:
-    """Whether the contender is another one than "al" for this operation."""
-    _, _, choice = name.partition(":")
+    """Whether the contender has this operation, and is another one than "al" for it."""
+    backend, _, choice = name.partition(":")
+    if backend == "gloo" and device.type == "cuda":
+        return operation in GLOO_ON_GPUS
     return device.type == "cuda" or not choice or "=" in choice or has_algorithm(operation, choice)
 
 

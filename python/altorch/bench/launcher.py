@@ -1,9 +1,9 @@
 """Starts the ranks of a benchmark as fresh processes, collects what they emit, and leaves none behind.
 
-    rows = run_ranks("benchmarks.startup:work", ranks=4, config={"backend": "gloo"})
+    rows = run_ranks("benchmarks.startup:work", ranks=4, config={"contender": "gloo"})
 
 runs ``work(config, emit)`` in every rank with the environment that torchrun would give. Rows that a rank hands to
-``emit`` come back as dictionaries.
+``emit`` come back as dictionaries. `join` is what most ranks do first, these and those that a launcher started.
 """
 
 from __future__ import annotations
@@ -20,12 +20,41 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from altorch import _launcher
 from altorch.bench.rows import Row
 
+if TYPE_CHECKING:
+    import torch
+
 Emit = Callable[[Row], None]
+
+
+def join(device: str, control: str = "al") -> torch.device:
+    """This rank's device. Its default group is of the backend `control` and carries what is not measured."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    found, here = _launcher.detect(), torch.device("cpu")
+    if device == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", found.local_rank or 0))
+        here = torch.device("cuda", local % torch.cuda.device_count())
+        torch.cuda.set_device(here)
+    init = "mpi://" if found.starts_mpi and "MASTER_ADDR" not in os.environ else None
+    dist.init_process_group(control, init_method=init, timeout=timedelta(minutes=5))
+    return here
+
+
+def leave() -> None:
+    """The end of a rank, for all together."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 class RanksFailed(RuntimeError):

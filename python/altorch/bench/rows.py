@@ -1,7 +1,19 @@
 """What a row says, where it was measured, JSON lines.
 
-The first row of a run has `"benchmark": "run"` and names machine, versions and command; the others have an operation, a
-size in bytes, a number of ranks, a contender and times in microseconds. `altorch plot` draws files of them.
+Every command that measures writes a row of its run first, `"benchmark": "run"`: machine, versions, command. It holds
+for the rows up to the next one, and `read` adds it to them. A row of an operation has these keys; what was not measured
+is left out:
+
+benchmark                       which suite
+operation, dtype, bytes         of a rank's larger buffer; "" and 0 where nothing moves
+ranks, device                   cpu or cuda
+contender, mode                 as `contenders` names them; sync, async or graph
+calls_per_batch, batches
+p10_us, median_us, max_us       of one call of the slowest rank, over batches
+host_us, device_us              what the host needs to issue a call; the device alone
+busbw_GBps                      bytes on the bus, of device_us where there is one, else of median_us
+
+Other suites have contender, ranks, device and figures of their own. `altorch plot` draws files of rows.
 """
 
 from __future__ import annotations
@@ -36,11 +48,11 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def where(program: str) -> Row:
-    """The row that stands first in every file of results. `program`: how it was called, without its arguments."""
+def where(program: str, device: str = "cpu") -> Row:
+    """The row of a run. `program`: how it was called, without its arguments."""
     return {
         "benchmark": "run",
-        "cpu": cpu_model(),
+        "machine": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1),
         "kernel": platform.release(),
@@ -51,6 +63,17 @@ def where(program: str) -> Row:
         "mpich": version_of("mpich"),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": " ".join([program, *(portable(word) for word in sys.argv[1:])]),
+    } | (_gpus() if device == "cuda" else {})
+
+
+def _gpus() -> Row:
+    import torch
+
+    return {
+        "machine": torch.cuda.get_device_name(),
+        "cpu": cpu_model(),
+        "gpus": torch.cuda.device_count(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[attr-defined]
     }
 
 
@@ -70,4 +93,15 @@ def append(file: Path | None, rows: Iterable[Row]) -> None:
 
 
 def read(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+    """The rows, each with what the row of its run says."""
+    found: list[Row] = []
+    run: Row = {}
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
+        if row.get("benchmark") == "run":
+            run = row
+        found.append(run | row)
+    return found

@@ -6,8 +6,7 @@ percentile, which is what the machine can do, the median, which is what it did, 
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,36 +15,14 @@ import torch.distributed as dist
 
 from altorch.bench import clocks
 from altorch.bench.cases import Buffers, Call, Case, check
+from altorch.bench.contenders import MOVE_NOTHING
+from altorch.bench.figures import figures, slowest, slowest_median, slowest_of_each
 from altorch.bench.rows import Row
 
-MODES = ("sync", "async", "graph")
 BATCH_SECONDS = 0.004
 MOST_CALLS = 200
 FEWEST_BATCHES, MOST_BATCHES = 5, 60
 DEVICE_ROUNDS = 5
-# torch's backend that returns at once, and the same with its flight recorder.
-MOVE_NOTHING = ("fake", "recorded")
-
-
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def figures(seconds: list[float], messages: int = 1) -> Row:
-    scale = 1e6 / messages
-    return {
-        "p10_us": round(percentile(seconds, 0.1) * scale, 3),
-        "median_us": round(percentile(seconds, 0.5) * scale, 3),
-        "max_us": round(max(seconds) * scale, 3),
-    }
-
-
-def slowest_of_each(seconds: list[float]) -> list[float]:
-    """Of each figure, that of the rank where it is largest."""
-    slowest = torch.tensor(seconds, dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return [float(value) for value in slowest]
 
 
 @dataclass
@@ -95,14 +72,14 @@ class Lane:
         else:
             self.calls = 2
         self.batch(1)  # may connect the ranks
-        one = slowest_of_each([self.batch(1)[0]])[0]
+        one = slowest(self.batch(1)[0])
         if self.mode != "graph":
             self.calls = max(1, min(MOST_CALLS, int(BATCH_SECONDS / max(one, 1e-9))))
         return one * (self.calls + 1)
 
     def alone_on_device(self) -> float | None:
         """Seconds a call with the host left out; nothing where the host could not be."""
-        host = slowest_of_each([statistics.median(self.host)])[0]
+        host = slowest_median(self.host)
         calls = max(1, min(self.calls, int(clocks.LONGEST_SPIN / 1.5 / host) - 1))
         spin = clocks.spin_for((calls + 1) * host)
 
@@ -111,9 +88,8 @@ class Lane:
                 self.call(turn, False)
 
         rounds = [clocks.behind_spin(issue, lambda: self.call(0, False), spin) for _ in range(DEVICE_ROUNDS)]
-        device = statistics.median(seconds for seconds, _ in rounds) / calls
-        uncovered = statistics.median(float(not covered) for _, covered in rounds)
-        device, uncovered = slowest_of_each([device, uncovered])
+        device = slowest_median([seconds for seconds, _ in rounds]) / calls
+        uncovered = slowest_median([float(not covered) for _, covered in rounds])
         return device if not uncovered or device >= host else None
 
 
@@ -137,9 +113,8 @@ def measure(
     *,
     modes: tuple[str, ...] = ("sync",),
     seconds: float = 0.6,
-    tick: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """Rows of one case and size, the same on every rank. About `seconds` long; `tick` is called for each round."""
+    """Rows of one case and size, the same on every rank. About `seconds` long."""
     on_gpu, ranks = device.type == "cuda", dist.get_world_size()
     buffers = Buffers(size, dtype, ranks, device)
     lanes = []
@@ -158,7 +133,6 @@ def measure(
             took, host = lane.batch(first)
             lane.seconds.append(took)
             lane.host.append(host)
-        tick()
     return [row_of(case, buffers, dtype, lane, ranks) for lane in lanes]
 
 
@@ -169,6 +143,7 @@ def row_of(case: Case, buffers: Buffers, dtype: torch.dtype, lane: Lane, ranks: 
         "dtype": str(dtype).removeprefix("torch.") if moves else "",
         "bytes": buffers.bytes if moves else 0,
         "ranks": ranks,
+        "device": buffers.large[0].device.type,
         "contender": lane.contender,
         "mode": lane.mode,
         "calls_per_batch": lane.calls,
@@ -184,25 +159,4 @@ def row_of(case: Case, buffers: Buffers, dtype: torch.dtype, lane: Lane, ranks: 
                 best = row["device_us"] = round(device * 1e6 / case.messages, 3)
     if moves and best > 0 and lane.contender not in MOVE_NOTHING:
         row["busbw_GBps"] = round(buffers.bytes * case.bus_factor(ranks) / best / 1e3, 3)
-    return row
-
-
-def copies(size: int, dtype: torch.dtype, device: torch.device, seconds: float = 0.1) -> Row:
-    """All ranks copy as many bytes at once: the floor of an operation that must move each byte once."""
-    buffers = Buffers(size, dtype, dist.get_world_size(), device)
-
-    def call(turn: int, lazy: bool) -> None:
-        buffers.second[turn % len(buffers)].copy_(buffers.large[turn % len(buffers)])
-
-    lane = Lane("memcpy", "sync", call, device.type == "cuda")
-    rounds = max(FEWEST_BATCHES, min(20, int(seconds / max(lane.settle(), 1e-9))))
-    for turn in range(rounds):
-        buffers.dirty()
-        dist.barrier()
-        took, host = lane.batch(1 + turn)
-        lane.seconds.append(took)
-        lane.host.append(host)
-    floor = Case("memcpy", lambda buffers, group: call)
-    row = row_of(floor, buffers, dtype, lane, dist.get_world_size())
-    row.pop("busbw_GBps", None)
     return row

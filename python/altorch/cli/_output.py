@@ -37,6 +37,32 @@ def print_table(
     console().print(table)
 
 
+class Progress:
+    """A bar on standard error, where somebody looks."""
+
+    def __init__(self, steps: int, quiet: bool = False) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True, quiet=quiet)
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        self._bar = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task("", total=steps)
+        self._begun = False
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def at(self, what: object) -> None:
+        self._bar.update(self._task, description=str(what), advance=1 if self._begun else 0)
+        self._begun = True
+
+
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Names and values, one a line; empty values are left out."""
     from rich.table import Table

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from altorch.bench import rows
+from altorch.bench.rows import Row
 from altorch.cli._output import human_bytes, print_json
 
 SUMMARY = "Draws benchmark rows (JSON lines): latency and bandwidth against size, altorch beside the others."
 
-# Whatever a benchmark calls them.
-_TIMES = ("device_us", "median_us")
-_NAMES = ("contender", "backend")
+_TIMES = ("device_us", "median_us")  # the first that a row has
+_NAMES = {"operation", "dtype", "ranks", "contender"}  # what a line's name is made of
 # Benchmarks without a line: the key of the figure, what it is, and the keys that tell a contender's bars apart.
 _BARS = {
     "cuda_overlap": ("hidden_percent", "communication hidden [%]", ("contender", "dtype")),
@@ -91,12 +91,15 @@ def collect(files: Iterable[Path]) -> dict[tuple[str, str, int, str], dict[str, 
         if row.get("operation") == _COPY:
             copies[int(row["ranks"]), where][int(row["bytes"])] = (float(row["median_us"]), 0.0)
             continue
-        for name, took, bandwidth in _measurements(row):
-            key = (str(row["operation"]), str(row.get("dtype", "")), int(row["ranks"]), where)
-            if row["bytes"] > 0:
-                series[key][name][int(row["bytes"])] = (took, bandwidth)
-                if link := row.get("link_GBps"):
-                    series[key][_LINKS][int(row["bytes"])] = (0.0, float(link))
+        took = next((float(row[key]) for key in _TIMES if key in row), None)
+        if took is None or not row.get("bytes") or not row.keys() >= _NAMES:
+            continue
+        key = (str(row["operation"]), str(row["dtype"]), int(row["ranks"]), where)
+        mode = row.get("mode", "sync")
+        name = row["contender"] if mode == "sync" else f"{row['contender']} {mode}"
+        series[key][name][int(row["bytes"])] = (took, float(row.get("busbw_GBps", 0.0)))
+        if link := row.get("link_GBps"):
+            series[key][_LINKS][int(row["bytes"])] = (0.0, float(link))
     for (_, _, ranks, where), lines in series.items():
         sizes = {size for points in lines.values() for size in points}
         if floor := {size: point for size, point in copies[ranks, where].items() if size in sizes}:
@@ -116,40 +119,17 @@ def collect_bars(files: Iterable[Path]) -> dict[tuple[str, int, str], dict[str, 
     return bars
 
 
-def _beside(row: dict[str, Any]) -> str:
+def _beside(row: Row) -> str:
     """What communication was hidden behind: the matrix product, and the multiprocessors that it left alone."""
     product, left = row.get("product"), row.get("left_multiprocessors")
     return (f", {'x'.join(map(str, product))}" if product else "") + (f", {left} left" if left else "")
 
 
-def _rows(files: Iterable[Path]) -> Iterator[tuple[dict[str, Any], str]]:
+def _rows(files: Iterable[Path]) -> Iterator[tuple[Row, str]]:
     """Each row, and the machine that measured it."""
     for file in files:
-        machine = "CPU"
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            try:
-                row: dict[str, Any] = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
-            if row.get("benchmark") == "run":
-                machine = str(row.get("cpu", machine))
-            yield row, str(row.get("machine", machine))
-
-
-def _measurements(row: dict[str, Any]) -> Iterable[tuple[str, float, float]]:
-    if not {"operation", "ranks", "bytes"} <= row.keys():
-        return
-    if "al_eager_us" in row:  # a row for both sides
-        for name in ("al", "nccl"):
-            yield f"{name} eager", float(row[f"{name}_eager_us"]), float(row.get(f"{name}_busbw_GBps", 0.0))
-            if graph := row.get(f"{name}_graph_us"):  # 0: not measured
-                yield f"{name} graph", float(graph), 0.0
-        return
-    contender = next((str(row[key]) for key in _NAMES if key in row), None)
-    took = next((float(row[key]) for key in _TIMES if key in row), None)
-    mode = row.get("mode", "sync")
-    if contender is not None and took is not None:
-        yield contender if mode == "sync" else f"{contender} {mode}", took, float(row.get("busbw_GBps", 0.0))
+        for row in rows.read(file):
+            yield row, str(row.get("machine", "CPU"))
 
 
 def _draw(path: Path, title: str, lines: dict[str, Points]) -> None:

@@ -1,0 +1,128 @@
+"""The figures that the project has set itself for CPU tensors. What a row measures is said by its benchmark."""
+
+from __future__ import annotations
+
+from altorch.bench.aims import Aim, Cases, Results, labelled
+from altorch.bench.rows import Row
+from altorch.cli._output import human_bytes
+
+KIB, MIB = 1 << 10, 1 << 20
+FROM_C = ("mpi-test", "mpi-blocking")
+# A batch that takes so much longer than the median one, and three times as long, held a stall.
+STALL_MS = 20.0
+
+
+def parts(results: Results) -> dict[str, float] | None:
+    """What a small all_reduce takes by contender, in microseconds; `mpi`: the faster of the two ways to call it."""
+    rows = results.of(operation="all_reduce", dtype="float32", bytes=KIB)
+    took = {row["contender"]: row["p10_us"] for row in rows}
+    from_c = [took[mode] for mode in FROM_C if mode in took]
+    return took | {"mpi": min(from_c)} if {"al", "fake"} <= took.keys() and from_c else None
+
+
+def dispatched(took: dict[str, float]) -> float:
+    """torch >= 2.15 attaches its flight recorder to every backend that is not its own, `fake` excepted."""
+    return took.get("recorded", took["fake"])
+
+
+def own_share(results: Results) -> float | None:
+    took = parts(results)
+    return took["al"] - dispatched(took) - took["mpi"] if took else None
+
+
+def shares(results: Results) -> str:
+    took = parts(results)
+    assert took is not None, "own_share was measured"
+    recorder = dispatched(took) - took["fake"]
+    dispatch = f"torch's dispatch {dispatched(took):.1f} (flight recorder {recorder:.1f} of it)"
+    return f"{took['al']:.1f} us less {dispatch} and MPI's {took['mpi']:.1f}"
+
+
+def against_gloo(size: int, target: float) -> Aim:
+    select = {"operation": "all_reduce", "dtype": "float32", "bytes": size}
+
+    def medians(results: Results) -> str:
+        found = results.ratios("al", "gloo", "median_us", **select)
+        return "".join(f"medians {ratio:.1f}x" for ratio in found.values())
+
+    return Aim(
+        f"all_reduce of {human_bytes(size)} against Gloo", target, digits=1, ranks=2, remark=medians,
+        measure=lambda results: results.ratios("al", "gloo", "p10_us", **select),
+    )  # fmt: skip
+
+
+def stall(row: Row) -> float:
+    """Milliseconds by which the slowest batch exceeded the median one, if it took more than three times as long."""
+    excess = (row["max_us"] - row["median_us"]) * row["calls_per_batch"] / 1e3
+    return float(excess) if row["max_us"] > 3 * row["median_us"] else 0.0
+
+
+def stalls(results: Results, contender: str = "al") -> Cases:
+    rows = results.of(benchmark="cpu_collectives", contender=contender)
+    return labelled({(row["operation"], row["dtype"], row["bytes"]): stall(row) for row in rows})
+
+
+def stalls_of_gloo(results: Results) -> str:
+    return f"Gloo's beyond it: {sum(ms > STALL_MS for ms in stalls(results, 'gloo').values())}"
+
+
+def start(results: Results, figure: str = "worst_total_ms") -> float | None:
+    return next((row[figure] for row in results.of(benchmark="startup", contender="al")), None)
+
+
+def processor_time(results: Results) -> dict[str, float]:
+    return {row["contender"]: row["cpu_ms_per_s"] for row in results.of(benchmark="idle")}
+
+
+def beyond_store(results: Results) -> float | None:
+    """A c10d store, as every group of torch has one, is not altorch's."""
+    used = processor_time(results)
+    return used["al"] - used.get("store", 0.0) if "al" in used else None
+
+
+def memory(results: Results) -> list[Row]:
+    return results.of(benchmark="memory", contender="al")
+
+
+def growth(results: Results) -> float | None:
+    """From a tenth of the operations to the last."""
+    rows = memory(results)
+    settled = [row["rss_mib"] for row in rows if row["operations"] >= rows[-1]["operations"] / 10]
+    return settled[-1] - settled[0] if settled else None
+
+
+AIMS = [
+    Aim(
+        "all_reduce of 1 KiB, beyond torch's dispatch and the same MPI from C", 2, own_share,
+        unit=" us", digits=1, at_most=True, ranks=2, remark=shares,
+    ),
+    against_gloo(KIB, 20),
+    against_gloo(MIB, 5),
+    against_gloo(64 * MIB, 1.2),
+    Aim(
+        "every operation, type and size against Gloo", 1, ranks=4,
+        measure=lambda results: results.ratios("al", "gloo", "median_us", benchmark="cpu_collectives"),
+    ),
+    Aim(
+        "slowest batch beyond the median one, of each case where it took three times as long", STALL_MS, stalls,
+        unit=" ms", digits=1, at_most=True, ranks=4, remark=stalls_of_gloo,
+    ),
+    Aim(
+        "init_process_group to the end of the first barrier, the worst", 1000, start,
+        unit=" ms", digits=0, at_most=True, ranks=4,
+        remark=lambda results: f"median {start(results, 'total_ms'):.0f} ms",
+    ),
+    Aim(
+        "processor time a second of an idle group, beyond torch's store", 1, beyond_store,
+        unit=" ms", at_most=True, ranks=2,
+        remark=lambda results: ", ".join(f"{who} {ms:.2f}" for who, ms in processor_time(results).items()),
+    ),
+    Aim(
+        "memory beyond the tensors, a rank", 64, unit=" MiB", digits=1, at_most=True, ranks=2,
+        measure=lambda results: max((row["rss_mib"] for row in memory(results)), default=None),
+    ),
+    Aim(
+        "its growth from a tenth of the operations to the last", 1, growth, unit=" MiB", at_most=True, ranks=2,
+        remark=lambda results: f"{memory(results)[-1]['operations']:,} operations",
+    ),
+]  # fmt: skip
