@@ -18,7 +18,7 @@ namespace altorch {
 
 // What a rank posts at most in a small exchange where NCCL serves, too: so much takes no more than some
 // microseconds longer than NCCL's, most often less, and the host needs half the time for it. Set by
-// benchmarks/cuda_routes.py.
+// benchmarks/cuda_collectives.py.
 inline constexpr std::size_t kSmallBesideNccl = 64 << 10;
 
 struct BoardLayout {

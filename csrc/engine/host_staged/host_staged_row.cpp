@@ -15,7 +15,7 @@ namespace altorch {
 namespace {
 
 // What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set by
-// benchmarks/cuda_routes.py.
+// benchmarks/cuda_collectives.py.
 constexpr std::size_t kSmallReads = 192 << 10;
 
 std::optional<std::string> obstacle_on(int device) {
