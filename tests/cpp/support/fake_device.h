@@ -49,8 +49,8 @@ class FakeDevice : public Device {
   void raise(Flag& flag, std::uint32_t value, Stream stream) override;
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
 
-  // Any work, like a kernel.
-  void launch(std::function<void()> work, Stream stream);
+  // Any work, like a kernel, on a stream of any fake device.
+  static void launch(std::function<void()> work, Stream stream);
   // Blocks until the stream is idle; false after a minute.
   bool synchronize(Stream stream);
   std::size_t pinned_bytes() const { return *pinned_bytes_; }
@@ -61,7 +61,7 @@ class FakeDevice : public Device {
   void copy(void* to, const void* from, std::size_t bytes, Stream stream);
 
   struct Worker;
-  Worker& worker(Stream stream) const { return *static_cast<Worker*>(stream); }
+  static Worker& worker(Stream stream) { return *static_cast<Worker*>(stream); }
 
   const FakeDeviceOptions options_;
   const std::shared_ptr<std::atomic<std::size_t>> pinned_bytes_ =
