@@ -10,7 +10,7 @@
 
 #include "common/flag.h"
 #include "device/cuda_device.h"
-#include "support/watchdog.h"
+#include "support/test_watchdog.h"
 
 namespace altorch {
 
@@ -41,7 +41,7 @@ class Gpu {
   PinnedMemory pinned_;
   Flag* flags_;  // one more than kFlags
   std::vector<Stream> streams_;
-  Watchdog watchdog_;
+  TestWatchdog watchdog_;
 };
 
 }  // namespace altorch

@@ -10,14 +10,14 @@
 
 namespace altorch {
 
-class Watchdog {
+class TestWatchdog {
  public:
   // Without progress for `patience`, `rescue` is called from another thread; without progress for as long
   // again, the program ends.
-  Watchdog(std::chrono::seconds patience, std::function<void()> rescue);
-  ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
+  TestWatchdog(std::chrono::seconds patience, std::function<void()> rescue);
+  ~TestWatchdog();
+  TestWatchdog(const TestWatchdog&) = delete;
+  TestWatchdog& operator=(const TestWatchdog&) = delete;
 
   // Patience starts anew.
   void progress();

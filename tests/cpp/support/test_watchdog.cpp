@@ -1,17 +1,17 @@
-#include "support/watchdog.h"
+#include "support/test_watchdog.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 namespace altorch {
 
-Watchdog::Watchdog(std::chrono::seconds patience, std::function<void()> rescue)
+TestWatchdog::TestWatchdog(std::chrono::seconds patience, std::function<void()> rescue)
     : patience_(patience),
       rescue_(std::move(rescue)),
       deadline_(std::chrono::steady_clock::now() + patience),
       thread_([this] { watch(); }) {}
 
-Watchdog::~Watchdog() {
+TestWatchdog::~TestWatchdog() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -20,17 +20,17 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::progress() {
+void TestWatchdog::progress() {
   const std::lock_guard lock(mutex_);
   deadline_ = std::chrono::steady_clock::now() + patience_;
 }
 
-bool Watchdog::rescued() const {
+bool TestWatchdog::rescued() const {
   const std::lock_guard lock(mutex_);
   return rescued_;
 }
 
-void Watchdog::watch() {
+void TestWatchdog::watch() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (std::chrono::steady_clock::now() < deadline_) {
