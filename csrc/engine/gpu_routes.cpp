@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/meeting.h"
-#include "device/cuda_device.h"
 #include "engine/attended_store.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
@@ -12,10 +11,10 @@
 namespace altorch {
 namespace {
 
-GpuPeerInfo info_of(int device) {
-  GpuPeerInfo peer{.gpu = CudaDevice::identity(device), .home = shared_memory_home(), .obstacles = {}};
+GpuPeerInfo info_of(const GpuSource& gpus, int device) {
+  GpuPeerInfo peer{.gpu = gpus.identity(device), .home = gpus.home(), .obstacles = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
-    peer.obstacles.push_back(row->obstacle_on(device).value_or(""));
+    peer.obstacles.push_back(row->obstacle_on(gpus, device).value_or(""));
   return peer;
 }
 
@@ -24,9 +23,10 @@ constexpr char kWithCudaTensor[] = "with a CUDA tensor";
 }  // namespace
 
 std::vector<RouteObstacle> gpu_route_obstacles(int device) {
+  const GpuSource gpus = cuda_gpus();
   std::vector<RouteObstacle> found;
   for (const GpuRouteRow* row : gpu_route_rows())
-    found.push_back({row->name, row->obstacle_on(device).value_or("")});
+    found.push_back({row->name, row->obstacle_on(gpus, device).value_or("")});
   return found;
 }
 
@@ -35,7 +35,7 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
     : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
   AttendedStore store(communicator, first);
   const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
-                          info_of(device_).text());
+                          info_of(options_.gpus, device_).text());
   std::vector<GpuPeerInfo> peers;
   for (const std::string& word : words) peers.push_back(GpuPeerInfo::from(word));
   world_ = World::of(peers);
@@ -54,7 +54,7 @@ void GpuRoutes::make_agreement(KeyValueStore& store) {
 void GpuRoutes::make_guard() {
   if (!options_.marks_results || !kernels_obstacle_.empty()) return;
   try {
-    auto made = std::make_shared<PoisonGuard>(std::make_unique<CudaDevice>(device_, !world_.own_gpus()));
+    auto made = std::make_shared<PoisonGuard>(options_.gpus.open(device_, !world_.own_gpus()));
     const std::lock_guard lock(mutex_);
     guard_ = std::move(made);
   } catch (const Error& error) {

@@ -38,7 +38,7 @@ void NcclRoute::retire() {
 
 namespace {
 
-std::optional<std::string> obstacle_on(int) {
+std::optional<std::string> obstacle_on(const GpuSource&, int) {
   try {
     nccl::library();
   } catch (const Error& error) {

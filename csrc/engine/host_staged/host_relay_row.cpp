@@ -1,6 +1,5 @@
 // Pinned memory of each rank, carried by the host, as a route that a group may take.
 #include "common/size_text.h"
-#include "device/cuda_device.h"
 #include "engine/explain.h"
 #include "engine/host_staged/host_relay.h"
 #include "engine/host_staged/host_staged.h"
@@ -43,12 +42,11 @@ std::string steps(const Operation& whole, const World& world) {
 }
 
 Opened open(GpuGroup& group) {
-  return {
-      std::make_unique<HostRelay>(
-          std::make_unique<CudaDevice>(group.device, !group.world.own_gpus()), group.options.make_carrier(),
-          HostRelayOptions{
-              .pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
-      ""};
+  return {std::make_unique<HostRelay>(
+              group.options.gpus.open(group.device, !group.world.own_gpus()), group.options.make_carrier(),
+              HostRelayOptions{
+                  .pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
+          ""};
 }
 
 }  // namespace
@@ -57,7 +55,7 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .name = "host_relay",
     .instead = "host_staged",  // who asks for staging through the host means either way
     .reason = "carries anything between any ranks",
-    .obstacle_on = CudaDevice::obstacle,
+    .obstacle_on = [](const GpuSource& gpus, int device) { return gpus.obstacle(device); },
     .obstacle_among = [](const World&) { return std::optional<std::string>(); },
     .obstacle_to = host_staged_obstacle,
     .takes_small = takes_small,

@@ -2,8 +2,6 @@
 #include "common/log.h"
 #include "common/meeting.h"
 #include "common/size_text.h"
-#include "device/cuda_device.h"
-#include "device/nvrtc.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
@@ -18,9 +16,9 @@ namespace {
 // benchmarks/cuda_collectives.py.
 constexpr std::size_t kSmallReads = 192 << 10;
 
-std::optional<std::string> obstacle_on(int device) {
-  if (auto found = CudaDevice::obstacle(device)) return found;
-  return nvrtc_obstacle();
+std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
+  if (auto found = gpus.obstacle(device)) return found;
+  return gpus.kernel_obstacle();
 }
 
 std::optional<std::string> obstacle_among(const World& world) {
@@ -62,7 +60,7 @@ std::string steps(const Operation& asked, const World& world) {
 
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
-  auto device = std::make_unique<CudaDevice>(group.device, !group.world.own_gpus());
+  auto device = group.options.gpus.open(group.device, !group.world.own_gpus());
   const BoardLayout layout = board_layout(size);
   PinnedMemory memory;
   DeviceMemory scratch;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "engine/route/gpu_source.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace altorch {
@@ -19,6 +20,7 @@ struct GpuRouteOptions {
   std::unique_ptr<nccl::NcclComm> nccl_communicator;
   // Told of NCCL's communicator when there is one, and (false) before it ends.
   std::function<void(nccl::Comm, bool exists)> publish_nccl;
+  GpuSource gpus = cuda_gpus();
 };
 
 }  // namespace altorch

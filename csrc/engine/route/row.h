@@ -42,7 +42,7 @@ struct GpuRouteRow {
   bool guarded = false;      // does not mark results that are given up: a guard does (poison_guard.h)
 
   // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
-  std::optional<std::string> (*obstacle_on)(int device);
+  std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*obstacle_among)(const World& world);
   std::optional<std::string> (*obstacle_to)(const Operation& operation);
   // Why a small call goes this way before its turn, one clause; null: it does not.

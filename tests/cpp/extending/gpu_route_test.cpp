@@ -35,7 +35,7 @@ constexpr GpuRouteRow alone = {
     .reason = "one rank: nothing has to move between GPUs",
     .captures = true,
     .guarded = false,
-    .obstacle_on = [](int) -> std::optional<std::string> { return std::nullopt; },
+    .obstacle_on = [](const GpuSource&, int) -> std::optional<std::string> { return std::nullopt; },
     .obstacle_among = [](const World& world) -> std::optional<std::string> {
       if (world.ranks == 1) return std::nullopt;
       return "there are " + std::to_string(world.ranks) + " ranks";

@@ -159,7 +159,7 @@ TEST(NcclComm, DoesNotWaitWithoutEndForARank) {
   EXPECT_EQ(make(20s, [] { throw Error(ErrorKind::kPeerLost, "rank 1 has died"); }),
             "peer lost: rank 1 has died");
   EXPECT_EQ(error_of([&] { NcclComm(store, "nobody", 0, 1, 2, 50ms); }), "timeout: no key nobody/id");
-  EXPECT_LT(Clock::now() - began, 10s);
+  EXPECT_LT(Clock::now() - began, 20s);
 }
 
 TEST(NcclComm, TellsOfAnErrorThatComesByItself) {
@@ -192,7 +192,7 @@ TEST(NcclComm, AnAbortEndsWhatHangsInAStream) {
         const auto began = Clock::now();
         me.comm->abort();
         me.finish();
-        EXPECT_LT(Clock::now() - began, 5s);
+        EXPECT_LT(Clock::now() - began, 20s);
         EXPECT_EQ(x, std::vector<float>(10, 1.0f)) << "no result";
         me.comm->abort();  // once is enough
         EXPECT_EQ(fake.calls("ncclCommAbort"), 1);
@@ -237,7 +237,7 @@ TEST(NcclComm, AnAbortEndsACallThatHoldsUpTheHost) {
       const auto began = Clock::now();
       const std::string text = error_of([&] { me.comm->enqueue(calls, me.stream); });
       other.join();
-      EXPECT_LT(Clock::now() - began, 5s);
+      EXPECT_LT(Clock::now() - began, 20s);
       EXPECT_TRUE(says(text, std::string("transport failure: ") + name + " failed: internal error")) << text;
     });
   }
@@ -267,7 +267,7 @@ TEST(NcclComm, GoesWhetherOrNotNcclComesBack) {
                              if (name == std::string("ncclCommAbort")) me.comm->abort();
                            }),
               std::vector<std::string>(1));
-    EXPECT_LT(Clock::now() - began, 10s) << name;
+    EXPECT_LT(Clock::now() - began, 20s) << name;
     EXPECT_EQ(fake.open_communicators(), 1) << name;
   }
 }

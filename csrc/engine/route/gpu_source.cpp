@@ -1,0 +1,19 @@
+#include "engine/route/gpu_source.h"
+
+#include "device/cuda_device.h"
+#include "device/nvrtc.h"
+#include "transports/shm/shared_memory.h"
+
+namespace altorch {
+
+GpuSource cuda_gpus() {
+  return {
+      .open = [](int index, bool shared) { return std::make_unique<CudaDevice>(index, shared); },
+      .obstacle = CudaDevice::obstacle,
+      .kernel_obstacle = nvrtc_obstacle,
+      .identity = CudaDevice::identity,
+      .home = shared_memory_home,
+  };
+}
+
+}  // namespace altorch

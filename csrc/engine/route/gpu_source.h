@@ -1,0 +1,30 @@
+// Where the routes of a group get their GPUs from, and what they are told of them: CUDA, and fakes in the C++ tests.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "device/device.h"
+
+namespace altorch {
+
+// Thread rules: any thread. Reasons are clauses.
+struct GpuSource {
+  // `shared`: other processes use the GPU too. Throws Error(kUnsupported).
+  std::function<std::unique_ptr<Device>(int index, bool shared)> open;
+  // Why device `index` cannot serve, or nothing.
+  std::function<std::optional<std::string>(int index)> obstacle;
+  // Why no kernel can be had, or nothing.
+  std::function<std::optional<std::string>()> kernel_obstacle;
+  // Text that names the GPU in every process.
+  std::function<std::string(int index)> identity;
+  // Processes with the same text share memory.
+  std::function<std::string()> home;
+};
+
+// Those of this machine.
+GpuSource cuda_gpus();
+
+}  // namespace altorch
