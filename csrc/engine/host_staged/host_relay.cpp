@@ -17,8 +17,9 @@ constexpr std::chrono::seconds kPatience{10};
 constexpr std::size_t kLeastSlot = 64 << 10, kLargestSlot = 4 << 20;
 
 // Ranks that got less pinned memory than others bind all.
-std::size_t least(Communicator& group, std::size_t mine, std::chrono::milliseconds timeout) {
-  const auto words = meet(group.store(), "pinned", group.rank(), group.size(), timeout,
+std::size_t least(Communicator& group, std::size_t mine, const HostRelayOptions& options) {
+  KeyValueStore& store = options.store ? *options.store : group.store();
+  const auto words = meet(store, "host_relay/pinned", group.rank(), group.size(), options.timeout,
                           "to carry CUDA tensors through host memory", std::to_string(mine));
   for (const std::string& word : words) mine = std::min<std::size_t>(mine, std::stoull(word));
   return mine;
@@ -60,7 +61,7 @@ HostRelay::HostRelay(std::unique_ptr<Device> device, std::shared_ptr<Communicato
     : device_(std::move(device)),
       carrier_(std::move(carrier)),
       pool_(make_pool(*device_, options)),
-      piece_bytes_(least(*carrier_, pool_.slot_bytes, options.timeout)),
+      piece_bytes_(least(*carrier_, pool_.slot_bytes, options)),
       marks_(options.marks),
       down_(pool_.down, pool_.slot_bytes, options.slots),
       up_(pool_.up, pool_.slot_bytes, options.slots),

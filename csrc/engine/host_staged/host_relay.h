@@ -29,6 +29,7 @@ struct HostRelayOptions {
   std::size_t slots = 4;                 // of each of its two rings
   std::chrono::milliseconds timeout{0};  // for the ranks to meet
   bool marks = true;                     // results that are given up, for which kernels must be had
+  KeyValueStore* store = nullptr;        // where the ranks meet; null: the carrier's
 };
 
 class HostRelay : public GpuRoute {

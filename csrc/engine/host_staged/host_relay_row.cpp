@@ -42,11 +42,13 @@ std::string steps(const Operation& whole, const World& world) {
 }
 
 Opened open(GpuGroup& group) {
-  return {std::make_unique<HostRelay>(
-              group.options.gpus.open(group.device, !group.world.own_gpus()), group.options.make_carrier(),
-              HostRelayOptions{
-                  .pinned_bytes = pinned_bytes(), .timeout = group.timeout, .marks = group.has_kernels}),
-          ""};
+  // The group's own store looks after the peers, of which one may have no pinned memory.
+  const HostRelayOptions options{.pinned_bytes = pinned_bytes(),
+                                 .timeout = group.timeout,
+                                 .marks = group.has_kernels,
+                                 .store = &group.store};
+  auto device = group.options.gpus.open(group.device, !group.world.own_gpus());
+  return {std::make_unique<HostRelay>(std::move(device), group.options.make_carrier(), options), ""};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct Surroundings {
   std::string gpu, home = "node";
   std::string obstacle = {}, kernel_obstacle = {};  // of the GPU
   std::string cannot_pin_shared = {};               // memory that ranks share; found out when it is tried
+  std::size_t pinned_limit = std::size_t{1} << 40;  // of each device
   bool has_nccl = true;
 };
 
@@ -53,6 +54,7 @@ class FakeGpu : public FakeDevice {
 };
 
 inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) {
+  options.pinned_limit = here.pinned_limit;
   const auto reason = [](const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
   };

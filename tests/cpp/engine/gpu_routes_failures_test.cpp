@@ -232,5 +232,27 @@ TEST(GpuRoutesFailures, ARankWithoutKernelsSaysThatItCannotMark) {
   });
 }
 
+// They met in the carrier's store, which looks after nobody: the others waited for their whole timeout, and did
+// not read why.
+TEST(GpuRoutesFailures, ARankWithoutPinnedMemoryEndsTheWaitOfTheOthers) {
+  auto places = shared_gpu(2);
+  places[1].pinned_limit = 1000;
+  GpuWorld world(places);
+  const auto began = Clock::now();
+  const auto errors = world.try_to([](GpuRank& me) {
+    std::vector<float> x(kSmall, 1.0f);
+    Operation operation = all_reduce(x);
+    operation.sequence = me.group.next_sequence();
+    try {
+      me.routes.choose({&operation, 1}, /*capturing=*/false);
+    } catch (const Error& error) {
+      throw me.group.give_up(operation, error);
+    }
+  });
+  EXPECT_TRUE(says(errors[1], "no more pinned memory")) << errors[1];
+  EXPECT_TRUE(says(errors[0], "no more pinned memory")) << errors[0];
+  EXPECT_LT(Clock::now() - began, 15s);
+}
+
 }  // namespace
 }  // namespace altorch
