@@ -373,7 +373,8 @@ std::shared_ptr<Communicator> AlBackend::make_carrier() {
   carrier.timeout = options_->timeout;
   carrier.is_job = false;
   const std::string key = carrier.key + "/host_staged";
-  Rendezvous group(dynamic_cast<C10dStore&>(*carrier.store).c10d(), std::move(carrier), key, *options_);
+  const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
+  Rendezvous group(store, std::move(carrier), key, *options_);
   return join(group, *transport_);
 }
 
