@@ -52,14 +52,20 @@ class Sweep:
             for name in self.contenders
             if name not in skipped
         }
+        modes = self.modes
+        if "graph" in modes and (why := contenders.obstacle("nccl", device)):
+            skipped["CUDA graphs"] = f"they hold NCCL's operations only, and {why}"
+            modes = tuple(mode for mode in modes if mode != "graph")
         for job in self.jobs():
             at(job)
-            for row in self._rows_of(job, groups, device):
+            for row in self._rows_of(job, groups, device, modes):
                 if dist.get_rank() == 0:
                     emit(row)
         return skipped
 
-    def _rows_of(self, job: Job, groups: dict[str, dist.ProcessGroup], device: torch.device) -> list[Row]:
+    def _rows_of(
+        self, job: Job, groups: dict[str, dist.ProcessGroup], device: torch.device, modes: tuple[str, ...]
+    ) -> list[Row]:
         dtype = getattr(torch, job.dtype)
         if job.operation == "memcpy":
             return [floors.copies(job.size, dtype, device)]
@@ -67,4 +73,4 @@ class Sweep:
         if not taking:
             return []
         case = CASES[job.operation]
-        return turns.measure(case, job.size, dtype, device, taking, modes=self.modes, seconds=self.seconds)
+        return turns.measure(case, job.size, dtype, device, taking, modes=modes, seconds=self.seconds)
