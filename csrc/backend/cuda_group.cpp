@@ -176,7 +176,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       settle();
       last_.block(stream);
     }
-    for (const Operation& operation : operations) communicator_->record(operation);
+    for (const Operation& operation : operations) communicator_->started(operation);
     calls_.enter(first);
     CudaWatch::instance().wake();
     try {
@@ -207,7 +207,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       if (!capturing) in_flight_.push_back(entry);
     }
   }
-  for (const PreparedCall& call : calls) communicator_->count(call.operation, "cuda", route->name(), {});
+  for (const PreparedCall& call : calls) communicator_->finished(call.operation, "cuda", route->name(), {});
   if (!async) return nullptr;  // the caller's stream is in order already
   std::vector<at::Tensor> outputs;
   for (PreparedCall& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());

@@ -25,9 +25,7 @@ void CollectiveQueue::push(std::shared_ptr<Task> task) {
 }
 
 void CollectiveQueue::start(const Operation& operation) {
-  const CallNote mine = note_of(operation);
-  group_.board().record(mine);
-  collective_.start(operation, mine.fingerprint);
+  collective_.start(operation, group_.started(operation).fingerprint);
 }
 
 Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, const Wait& wait,
@@ -63,7 +61,7 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
     inline_running_ = false;
     outcome.others_wait = !queue_.empty();
   }
-  if (!error) group_.count(operation, links_.transport(), route, took);
+  if (!error) group_.finished(operation, links_.transport(), route, took);
   return outcome;
 }
 
@@ -112,8 +110,8 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
       error = head_running_ ? fail(task->operation, *error, task->wait, buffers_free)
                             : watchdog_.fail(task->operation, *error, task->wait);
     } else {
-      group_.count(task->operation, links_.transport(), collective_.route().name,
-                   Clock::now() - task->wait.began);
+      group_.finished(task->operation, links_.transport(), collective_.route().name,
+                      Clock::now() - task->wait.began);
     }
     head_running_ = false;
     {

@@ -26,13 +26,29 @@ Group::Group(Membership membership, int rank, int size)
 }
 
 void Group::enroll(Operation& operation) {
-  const std::lock_guard lock(mutex_);
-  operation.history = history_;
-  history_ = append_call(history_, fingerprint(operation));
+  {
+    const std::lock_guard lock(mutex_);
+    operation.history = history_;
+    history_ = append_call(history_, fingerprint(operation));
+  }
+  issued(operation);
 }
 
-void Group::record(const Operation& operation) {
-  if (!operation.is_message()) board_->record(note_of(operation));
+void Group::issued(const Operation& operation) const {
+  for (const auto& observer : observers_) observer->issued(observed(operation));
+}
+
+CallNote Group::started(const Operation& operation) {
+  CallNote note;
+  if (!operation.is_message()) board_->record(note = note_of(operation));
+  for (const auto& observer : observers_) observer->started(observed(operation));
+  return note;
+}
+
+Error Group::failed(const Operation& operation, const Error& cause) const {
+  Error explained = explain(operation, cause);
+  for (const auto& observer : observers_) observer->failed(observed(operation), explained);
+  return explained;
 }
 
 void Group::check_open() const {
@@ -65,11 +81,12 @@ Error Group::refuse(const Operation& operation, const Error& cause) {
     board_->record({operation.sequence, CallNote::kRefused, history});
     if (size_ > 1 && !is_closing()) board_->publish_refusal(operation.sequence, cause.what());
   }
-  return explain(operation, cause);
+  issued(operation);
+  return failed(operation, cause);
 }
 
 Error Group::give_up(const Operation& operation, const Error& cause, bool tell) {
-  const Error explained = explain(operation, cause);
+  const Error explained = failed(operation, cause);
   if (cause.kind() == ErrorKind::kClosed) return explained;
   {
     const std::lock_guard lock(mutex_);

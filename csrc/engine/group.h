@@ -40,12 +40,9 @@ class Group {
   KeyValueStore& store() const { return *membership_.store; }
   JobWatch* watch() const { return membership_.watch.get(); }
   StallBoard& board() const { return *board_; }
-  const Statistics& statistics() const { return statistics_; }
-  // The operation is done, after `took`; zero: nobody knows how long.
-  void count(const Operation& operation, const char* transport, std::string_view route,
-             std::chrono::nanoseconds took) {
-    statistics_.add(operation.kind, transport, route, payload_bytes(operation, size_), took);
-  }
+  const Statistics& statistics() const { return *statistics_; }
+  // Before the first call.
+  void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
   // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
   // included.
@@ -54,8 +51,15 @@ class Group {
   // Makes the call a part of the group's history. To be called for every collective that is numbered, in the
   // order of the numbers, by one thread at a time; so is refuse().
   void enroll(Operation& operation);
+  // A message, which has no number, is on its way to be posted.
+  void issued(const Operation& operation) const;
   // The call begins: from now on this rank can tell others what it called.
-  void record(const Operation& operation);
+  CallNote started(const Operation& operation);
+  // After `took`; zero: nobody knows how long.
+  void finished(const Operation& operation, const char* transport, std::string_view route,
+                std::chrono::nanoseconds took) const {
+    for (const auto& observer : observers_) observer->finished(observed(operation), transport, route, took);
+  }
 
   // Throws the error that calls get once the group is closed.
   void check_open() const;
@@ -80,11 +84,16 @@ class Group {
  private:
   // "all_reduce #7", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
+  ObservedCall observed(const Operation& operation) const {
+    return {operation, operation.sequence, payload_bytes(operation, size_)};
+  }
+  Error failed(const Operation& operation, const Error& cause) const;
 
   const Membership membership_;
   const int rank_, size_;
   const std::shared_ptr<StallBoard> board_;
-  Statistics statistics_;
+  const std::shared_ptr<Statistics> statistics_ = std::make_shared<Statistics>();
+  std::vector<std::shared_ptr<Observer>> observers_ = {statistics_};
   std::atomic<std::uint64_t> sequence_{0};
 
   mutable std::mutex mutex_;  // a leaf; guards what follows

@@ -38,6 +38,7 @@ Error PointToPoint::not_begun(const Task& task, const Error& error) {
 bool PointToPoint::begin(Task& task) {
   const Operation& operation = task.operation;
   task.wait = watchdog_.begin_wait();
+  group_.started(operation);
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   Channel& channel = links_.channel();
   if (operation.kind == OpKind::kSend) {
@@ -57,7 +58,7 @@ bool PointToPoint::begin(Task& task) {
 void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
   task.source = task.request.peer;
   if (!noticed) {
-    group_.count(task.operation, links_.transport(), kRoute, Clock::now() - task.wait.began);
+    group_.finished(task.operation, links_.transport(), kRoute, Clock::now() - task.wait.began);
     return task.finish();
   }
   const bool buffers_free = links_.channel().cancel({&task.request, 1});

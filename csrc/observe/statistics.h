@@ -1,13 +1,10 @@
 // What a group has done: operations by kind and route, for the table at the end of a run.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
-#include "common/op_kind.h"
+#include "observe/observer.h"
 
 namespace altorch {
 
@@ -21,19 +18,21 @@ struct StatisticsRow {
 };
 
 // Thread rules: any thread.
-class Statistics {
+class Statistics : public Observer {
  public:
-  void add(OpKind kind, const char* transport, std::string_view route, std::int64_t bytes,
-           std::chrono::nanoseconds time) {
+  void finished(const ObservedCall& call, const char* transport, std::string_view route,
+                std::chrono::nanoseconds took) override {
+    const OpKind kind = call.call.kind;
+    const auto bytes = static_cast<std::uint64_t>(call.bytes);
     const std::lock_guard lock(mutex_);
     for (StatisticsRow& row : rows_) {
       if (row.kind != kind || row.route.data() != route.data()) continue;
       ++row.count;
-      row.bytes += static_cast<std::uint64_t>(bytes);
-      row.time += time;
+      row.bytes += bytes;
+      row.time += took;
       return;
     }
-    rows_.push_back({kind, transport, route, 1, static_cast<std::uint64_t>(bytes), time});
+    rows_.push_back({kind, transport, route, 1, bytes, took});
   }
   std::vector<StatisticsRow> rows() const {
     const std::lock_guard lock(mutex_);

@@ -211,7 +211,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
       operation.timeout = peer_calls ? 20s : 1500ms;
       if (number == 0 || peer_calls) {
         group.enroll(operation);
-        group.record(operation);
+        group.started(operation);
         calls.enter(operation);
         me.enqueue(operation);
         calls.entered();

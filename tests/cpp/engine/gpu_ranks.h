@@ -78,7 +78,7 @@ struct GpuRank {
   std::string call(Operation operation, Stream on = nullptr) const {
     if (!operation.is_message()) operation.sequence = group.next_sequence();
     if (!operation.is_message()) group.enroll(operation);
-    group.record(operation);
+    group.started(operation);
     GpuRoute& route = routes.choose({&operation, 1}, /*capturing=*/false);
     routes.enqueue(route, {&operation, 1}, on ? on : stream);
     return route.name();

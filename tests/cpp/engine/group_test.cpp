@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "engine/thread_group.h"
 
 namespace altorch {
@@ -117,6 +119,77 @@ TEST(Group, CountsWhatItDid) {
   EXPECT_EQ(rows[0].count, 3u);
   EXPECT_EQ(rows[0].bytes, 120u);
   EXPECT_EQ(rows[0].route, "one_shot");
+}
+
+class Diary : public Observer {
+ public:
+  void issued(const ObservedCall& call) override { note("issued", call); }
+  void started(const ObservedCall& call) override { note("started", call); }
+  void finished(const ObservedCall& call, const char* transport, std::string_view route,
+                std::chrono::nanoseconds) override {
+    note("finished by " + std::string(transport) + ":" + std::string(route), call);
+  }
+  void failed(const ObservedCall& call, const Error& error) override {
+    note("failed (" + std::string(error.what()).substr(0, 27) + ")", call);
+  }
+  std::string text;
+
+ private:
+  void note(const std::string& what, const ObservedCall& call) {
+    text += what + " " + name_of(call.call.kind) + " #" + std::to_string(call.sequence) + " of " +
+            std::to_string(call.bytes) + "; ";
+  }
+};
+
+TEST(Group, TellsObserversOfEveryCallFromItsPlaceToItsEnd) {
+  ThreadGroup group(2);
+  std::array<std::shared_ptr<Diary>, 2> diaries;
+  group.run([&](int rank, Communicator& communicator) {
+    const auto diary = diaries[static_cast<std::size_t>(rank)] = std::make_shared<Diary>();
+    communicator.add(diary);
+    std::vector<float> values(10, 1.0f);
+    Operation first = all_reduce_of(communicator, values, DType::kFloat32);
+    communicator.enroll(first);
+    run(communicator, first);
+    Operation second;
+    second.kind = OpKind::kBarrier;
+    second.sequence = communicator.next_sequence();
+    communicator.refuse(second, Error(ErrorKind::kInvalidArgument, "no"));
+    Operation third = all_reduce_of(communicator, values, DType::kFloat32);
+    communicator.enroll(third);
+    communicator.give_up(third, Error(ErrorKind::kTransport, "broken"));
+  });
+  for (const auto& diary : diaries) {
+    EXPECT_EQ(diary->text,
+              "issued all_reduce #1 of 40; started all_reduce #1 of 40; "
+              "finished by loopback:one_shot all_reduce #1 of 40; "
+              "issued barrier #2 of 0; failed (altorch: group 'test', rank) barrier #2 of 0; "
+              "issued all_reduce #3 of 40; failed (altorch: group 'test', rank) all_reduce #3 of 40; ");
+  }
+}
+
+TEST(Group, TellsObserversOfMessages) {
+  ThreadGroup group(2);
+  std::array<std::shared_ptr<Diary>, 2> diaries;
+  group.run([&](int rank, Communicator& communicator) {
+    const auto diary = diaries[static_cast<std::size_t>(rank)] = std::make_shared<Diary>();
+    communicator.add(diary);
+    std::int32_t value = rank;
+    const auto task = std::make_shared<Task>();
+    task->operation.kind = rank == 0 ? OpKind::kSend : OpKind::kReceive;
+    task->operation.root = 1 - rank;
+    task->operation.dtype = DType::kInt32;
+    task->operation.count = 1;
+    task->operation.input = task->operation.output = &value;
+    task->operation.timeout = std::chrono::seconds(10);
+    communicator.post(task);
+    communicator.wait(*task, std::chrono::milliseconds(0));
+    EXPECT_EQ(value, 0);
+  });
+  EXPECT_EQ(diaries[0]->text,
+            "issued send #0 of 4; started send #0 of 4; finished by loopback:message send #0 of 4; ");
+  EXPECT_EQ(diaries[1]->text,
+            "issued recv #0 of 4; started recv #0 of 4; finished by loopback:message recv #0 of 4; ");
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+// Whoever wants to know what a group does: statistics, and what records, profiles or drills it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "common/call.h"
+#include "common/error.h"
+
+namespace altorch {
+
+struct ObservedCall {
+  const Call& call;
+  std::uint64_t sequence;  // of a collective, in its group; of a message the last one's before it
+  std::int64_t bytes;      // of the vector, or of all blocks
+};
+
+// Told by whichever thread is at work, under no lock: be quick, throw nothing, and call nothing of the group.
+// A call is issued, then started, then finished or failed; what is refused is issued and fails at once.
+// Thread rules: any thread, several at once.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // It has its place among the group's calls.
+  virtual void issued(const ObservedCall&) {}
+  // Its first message may be on its way.
+  virtual void started(const ObservedCall&) {}
+  // Its result is there; of a call on device memory: in order on its stream, and `took` is 0.
+  // `transport`, `route`: literals.
+  virtual void finished(const ObservedCall&, const char* /*transport*/, std::string_view /*route*/,
+                        std::chrono::nanoseconds /*took*/) {}
+  virtual void failed(const ObservedCall&, const Error&) {}
+};
+
+}  // namespace altorch
