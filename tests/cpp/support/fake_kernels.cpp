@@ -1,5 +1,6 @@
 // The kernels of small exchanges, run by the fake device: the very source that NVRTC compiles, as one thread.
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <type_traits>
@@ -70,8 +71,18 @@ void reduce_any(const kernels::Small& job, DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kUInt8:
       return reduce_numbers<kernels::Integer<unsigned char, unsigned>>(job, op);
+    case DType::kInt8:
+      return reduce_numbers<kernels::Integer<signed char, unsigned>>(job, op);
+    case DType::kUInt16:
+      return reduce_numbers<kernels::Integer<unsigned short, unsigned>>(job, op);
+    case DType::kInt16:
+      return reduce_numbers<kernels::Integer<short, unsigned>>(job, op);
+    case DType::kUInt32:
+      return reduce_numbers<kernels::Integer<unsigned, unsigned>>(job, op);
     case DType::kInt32:
       return reduce_numbers<kernels::Integer<int, unsigned>>(job, op);
+    case DType::kUInt64:
+      return reduce_numbers<kernels::Integer<unsigned long long, unsigned long long>>(job, op);
     case DType::kInt64:
       return reduce_numbers<kernels::Integer<long long, unsigned long long>>(job, op);
     case DType::kBool:
@@ -80,10 +91,20 @@ void reduce_any(const kernels::Small& job, DType dtype, ReduceOp op) {
       return reduce_numbers<kernels::Float16>(job, op);
     case DType::kBFloat16:
       return reduce_numbers<kernels::BFloat16>(job, op);
+    case DType::kFloat32:
+      return reduce_numbers<kernels::Plain<float>>(job, op);
+    case DType::kFloat64:
+      return reduce_numbers<kernels::Plain<double>>(job, op);
+    case DType::kComplex64:
+      return reduce_numbers<kernels::Complex<float>>(job, op);
     case DType::kComplex128:
       return reduce_numbers<kernels::Complex<double>>(job, op);
-    default:
-      return reduce_numbers<kernels::Plain<float>>(job, op);
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU:
+      std::abort();  // no kernel reduces them
   }
 }
 
