@@ -99,7 +99,7 @@ class GpuWorld {
       : places_(std::move(places)),
         groups_(static_cast<int>(places_.size())),
         carriers_(static_cast<int>(places_.size())),
-        watchdog_(std::chrono::seconds(60), [this] { end_everything(); }) {}
+        watchdog_(std::chrono::seconds(120), [this] { end_everything(); }) {}
 
   FakeNccl& nccl() { return nccl_; }
   int size() const { return groups_.size(); }

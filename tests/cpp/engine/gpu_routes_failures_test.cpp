@@ -12,7 +12,7 @@ using namespace std::chrono_literals;  // NOLINT
 using Clock = std::chrono::steady_clock;
 using staged::operation_of;
 
-constexpr std::int64_t kSmall = 100, kLarge = 300'000;
+constexpr std::int64_t kSmall = 100, kLarge = 140'000;
 
 Operation all_reduce(std::vector<float>& x) {
   return operation_of(OpKind::kAllReduce, x.data(), x.data(), static_cast<std::int64_t>(x.size()));

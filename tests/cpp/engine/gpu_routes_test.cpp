@@ -15,7 +15,7 @@ using staged::operation_of;
 using staged::slice;
 using staged::sum;
 
-constexpr std::int64_t kSmall = 100, kLarge = 300'000;  // of float32
+constexpr std::int64_t kSmall = 100, kLarge = 140'000;  // of float32
 using Names = std::map<std::string, std::string>;       // of the routes, by operation
 
 // One call of each kind, with blocks of so many elements; checks what comes of them.
