@@ -181,6 +181,27 @@ TEST(GpuRoutesFailures, AnAbortEndsWhatHangsOnEveryRoute) {
   }
 }
 
+// NCCL itself tells nobody, and is all that they have opened.
+TEST(GpuRoutesFailures, AnAbortIsKnownToAllRanksOfANode) {
+  GpuWorld world(own_gpus(2));
+  std::atomic<bool> aborted{false};
+  const auto errors = world.try_to([&](GpuRank& me) {
+    std::vector<float> x(kLarge, 1.0f);
+    EXPECT_EQ(me.call(all_reduce(x)), "nccl");
+    me.finish();
+    if (me.rank == 0) {
+      me.routes.abort("given up by the test");
+      aborted = true;
+    }
+    wait_until([&] { return aborted.load(); });
+    const auto failure = me.routes.failure();
+    ASSERT_TRUE(failure);
+    EXPECT_STREQ(failure->what(), "given up by the test");
+    EXPECT_THROW(me.call(all_reduce(x)), Error);
+  });
+  EXPECT_EQ(errors, all_good(2));
+}
+
 TEST(GpuRoutesFailures, WhatNcclFindsOutIsTold) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {

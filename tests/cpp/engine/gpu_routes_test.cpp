@@ -226,6 +226,7 @@ TEST(GpuRoutes, GraphsHoldNcclAlone) {
     std::vector<float> x(kSmall, 1.0f);
     const Operation small = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
     EXPECT_EQ(me.call(small), "host_staged");
+    me.finish();
     // It is there from the first call on: a graph cannot wait until the ranks have met.
     ASSERT_NE(me.routes.nccl_communicator(), nullptr);
     GpuRoute& route = me.routes.choose({&small, 1}, /*capturing=*/true);
