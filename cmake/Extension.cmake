@@ -24,6 +24,13 @@ target_include_directories(altorch_C SYSTEM PRIVATE
   "${TORCH_DIR}/include" "${TORCH_DIR}/include/torch/csrc/api/include" "${PYTHON_INCLUDE}")
 target_link_libraries(altorch_C PRIVATE altorch_engine "${TORCH_DIR}/lib/libc10.so" "${TORCH_DIR}/lib/libtorch_cpu.so"
   "${TORCH_DIR}/lib/libtorch_python.so")
+# Parsed once instead of by each of some twenty files: that was most of the build.
+target_precompile_headers(altorch_C PRIVATE <ATen/ATen.h> <torch/csrc/distributed/c10d/Backend.hpp>
+  <torch/csrc/distributed/c10d/PrefixStore.hpp> <torch/csrc/distributed/c10d/Work.hpp>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # A precompiled system header is none to it, so that more comes of its bug 105651 than Settings.cmake keeps quiet.
+  target_compile_options(altorch_C PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
+endif()
 target_link_options(altorch_C PRIVATE -Wl,--no-undefined-version -Wl,--exclude-libs,ALL)
 
 
