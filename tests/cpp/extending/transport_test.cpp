@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -49,24 +50,34 @@ class PostChannel : public Channel {
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override {
     request.is_receive = true;
     request.bytes = bytes;
-    request.peer = peer;
     const std::lock_guard lock(office_->mutex);
-    wanted_.push_back({&request, data, tag});
-    request.handle = 1;
+    request.handle = ++handles_;
+    wanted_[request.handle] = {data, bytes, request.exact, peer, tag};
   }
 
   State test(std::span<Request> requests, std::optional<Error>& error) override {
     const std::lock_guard lock(office_->mutex);
-    deliver(error);
-    if (error) return State::kFailed;
-    const auto open = [](const Request& request) { return request.handle != 0; };
-    return std::any_of(requests.begin(), requests.end(), open) ? State::kPending : State::kDone;
+    deliver();
+    State state = State::kDone;
+    for (Request& request : requests) {
+      if (request.handle == 0) continue;
+      const auto wanted = wanted_.find(request.handle);
+      if (!wanted->second.arrived) {
+        state = State::kPending;
+        continue;
+      }
+      request.peer = wanted->second.peer;
+      request.handle = 0;
+      if (wanted->second.error) error = wanted->second.error;
+      wanted_.erase(wanted);
+    }
+    return error ? State::kFailed : state;
   }
 
   bool cancel(std::span<Request> requests) override {
     const std::lock_guard lock(office_->mutex);
     for (Request& request : requests) {
-      wanted_.remove_if([&](const Wanted& wanted) { return wanted.request == &request; });
+      wanted_.erase(request.handle);
       request.handle = 0;
     }
     return true;  // no buffer is touched any more
@@ -74,42 +85,43 @@ class PostChannel : public Channel {
 
  private:
   struct Wanted {
-    Request* request;
     void* data;
+    std::size_t bytes;
+    bool exact;
+    int peer;  // who sent it, once it has arrived
     std::int64_t tag;
+    bool arrived = false;
+    std::optional<Error> error = {};
   };
 
-  // Gives each receive the oldest letter that fits.
-  void deliver(std::optional<Error>& error) {
-    for (auto wanted = wanted_.begin(); wanted != wanted_.end();) {
-      Request& request = *wanted->request;
+  // Gives each receive the oldest letter that fits. An error is told to whoever tests the request.
+  void deliver() {
+    for (auto& [handle, wanted] : wanted_) {
+      if (wanted.arrived) continue;
       const auto letter =
           std::find_if(office_->letters.begin(), office_->letters.end(), [&](const Letter& each) {
-            return each.to == rank_ && each.tag == wanted->tag &&
-                   (request.peer == kAnySource || request.peer == each.from);
+            return each.to == rank_ && each.tag == wanted.tag &&
+                   (wanted.peer == kAnySource || wanted.peer == each.from);
           });
-      if (letter == office_->letters.end()) {
-        ++wanted;
-        continue;
-      }
+      if (letter == office_->letters.end()) continue;
       const std::size_t sent = letter->text.size();
-      if (sent > request.bytes || (request.exact && sent < request.bytes)) {
-        error = Error(ErrorKind::kMismatch, "rank " + std::to_string(letter->from) + " sent " +
-                                                std::to_string(sent) + " bytes where " +
-                                                std::to_string(request.bytes) + " were expected");
+      if (sent > wanted.bytes || (wanted.exact && sent < wanted.bytes)) {
+        wanted.error = Error(ErrorKind::kMismatch, "rank " + std::to_string(letter->from) + " sent " +
+                                                       std::to_string(sent) + " bytes where " +
+                                                       std::to_string(wanted.bytes) + " were expected");
       } else if (sent > 0) {
-        std::memcpy(wanted->data, letter->text.data(), sent);
+        std::memcpy(wanted.data, letter->text.data(), sent);
       }
-      request.peer = letter->from;
-      request.handle = 0;
+      wanted.peer = letter->from;
+      wanted.arrived = true;
       office_->letters.erase(letter);
-      wanted = wanted_.erase(wanted);
     }
   }
 
   const std::shared_ptr<PostOffice> office_;
   const int rank_, size_;
-  std::list<Wanted> wanted_;
+  std::uintptr_t handles_ = 0;
+  std::map<std::uintptr_t, Wanted> wanted_;  // by handle, the oldest first
 };
 // [transport]
 
