@@ -79,6 +79,7 @@ void AlBackend::abort() {
 }
 
 void AlBackend::shutdown() {
+  if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
   communicator_->close("the group was destroyed");
 }

@@ -24,7 +24,7 @@ Communicator::Place Communicator::take_place(const Operation& operation) {
   try {
     check_open();
   } catch (const Error& error) {
-    throw explain(operation, error);
+    throw failed(operation, error);
   }
   if (!collectives_.claim()) {
     place.queued = std::make_shared<Task>();
@@ -53,7 +53,7 @@ void Communicator::submit(std::shared_ptr<Task> task) {
   try {
     check_open();
   } catch (const Error& error) {
-    throw explain(task->operation, error);
+    throw failed(task->operation, error);
   }
   collectives_.push(std::move(task));
   ProgressThread::instance().watch(shared_from_this(), true);

@@ -1,6 +1,7 @@
 #include "engine/gpu_routes.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "common/meeting.h"
 #include "engine/attended_store.h"
@@ -95,7 +96,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   }
   std::string reasons;
   GpuRoute* found = nullptr;
-  decide(operations, world_, rules_, [&](const Route& route) {
+  const auto takes = [&](const Route& route) {
     auto reason = obstacle(route, operations, world_, capturing);
     if (!reason) {
       found = made(*route.row, first);
@@ -106,7 +107,8 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
     if (!route.only_small)
       reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
     return false;
-  });
+  };
+  decide(operations, world_, rules_, std::ref(takes));
   if (found) return *found;
   throw Error(ErrorKind::kUnsupported, "no route can carry it between GPUs (" + reasons + "); " +
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));

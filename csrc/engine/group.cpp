@@ -47,7 +47,9 @@ CallNote Group::started(const Operation& operation) {
 
 Error Group::failed(const Operation& operation, const Error& cause) const {
   Error explained = explain(operation, cause);
-  for (const auto& observer : observers_) observer->failed(observed(operation), explained);
+  Operation bare = operation;
+  bare.input_counts = bare.output_counts = {};  // whoever made the call may have let them go
+  for (const auto& observer : observers_) observer->failed({bare, bare.sequence, 0}, explained);
   return explained;
 }
 
@@ -81,7 +83,6 @@ Error Group::refuse(const Operation& operation, const Error& cause) {
     board_->record({operation.sequence, CallNote::kRefused, history});
     if (size_ > 1 && !is_closing()) board_->publish_refusal(operation.sequence, cause.what());
   }
-  issued(operation);
   return failed(operation, cause);
 }
 

@@ -80,6 +80,8 @@ class Group {
 
   // Adds group, rank, operation and sequence number to an error.
   Error explain(const Operation& operation, const Error& cause) const;
+  // The same, and tells the observers that the operation ends with it.
+  Error failed(const Operation& operation, const Error& cause) const;
 
  private:
   // "all_reduce #7", "recv from rank 2, tag 5"
@@ -87,7 +89,6 @@ class Group {
   ObservedCall observed(const Operation& operation) const {
     return {operation, operation.sequence, payload_bytes(operation, size_)};
   }
-  Error failed(const Operation& operation, const Error& cause) const;
 
   const Membership membership_;
   const int rank_, size_;

@@ -32,7 +32,7 @@ Error PointToPoint::not_begun(const Task& task, const Error& error) {
   const ErrorKind kind = error.kind();
   const bool refused =
       kind == ErrorKind::kInvalidArgument || kind == ErrorKind::kUnsupported || kind == ErrorKind::kClosed;
-  return refused ? group_.explain(task.operation, error) : watchdog_.fail(task.operation, error, task.wait);
+  return refused ? group_.failed(task.operation, error) : watchdog_.fail(task.operation, error, task.wait);
 }
 
 bool PointToPoint::begin(Task& task) {

@@ -17,7 +17,8 @@ struct ObservedCall {
 };
 
 // Told by whichever thread is at work, under no lock: be quick, throw nothing, and call nothing of the group.
-// A call is issued, then started, then finished or failed; what is refused is issued and fails at once.
+// A call is issued, then started, then finished or failed. It may fail at any time: before it is started, and, when it
+// is refused for its arguments, before it is issued.
 // Thread rules: any thread, several at once.
 class Observer {
  public:
@@ -30,6 +31,7 @@ class Observer {
   // `transport`, `route`: literals.
   virtual void finished(const ObservedCall&, const char* /*transport*/, std::string_view /*route*/,
                         std::chrono::nanoseconds /*took*/) {}
+  // The call comes without its counts, and without bytes.
   virtual void failed(const ObservedCall&, const Error&) {}
 };
 

@@ -1,5 +1,6 @@
 #include "engine/route/decide.h"
 
+#include "common/error.h"
 #include "engine/route/defaults.h"
 #include "engine/route/table.h"
 #include "engine/staging.h"
@@ -77,8 +78,10 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 }
 
 Route decide(const Operation& operation, const World& world, const Rules& rules) {
-  return *on_host(operation, world, rules,
-                  [&](const Route& route) { return !host_obstacle(route, operation, world); });
+  const auto taken = on_host(operation, world, rules,
+                             [&](const Route& route) { return !host_obstacle(route, operation, world); });
+  if (!taken) throw Error(ErrorKind::kInternal, std::string("nothing carries ") + name_of(operation.kind));
+  return *taken;
 }
 
 std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,

@@ -19,10 +19,10 @@
 namespace altorch {
 
 // Offers one route after another to `takes`, the best first, until it takes one. The operations are enqueued
-// together; several of them only on a device. Allocates nothing of its own.
+// together; several of them only on a device. Allocates nothing, and neither does a std::ref to what takes.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
-// The first that can carry it, on host memory: there is always one.
+// The first that can carry it, on host memory: for a collective there is always one. Throws Error(kInternal).
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA graph.

@@ -163,8 +163,8 @@ TEST(Group, TellsObserversOfEveryCallFromItsPlaceToItsEnd) {
     EXPECT_EQ(diary->text,
               "issued all_reduce #1 of 40; started all_reduce #1 of 40; "
               "finished by loopback:one_shot all_reduce #1 of 40; "
-              "issued barrier #2 of 0; failed (altorch: group 'test', rank) barrier #2 of 0; "
-              "issued all_reduce #3 of 40; failed (altorch: group 'test', rank) all_reduce #3 of 40; ");
+              "failed (altorch: group 'test', rank) barrier #2 of 0; "
+              "issued all_reduce #3 of 40; failed (altorch: group 'test', rank) all_reduce #3 of 0; ");
   }
 }
 
