@@ -48,7 +48,9 @@ std::optional<Route> small_before_its_turn(const Operation& operation, const Wor
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
     const char* reason = row->takes_small(operation, world);
-    if (reason && takes(by(*row, reason, true))) return by(*row, reason, true);
+    if (!reason) continue;
+    const Route small = by(*row, reason, /*only_small=*/true);
+    if (takes(small)) return small;
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "engine/fingerprint.h"
+#include "support/says.h"
 
 namespace altorch {
 namespace {
@@ -37,8 +38,6 @@ std::string error_of(Agreement& agreement, const Operation& operation) {
   }
   return "";
 }
-
-bool says(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 TEST(Agreement, TellsWhoeverComesLaterAndEndsTheOthersCall) {
   const auto memory = memory_for(2);

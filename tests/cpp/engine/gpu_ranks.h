@@ -1,7 +1,6 @@
 // Ranks with GPUs that are threads: GpuRoutes on fake devices and the fake NCCL, in a world that a test describes.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "engine/gpu_routes.h"
 #include "engine/host_staged/conformance.h"
 #include "support/fake_nccl.h"
+#include "support/route_setting.h"
 #include "support/test_watchdog.h"
 
 namespace altorch {
@@ -83,14 +83,16 @@ struct GpuRank {
     routes.enqueue(route, {&operation, 1}, on ? on : stream);
     return route.name();
   }
+  // The same up to the route, with what the backend does when there is none: the peers may already wait.
+  void choose_or_give_up(Operation operation) const {
+    operation.sequence = group.next_sequence();
+    try {
+      routes.choose({&operation, 1}, /*capturing=*/false);
+    } catch (const Error& error) {
+      throw group.give_up(operation, error);
+    }
+  }
   void finish() const { ASSERT_TRUE(device.synchronize(stream)); }
-};
-
-// The settings of a test, for as long as it lives.
-class RouteSetting {
- public:
-  explicit RouteSetting(const char* text) { setenv("ALTORCH_ROUTE", text, 1); }
-  ~RouteSetting() { unsetenv("ALTORCH_ROUTE"); }
 };
 
 class GpuWorld {

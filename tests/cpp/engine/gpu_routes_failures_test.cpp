@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/gpu_ranks.h"
+#include "support/says.h"
 
 namespace altorch {
 namespace {
@@ -20,8 +21,6 @@ Operation all_reduce(std::vector<float>& x) {
 Operation broadcast(std::vector<float>& x) {
   return operation_of(OpKind::kBroadcast, nullptr, x.data(), static_cast<std::int64_t>(x.size()), 1);
 }
-
-bool says(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
 
 void wait_until(const std::function<bool()>& there) {
   const auto deadline = Clock::now() + 30s;
@@ -69,20 +68,14 @@ TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
         ".cpu()");
 }
 
-// As the backend does: the peers, which wait in NCCL, have to learn of it.
+// The peers, which wait in NCCL, have to learn of it.
 TEST(GpuRoutesFailures, AnErrorOfOneRankInOpeningEndsTheWaitOfTheOthers) {
   GpuWorld world(own_gpus(2));
   world.nccl().fail("ncclCommInitRankConfig", 1);
   const auto began = Clock::now();
   const auto errors = world.try_to([](GpuRank& me) {
     std::vector<float> x(kLarge);
-    Operation operation = all_reduce(x);
-    operation.sequence = 1;
-    try {
-      me.routes.choose({&operation, 1}, /*capturing=*/false);
-    } catch (const Error& error) {
-      throw me.group.give_up(operation, error);
-    }
+    me.choose_or_give_up(all_reduce(x));
   });
   EXPECT_TRUE(says(errors[1], "ncclCommInitRankConfig failed: internal error")) << errors[1];
   EXPECT_TRUE(says(errors[0], "rank 1")) << errors[0];
@@ -262,13 +255,7 @@ TEST(GpuRoutesFailures, ARankWithoutPinnedMemoryEndsTheWaitOfTheOthers) {
   const auto began = Clock::now();
   const auto errors = world.try_to([](GpuRank& me) {
     std::vector<float> x(kSmall, 1.0f);
-    Operation operation = all_reduce(x);
-    operation.sequence = me.group.next_sequence();
-    try {
-      me.routes.choose({&operation, 1}, /*capturing=*/false);
-    } catch (const Error& error) {
-      throw me.group.give_up(operation, error);
-    }
+    me.choose_or_give_up(all_reduce(x));
   });
   EXPECT_TRUE(says(errors[1], "no more pinned memory")) << errors[1];
   EXPECT_TRUE(says(errors[0], "no more pinned memory")) << errors[0];

@@ -13,6 +13,7 @@
 #include "support/fake_nccl.h"
 #include "support/map_store.h"
 #include "support/on_threads.h"
+#include "support/says.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace altorch::nccl {
@@ -78,10 +79,6 @@ std::string error_of(Body&& body) {
     return std::string(name_of(error.kind())) + ": " + error.what();
   }
   return "";
-}
-
-inline bool says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
 }
 
 }  // namespace altorch::nccl

@@ -1,0 +1,12 @@
+// What tests ask of an error's text.
+#pragma once
+
+#include <string_view>
+
+namespace altorch {
+
+inline bool says(std::string_view text, std::string_view words) {
+  return text.find(words) != std::string_view::npos;
+}
+
+}  // namespace altorch
