@@ -7,10 +7,7 @@
 
 #include "backend/cuda_watch.h"
 #include "backend/issue.h"
-#include "backend/premul.h"
 #include "backend/publish_nccl.h"
-#include "backend/store.h"
-#include "reduction/reduce.h"
 #include "transports/loopback/channel.h"
 
 namespace altorch::backend {
@@ -40,13 +37,6 @@ c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const Membersh
   return own;
 }
 
-std::shared_ptr<Communicator> join(Rendezvous& group, Transport& transport) {
-  const bool alone = group.group().size() == 1;  // who needs no transport
-  return std::make_shared<Communicator>(
-      group.group(), alone ? std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0]))
-                           : transport.open(group.group(), group.store()));
-}
-
 }  // namespace
 
 AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, const AlOptions& options)
@@ -57,6 +47,13 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       options_(own_options(options, group.group())),
       finished_(is_recorded() ? c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())
                               : nullptr) {}
+
+std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
+  const bool alone = group.group().size() == 1;  // who needs no transport
+  return std::make_shared<Communicator>(
+      group.group(), alone ? std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0]))
+                           : transport.open(group.group(), group.store()));
+}
 
 AlBackend::~AlBackend() { AlBackend::release_resources(); }
 
@@ -163,220 +160,6 @@ void AlBackend::add_buffer(std::uintptr_t address, std::size_t bytes, bool symme
 
 void AlBackend::remove_buffer(std::uintptr_t address) {
   guarded([&] { nccl_communicator().remove_buffer(reinterpret_cast<void*>(address)); });
-}
-
-// What no route takes was refused; anything else may have begun.
-Error AlBackend::not_launched(const Operation& operation, const Error& error) {
-  const bool refused = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kUnsupported;
-  return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
-}
-
-AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
-  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call));
-  const Operation operation = call.operation;
-  try {
-    const auto group = cuda_group(operation);
-    if (const auto window = windows_.joinable(); window && (async || window->own)) {
-      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence,
-                                           window->keep(std::move(call)));
-    }
-    const Tensors outputs = async ? Tensors() : call.outputs;
-    std::vector<PreparedCall> calls;
-    calls.push_back(std::move(call));
-    auto work = group->launch(type, std::move(calls), async);
-    return work ? work : finished(type, operation.sequence, outputs);
-  } catch (const Error& error) {
-    throw not_launched(operation, error);
-  } catch (const c10::Error& error) {  // the peers may have enqueued it
-    communicator_->give_up(operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
-    throw;
-  }
-}
-
-bool AlBackend::blocks(const PreparedCall& call, bool async) const {
-  if (async || call.operation.device != kHostDevice) return false;
-  const auto window = windows_.joinable();
-  return !window || !window->own;
-}
-
-void AlBackend::load(PreparedCall& call) {
-  try {
-    for (Block& block : call.loads) block.load();
-  } catch (const c10::Error& error) {
-    communicator_->give_up(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
-    throw;
-  }
-  call.bind();
-}
-
-AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communicator::Place& place) {
-  bool buffers_free = true;
-  try {
-    place.run(buffers_free);
-  } catch (...) {
-    if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
-    throw;
-  }
-  for (const Block& block : call.stores) block.store();
-  return finished(type, call.operation.sequence, call.outputs);
-}
-
-AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call) {
-  load(call);
-  const std::uint64_t sequence = call.operation.sequence;
-  const auto window = windows_.joinable();
-  const bool in_own = window && window->own;
-  auto task = std::make_shared<Task>();
-  task->operation = call.operation;
-  task->input_counts = std::move(call.input_counts);
-  task->output_counts = std::move(call.output_counts);
-  task->operation.input_counts = task->input_counts;
-  task->operation.output_counts = task->output_counts;
-  std::function<void()> finish;
-  if (!call.stores.empty()) {
-    finish = [stores = std::move(call.stores)] {
-      for (const Block& block : stores) block.store();
-    };
-  }
-  if (window) window->work->add_outputs(call.outputs);
-  auto work =
-      in_own ? window->work
-             : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
-  work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
-  if (window && !in_own) window->work->add_task(task, {}, nullptr);
-  try {
-    communicator_->submit(task);
-  } catch (...) {
-    work->abandon(*task);
-    if (window && !in_own) window->work->abandon(*task);
-    throw;
-  }
-  if (in_own) return nullptr;  // coalesce() gives the Work of all
-  work->seal();
-  return work;
-}
-
-AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, std::uint64_t sequence,
-                                       const Tensors& outputs) const {
-  // torch keeps what it gets for wait_tensor() then.
-  if (c10d::allow_inflight_collective_as_graph_input())
-    return c10::make_intrusive<AlWork>(getRank(), type, sequence, outputs);
-  return finished_;
-}
-
-void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op,
-                              const at::Tensor& tensor) const {
-  operation.dtype = dtype_of(tensor);
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      operation.op = ReduceOp::kSum;
-      break;
-    case c10d::ReduceOp::AVG:
-      operation.op = ReduceOp::kAvg;
-      break;
-    case c10d::ReduceOp::PRODUCT:
-      operation.op = ReduceOp::kProduct;
-      break;
-    case c10d::ReduceOp::MIN:
-      operation.op = ReduceOp::kMin;
-      break;
-    case c10d::ReduceOp::MAX:
-      operation.op = ReduceOp::kMax;
-      break;
-    case c10d::ReduceOp::BAND:
-      operation.op = ReduceOp::kBand;
-      break;
-    case c10d::ReduceOp::BOR:
-      operation.op = ReduceOp::kBor;
-      break;
-    case c10d::ReduceOp::BXOR:
-      operation.op = ReduceOp::kBxor;
-      break;
-    case c10d::ReduceOp::PREMUL_SUM: {
-      operation.op = ReduceOp::kPremulSum;
-      const auto* factor = static_cast<const PremulSupplement*>(op.supplement_.get());
-      if (!factor) throw Error(ErrorKind::kInvalidArgument, "PREMUL_SUM comes without its factor");
-      operation.factor =
-          factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
-      break;
-    }
-    default:
-      throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
-  }
-  if (can_reduce(operation.dtype, operation.op)) return;
-  // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats a wrong
-  // call.
-  const auto kind = operation.op == ReduceOp::kAvg ? ErrorKind::kInvalidType : ErrorKind::kInvalidArgument;
-  throw Error(kind, std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
-                        "; convert the tensor or choose another reduction");
-}
-
-c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                   const std::vector<int>& ranks,
-                                                   const c10::intrusive_ptr<Options>& options) {
-  // torch 2.11 asks once for each type of device, with one store, and keeps the first answer.
-  if (store && last_split_store_.lock() == store) return last_split_.lock();
-  auto made = guarded([&] { return make_split(store, ranks, options); });
-  last_split_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
-  last_split_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
-  return made;
-}
-
-c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                        const std::vector<int>& ranks,
-                                                        const c10::intrusive_ptr<Options>& options) {
-  const int split = splits_++;
-  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
-  if (mine == ranks.end()) {
-    split_nccl(nullptr, nccl::kNoColor, 0, 0);
-    return nullptr;
-  }
-  const Membership& parent = communicator_->membership();
-  Membership child;
-  child.name = options && !options->group_name.empty() ? options->group_name
-                                                       : parent.name + "/split" + std::to_string(split);
-  child.rank = static_cast<int>(mine - ranks.begin());
-  // Disjoint groups may be split off in one call.
-  std::string key = parent.key + "/split" + std::to_string(split);
-  for (const int rank : ranks) {
-    check_rank(rank, "a member of the split");
-    child.global_ranks.push_back(parent.global_ranks[static_cast<std::size_t>(rank)]);
-    key += "." + std::to_string(rank);
-  }
-  const auto* asked = dynamic_cast<const AlOptions*>(options.get());
-  const AlOptions& child_options = asked ? *asked : *options_;
-  child.timeout = options ? options->timeout : options_->timeout;
-  Rendezvous group(store, std::move(child), key, child_options);
-  auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
-  split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
-  return made;
-}
-
-// Faster than a communicator from nothing. All ranks of the group made theirs together, so either all have
-// one or none.
-void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
-  for (const auto& group : cuda_groups()) {
-    auto* parent = group->nccl_communicator();
-    if (!parent) continue;
-    const auto& options = child ? *child->options_ : *options_;
-    auto part = parent->split(color, key, group->device().index(), size, options.timeout, options.nccl);
-    ++nccl_splits_;
-    if (!child) return;
-    child->inherited_on_ = group->device().index();
-    child->inherited_nccl_ = std::move(part);
-    return;
-  }
-}
-
-std::shared_ptr<Communicator> AlBackend::make_carrier() {
-  Membership carrier = communicator_->membership();
-  carrier.name += " (host_staged)";
-  carrier.timeout = options_->timeout;
-  carrier.is_job = false;
-  const std::string key = carrier.key + "/host_staged";
-  const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
-  Rendezvous group(store, std::move(carrier), key, *options_);
-  return join(group, *transport_);
 }
 
 }  // namespace altorch::backend

@@ -67,6 +67,7 @@ class AlBackend : public c10d::Backend {
   void remove_buffer(std::uintptr_t address);
   int nccl_splits() const { return nccl_splits_; }
 
+  // backend_window.cpp
   void startCoalescing() override;
   // Something was thrown in this thread's window, if it has one: nothing that it kept is launched.
   void abandon_window() { spoil_window(); }
@@ -123,6 +124,7 @@ class AlBackend : public c10d::Backend {
   // throws is told to the peers, who may already wait.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
+  // backend_launch.cpp
   // Whether the caller waits for the call on the host.
   bool blocks(const PreparedCall& call, bool async) const;
   void load(PreparedCall& call);
@@ -131,6 +133,8 @@ class AlBackend : public c10d::Backend {
   WorkPtr launch(c10d::OpType type, PreparedCall call, bool async);
   WorkPtr launch_on_host(c10d::OpType type, PreparedCall call);
   Error not_launched(const Operation& operation, const Error& error);
+  // The group's links, opened together with the other ranks; one rank alone needs no transport.
+  static std::shared_ptr<Communicator> join(Rendezvous& group, Transport& transport);
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
@@ -146,7 +150,7 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;
-  void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
+  static void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
   // Runs `count` operations as one Work.
   template <typename Each>
   WorkPtr coalesce(std::size_t count, bool async, Each&& each);

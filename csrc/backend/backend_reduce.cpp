@@ -2,8 +2,34 @@
 #include <ATen/ATen.h>
 
 #include "backend/issue.h"
+#include "backend/premul.h"
+#include "reduction/reduce.h"
 
 namespace altorch::backend {
+
+static_assert(static_cast<int>(c10d::ReduceOp::SUM) == static_cast<int>(ReduceOp::kSum) &&
+              static_cast<int>(c10d::ReduceOp::BXOR) == static_cast<int>(ReduceOp::kBxor) &&
+              static_cast<int>(c10d::ReduceOp::PREMUL_SUM) == static_cast<int>(ReduceOp::kPremulSum));
+
+void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  operation.dtype = dtype_of(tensor);
+  if (static_cast<int>(op.op_) >= kReduceOpCount) {  // the enumeration is unsigned
+    throw Error(ErrorKind::kInvalidArgument, "the reduction is none that torch.distributed defines");
+  }
+  operation.op = static_cast<ReduceOp>(op.op_);
+  if (operation.op == ReduceOp::kPremulSum) {
+    const auto* factor = static_cast<const PremulSupplement*>(op.supplement_.get());
+    if (!factor) throw Error(ErrorKind::kInvalidArgument, "PREMUL_SUM comes without its factor");
+    operation.factor =
+        factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
+  }
+  if (can_reduce(operation.dtype, operation.op)) return;
+  // As torch's own backends have it: a type that cannot be averaged is a wrong type, bits of floats a wrong
+  // call.
+  const auto kind = operation.op == ReduceOp::kAvg ? ErrorKind::kInvalidType : ErrorKind::kInvalidArgument;
+  throw Error(kind, std::string(name_of(operation.op)) + " is not defined for " + name_of(operation.dtype) +
+                        "; convert the tensor or choose another reduction");
+}
 
 AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   // torch asks so for sparse tensors on the CPU.

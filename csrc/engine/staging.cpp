@@ -9,9 +9,10 @@
 namespace altorch {
 namespace {
 
+// Whether every step rounds.
 bool accumulates(ReduceOp op) {
-  return op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProduct ||
-         op == ReduceOp::kPremulSum;
+  const BinaryOp binary = kReduceOps[op].of_numbers;
+  return binary == BinaryOp::kSum || binary == BinaryOp::kProduct;
 }
 
 }  // namespace

@@ -26,29 +26,16 @@ constexpr EnumTable<DType, const char*> kNumbers(
                  {DType::kComplex128, "Complex<double>"},
              });
 
-// Of numbers, and of bools: there a sum and a maximum are "or", a product and a minimum "and".
-struct Operators {
-  const char *number, *of_bools;
-};
-constexpr EnumTable<ReduceOp, Operators> kOperators({
-    {ReduceOp::kSum, {"Sum", "Or"}},
-    {ReduceOp::kAvg, {"Sum", "Or"}},
-    {ReduceOp::kProduct, {"Product", "And"}},
-    {ReduceOp::kMin, {"Min", "And"}},
-    {ReduceOp::kMax, {"Max", "Or"}},
-    {ReduceOp::kBand, {"And", "And"}},
-    {ReduceOp::kBor, {"Or", "Or"}},
-    {ReduceOp::kBxor, {"Xor", "Xor"}},
-    {ReduceOp::kPremulSum, {"Sum", "Or"}},
-});
-
 const std::string kSpace = "altorch::kernels::";
 
 std::string instance(const char* kernel, DType dtype, ReduceOp op) {
   const char* const number = kNumbers[dtype];
-  if (!number) throw Error(ErrorKind::kInternal, std::string("no kernel reduces ") + name_of(dtype) + ".");
-  const char* const combines = dtype == DType::kBool ? kOperators[op].of_bools : kOperators[op].number;
-  return kSpace + kernel + "<" + kSpace + number + ", " + kSpace + combines +
+  const auto combines = binary_op_of(op, dtype);
+  if (!number || !combines) {
+    throw Error(ErrorKind::kInternal,
+                std::string("no kernel makes a ") + name_of(op) + " of " + name_of(dtype) + ".");
+  }
+  return kSpace + kernel + "<" + kSpace + number + ", " + kSpace + name_of(*combines) +
          (op == ReduceOp::kAvg ? ", true>" : ", false>");
 }
 

@@ -29,29 +29,24 @@ constexpr EnumTable<DType, int> kTypes(kNone, {
                                                   {DType::kComplex128, ALTORCH_MPI_COMPLEX128},
                                               });
 
-// MPI's minimum and maximum take no care of NaN, and its bits are those of integers. bool is stored as 0 and
-// 1, so that the bit operators are the logical ones.
-struct Operators {
-  int integral, real, complex, of_bools;
-};
-constexpr EnumTable<ReduceOp, Operators> kOperators(
-    {kNone, kNone, kNone, kNone},
-    {
-        {ReduceOp::kSum, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_BOR}},
-        {ReduceOp::kAvg, {ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
-        {ReduceOp::kProduct, {ALTORCH_MPI_PRODUCT, ALTORCH_MPI_PRODUCT, kNone, ALTORCH_MPI_BAND}},
-        {ReduceOp::kMin, {ALTORCH_MPI_MIN, kNone, kNone, ALTORCH_MPI_BAND}},
-        {ReduceOp::kMax, {ALTORCH_MPI_MAX, kNone, kNone, ALTORCH_MPI_BOR}},
-        {ReduceOp::kBand, {ALTORCH_MPI_BAND, kNone, kNone, ALTORCH_MPI_BAND}},
-        {ReduceOp::kBor, {ALTORCH_MPI_BOR, kNone, kNone, ALTORCH_MPI_BOR}},
-        {ReduceOp::kBxor, {ALTORCH_MPI_BXOR, kNone, kNone, ALTORCH_MPI_BXOR}},
-        {ReduceOp::kPremulSum, {kNone, ALTORCH_MPI_SUM, ALTORCH_MPI_SUM, kNone}},
-    });
+constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
+                                                         {BinaryOp::kSum, ALTORCH_MPI_SUM},
+                                                         {BinaryOp::kProduct, ALTORCH_MPI_PRODUCT},
+                                                         {BinaryOp::kMin, ALTORCH_MPI_MIN},
+                                                         {BinaryOp::kMax, ALTORCH_MPI_MAX},
+                                                         {BinaryOp::kAnd, ALTORCH_MPI_BAND},
+                                                         {BinaryOp::kOr, ALTORCH_MPI_BOR},
+                                                         {BinaryOp::kXor, ALTORCH_MPI_BXOR},
+                                                     });
 
+// bool is stored as 0 and 1, so that the bit operators are the logical ones. MPI's minimum and maximum take no
+// care of NaN, its bits are those of integers, and its product of complex numbers is not torch's.
 int operator_of(ReduceOp op, DType dtype) {
-  const Operators& row = kOperators[op];
-  if (dtype == DType::kBool) return row.of_bools;
-  return is_integral(dtype) ? row.integral : is_complex(dtype) ? row.complex : row.real;
+  const auto binary = binary_op_of(op, dtype);
+  if (!binary) return kNone;
+  const bool any_type = binary == BinaryOp::kSum || (binary == BinaryOp::kProduct && !is_complex(dtype));
+  if (!any_type && !is_integral(dtype) && dtype != DType::kBool) return kNone;
+  return kOperators[*binary];
 }
 
 // To move an element, any MPI type of its size does.

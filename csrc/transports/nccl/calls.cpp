@@ -31,24 +31,23 @@ constexpr EnumTable<DType, Numbers> kNumbers(Numbers{}, {
                                                             {DType::kComplex128, {kFloat64, 2}},
                                                         });
 
-// Of real numbers, of complex ones by parts, and of bools, where a sum is "or" and a product "and".
 constexpr int kNone = -1;
-struct Operators {
-  int real, complex, of_bools;
-};
-// PREMUL_SUM is made for each call.
-constexpr EnumTable<ReduceOp, Operators> kOperators({kNone, kNone, kNone},
-                                                    {
-                                                        {ReduceOp::kSum, {kSum, kSum, kMax}},
-                                                        {ReduceOp::kAvg, {kAvg, kAvg, kAvg}},
-                                                        {ReduceOp::kProduct, {kProd, kNone, kMin}},
-                                                        {ReduceOp::kMin, {kMin, kMin, kMin}},
-                                                        {ReduceOp::kMax, {kMax, kMax, kMax}},
-                                                    });
+constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
+                                                         {BinaryOp::kSum, kSum},
+                                                         {BinaryOp::kProduct, kProd},
+                                                         {BinaryOp::kMin, kMin},
+                                                         {BinaryOp::kMax, kMax},
+                                                     });
 
+// Complex numbers are reduced by parts; bools are bytes of 0 and 1. PREMUL_SUM is made for each call.
 int operator_of(ReduceOp op, DType dtype) {
-  const Operators& row = kOperators[op];
-  return is_complex(dtype) ? row.complex : dtype == DType::kBool ? row.of_bools : row.real;
+  const auto binary = binary_op_of(op, dtype);
+  if (!binary || op == ReduceOp::kPremulSum) return kNone;
+  if (op == ReduceOp::kAvg) return kAvg;
+  if (is_complex(dtype) && binary != BinaryOp::kSum) return kNone;
+  if (dtype == DType::kBool && binary == BinaryOp::kOr) return kMax;
+  if (dtype == DType::kBool && binary == BinaryOp::kAnd) return kMin;
+  return kOperators[*binary];
 }
 
 // The factor of PREMUL_SUM in the tensor's own type.

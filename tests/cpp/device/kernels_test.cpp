@@ -80,6 +80,10 @@ TEST(Kernels, HaveANameForEveryReduction) {
       EXPECT_EQ(name.find("altorch::kernels::reduce<"), 0u) << name;
     }
   }
+  for (int op = 0; op < kBinaryOpCount; ++op) {
+    const std::string declared = std::string("struct ") + name_of(static_cast<BinaryOp>(op)) + " {";
+    EXPECT_NE(kernel_source().find(declared), std::string::npos) << "numbers.cuh lacks " << declared;
+  }
   EXPECT_NE(kernel_source().find("reduce_strided"), std::string::npos);
 }
 

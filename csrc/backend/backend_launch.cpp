@@ -1,0 +1,109 @@
+// How a prepared call is run: on this thread, on the group's progress thread, or on a stream.
+#include <ATen/ATen.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "backend/backend.h"
+
+namespace altorch::backend {
+
+// What no route takes was refused; anything else may have begun.
+Error AlBackend::not_launched(const Operation& operation, const Error& error) {
+  const bool refused = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kUnsupported;
+  return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
+}
+
+AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
+  if (call.operation.device == kHostDevice) return launch_on_host(type, std::move(call));
+  const Operation operation = call.operation;
+  try {
+    const auto group = cuda_group(operation);
+    if (const auto window = windows_.joinable(); window && (async || window->own)) {
+      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence,
+                                           window->keep(std::move(call)));
+    }
+    const Tensors outputs = async ? Tensors() : call.outputs;
+    std::vector<PreparedCall> calls;
+    calls.push_back(std::move(call));
+    auto work = group->launch(type, std::move(calls), async);
+    return work ? work : finished(type, operation.sequence, outputs);
+  } catch (const Error& error) {
+    throw not_launched(operation, error);
+  } catch (const c10::Error& error) {  // the peers may have enqueued it
+    communicator_->give_up(operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    throw;
+  }
+}
+
+bool AlBackend::blocks(const PreparedCall& call, bool async) const {
+  if (async || call.operation.device != kHostDevice) return false;
+  const auto window = windows_.joinable();
+  return !window || !window->own;
+}
+
+void AlBackend::load(PreparedCall& call) {
+  try {
+    for (Block& block : call.loads) block.load();
+  } catch (const c10::Error& error) {
+    communicator_->give_up(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    throw;
+  }
+  call.bind();
+}
+
+AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communicator::Place& place) {
+  bool buffers_free = true;
+  try {
+    place.run(buffers_free);
+  } catch (...) {
+    if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
+    throw;
+  }
+  for (const Block& block : call.stores) block.store();
+  return finished(type, call.operation.sequence, call.outputs);
+}
+
+AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call) {
+  load(call);
+  const std::uint64_t sequence = call.operation.sequence;
+  const auto window = windows_.joinable();
+  const bool in_own = window && window->own;
+  auto task = std::make_shared<Task>();
+  task->operation = call.operation;
+  task->input_counts = std::move(call.input_counts);
+  task->output_counts = std::move(call.output_counts);
+  task->operation.input_counts = task->input_counts;
+  task->operation.output_counts = task->output_counts;
+  std::function<void()> finish;
+  if (!call.stores.empty()) {
+    finish = [stores = std::move(call.stores)] {
+      for (const Block& block : stores) block.store();
+    };
+  }
+  if (window) window->work->add_outputs(call.outputs);
+  auto work =
+      in_own ? window->work
+             : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
+  work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
+  if (window && !in_own) window->work->add_task(task, {}, nullptr);
+  try {
+    communicator_->submit(task);
+  } catch (...) {
+    work->abandon(*task);
+    if (window && !in_own) window->work->abandon(*task);
+    throw;
+  }
+  if (in_own) return nullptr;  // coalesce() gives the Work of all
+  work->seal();
+  return work;
+}
+
+AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, std::uint64_t sequence,
+                                       const Tensors& outputs) const {
+  // torch keeps what it gets for wait_tensor() then.
+  if (c10d::allow_inflight_collective_as_graph_input())
+    return c10::make_intrusive<AlWork>(getRank(), type, sequence, outputs);
+  return finished_;
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,78 @@
+// The groups that come out of a group: those that torch splits off, and the one that carries GPUs' host calls.
+#include <algorithm>
+
+#include "backend/backend.h"
+#include "backend/errors.h"
+#include "backend/store.h"
+
+namespace altorch::backend {
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const std::vector<int>& ranks,
+                                                   const c10::intrusive_ptr<Options>& options) {
+  // torch 2.11 asks once for each type of device, with one store, and keeps the first answer.
+  if (store && last_split_store_.lock() == store) return last_split_.lock();
+  auto made = guarded([&] { return make_split(store, ranks, options); });
+  last_split_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
+  last_split_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+  return made;
+}
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                        const std::vector<int>& ranks,
+                                                        const c10::intrusive_ptr<Options>& options) {
+  const int split = splits_++;
+  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
+  if (mine == ranks.end()) {
+    split_nccl(nullptr, nccl::kNoColor, 0, 0);
+    return nullptr;
+  }
+  const Membership& parent = communicator_->membership();
+  Membership child;
+  child.name = options && !options->group_name.empty() ? options->group_name
+                                                       : parent.name + "/split" + std::to_string(split);
+  child.rank = static_cast<int>(mine - ranks.begin());
+  // Disjoint groups may be split off in one call.
+  std::string key = parent.key + "/split" + std::to_string(split);
+  for (const int rank : ranks) {
+    check_rank(rank, "a member of the split");
+    child.global_ranks.push_back(parent.global_ranks[static_cast<std::size_t>(rank)]);
+    key += "." + std::to_string(rank);
+  }
+  const auto* asked = dynamic_cast<const AlOptions*>(options.get());
+  const AlOptions& child_options = asked ? *asked : *options_;
+  child.timeout = options ? options->timeout : options_->timeout;
+  Rendezvous group(store, std::move(child), key, child_options);
+  auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
+  split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
+  return made;
+}
+
+// Faster than a communicator from nothing. All ranks of the group made theirs together, so either all have
+// one or none.
+void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
+  for (const auto& group : cuda_groups()) {
+    auto* parent = group->nccl_communicator();
+    if (!parent) continue;
+    const auto& options = child ? *child->options_ : *options_;
+    auto part = parent->split(color, key, group->device().index(), size, options.timeout, options.nccl);
+    ++nccl_splits_;
+    if (!child) return;
+    child->inherited_on_ = group->device().index();
+    child->inherited_nccl_ = std::move(part);
+    return;
+  }
+}
+
+std::shared_ptr<Communicator> AlBackend::make_carrier() {
+  Membership carrier = communicator_->membership();
+  carrier.name += " (host_staged)";
+  carrier.timeout = options_->timeout;
+  carrier.is_job = false;
+  const std::string key = carrier.key + "/host_staged";
+  const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
+  Rendezvous group(store, std::move(carrier), key, *options_);
+  return join(group, *transport_);
+}
+
+}  // namespace altorch::backend
