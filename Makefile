@@ -16,12 +16,12 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-openmpi test-gloo test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
-	@echo 'make test-openmpi, make test-gloo  the collectives once more over the system'"'"'s Open MPI, over Gloo'
+	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
@@ -62,10 +62,16 @@ test-cpp: build
 test-python: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# The conformance suite over other carriers than the embedded MPI.
+# The conformance suite over one carrier.
 CONFORMANCE := tests/python/test_reductions.py tests/python/test_moves.py tests/python/test_point_to_point.py \
   tests/python/test_groups.py
 OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 /usr/lib/*-linux-gnu/libmpi.so.40))
+
+# Shared memory would carry them all, as it does in `make test`.
+test-mpi test-openmpi test-gloo: export ALTORCH_SHM_BYTES = 0
+
+test-mpi: build
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
 
 test-openmpi: build
 	@if [ -z '$(OPENMPI)' ]; then echo 'test-openmpi: skipped, no Open MPI here (apt install libopenmpi-dev openmpi-bin)'; \

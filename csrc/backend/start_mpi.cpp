@@ -5,6 +5,7 @@
 #include "bootstrap/bootstrap.h"
 #include "common/env.h"
 #include "transports/mpi/transport.h"
+#include "transports/shm/transport.h"
 
 namespace altorch::backend {
 namespace {
@@ -38,7 +39,8 @@ std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<in
   if (asked) start(*asked, group);
   auto mpi = running_mpi();
   if (!mpi) throw Error(ErrorKind::kUnsupported, describe_mpi());
-  return std::make_shared<MpiTransport>(std::move(mpi), group.group().global_ranks, mpi_ranks);
+  return std::make_shared<ShmTransport>(
+      std::make_shared<MpiTransport>(std::move(mpi), group.group().global_ranks, mpi_ranks));
 }
 
 }  // namespace altorch::backend

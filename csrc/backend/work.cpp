@@ -153,8 +153,8 @@ void AlWork::mark_futures() {
 bool AlWork::isCompleted() {
   if (done_.load(std::memory_order_acquire)) return true;
   if (communicator_) {
-    bool moved = false;
-    communicator_->drive(moved);
+    Driven found;
+    communicator_->drive(found);
   }
   return done_.load(std::memory_order_acquire);
 }

@@ -22,6 +22,7 @@
 #include "engine/gpu_routes.h"
 #include "engine/route/rules.h"
 #include "reduction/reduce.h"
+#include "transports/shm/transport.h"
 
 namespace py = pybind11;
 using namespace altorch;           // NOLINT
@@ -251,7 +252,7 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "gloo_transport",
       [](GlooFactory factory) -> std::shared_ptr<Transport> {
-        return std::make_shared<GlooTransport>(std::move(factory));
+        return std::make_shared<ShmTransport>(std::make_shared<GlooTransport>(std::move(factory)));
       },
       py::arg("factory"), "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
   module.def(

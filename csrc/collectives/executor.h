@@ -38,6 +38,8 @@ class Execution {
   // order of calls. An execution that is done or cancelled may be started again.
   void start(const Schedule& schedule, Channel& channel, const Buffers& buffers, std::int64_t tag);
 
+  // The one that is in flight.
+  std::size_t round() const { return round_; }
   // Goes on as far as possible without waiting. kFailed: `error` is set, and cancel() must follow.
   State advance(std::optional<Error>& error);
 

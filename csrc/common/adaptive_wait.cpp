@@ -20,7 +20,6 @@ constexpr std::chrono::microseconds kSlowYield{500};
 constexpr int kSoon = 64;           // yields
 constexpr int kCrowdedFactor = 10;  // for so many times as long as the yield took: trying again costs a tenth
 constexpr std::chrono::milliseconds kCrowdedAtMost{50};
-constexpr std::chrono::milliseconds kImpatience{5};  // beyond this the peers are late, not busy
 constexpr std::chrono::microseconds kCrowdedSleep{20};
 
 // Crowding is a matter of the machine, not of one wait: what a thread learned, its next waits know.
@@ -40,12 +39,12 @@ void sleep_for(std::chrono::microseconds duration) {
 
 }  // namespace
 
-void AdaptiveWait::pause() {
+void AdaptiveWait::pause(Clock::duration patience) {
   if (++polls_ <= kSpins) return relax();
   const auto now = Clock::now();
   if (polls_ == kSpins + 1) began_ = now;
   const auto waited = now - began_;
-  if (waited > kImpatience) {
+  if (waited > patience) {
     // A wait of 10 ms may be noticed 0.1 ms late, one of a second 0.5 ms late.
     const auto share = std::chrono::duration_cast<std::chrono::microseconds>(waited / 100);
     return sleep_for(share < kLongestSleep ? share : kLongestSleep);

@@ -23,6 +23,10 @@ constexpr Setting kSettings[] = {
      /*must_agree=*/true},
     {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576", "Size of one segment of a pipelined algorithm.",
      /*must_agree=*/true},
+    {"ALTORCH_SHM_BYTES", "bytes", "4194304",
+     "Memory that the ranks of a group on one node share to carry CPU tensors, for all of them together; 0: "
+     "none.",
+     /*must_agree=*/true},
     {"ALTORCH_PINNED_BYTES", "bytes", "33554432",
      "Pinned memory that each rank of a group may take to carry CUDA tensors through the host.",
      /*must_agree=*/true},

@@ -18,17 +18,20 @@ int tag_bits(const Channel& channel) {
   return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
 }
 
-std::function<bool(const Operation&)> offers_of(Links& links) {
-  const WholeCollectives* own = links.collectives();
-  if (!own) return {};
-  return [own](const Operation& asked) { return own->offers(asked); };
+World world_of(const Channel& channel, std::span<WholeCollectives* const> all) {
+  World world{.ranks = channel.size()};
+  for (const WholeCollectives* each : all) {
+    world.whole.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
+                           each->comes_first(), each->finishes_reductions()});
+  }
+  return world;
 }
 
 }  // namespace
 
 Collective::Collective(Links& links, const Rules& rules)
-    : links_(links),
-      world_{.ranks = links.channel().size(), .offers = offers_of(links)},
+    : whole_(links.collectives()),
+      world_(world_of(links.channel(), whole_)),
       rules_(rules),
       channel_(links.channel()),
       tag_bits_(tag_bits(channel_)) {}
@@ -39,7 +42,9 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   fingerprint_ = fingerprint;
   route_ = decide(operation, world_, rules_);
   tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
-  staged_ = Staging::needed(operation, channel_.size(), route_.algorithm);
+  const bool by_itself = !route_.algorithm && whole().finishes_reductions();
+  finished_ = by_itself || (route_.algorithm && route_.algorithm->combines);
+  staged_ = !by_itself && Staging::needed(operation, channel_.size(), route_.algorithm);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
   if (staged_) {
@@ -63,14 +68,14 @@ void Collective::start_piece() {
       if (piece_.output) piece_.output = static_cast<char*>(piece_.output) + skip;
     }
   }
-  if (!route_.algorithm) return links_.collectives()->compares_calls() ? start_native() : start_agreement();
+  if (!route_.algorithm) return whole().compares_calls() ? start_whole() : start_agreement();
   phase_ = Phase::kSchedule;
   run_schedule(piece_, *route_.algorithm);
 }
 
-void Collective::start_native() {
-  phase_ = Phase::kNative;
-  links_.collectives()->start(piece_, fingerprint_, native_request_);
+void Collective::start_whole() {
+  phase_ = Phase::kWhole;
+  whole().start(piece_, append_call(operation_->history, fingerprint_), whole_request_);
 }
 
 // MPI compares nothing when ranks call the same collective with different arguments, and what follows is its
@@ -126,20 +131,28 @@ void Collective::run_schedule(const Operation& operation, const Algorithm& algor
                    {operation.input, operation.output, scratch, operation.dtype, operation.op}, tag_);
 }
 
-State Collective::advance(std::optional<Error>& error) {
+State Collective::advance_piece(std::optional<Error>& error, bool& moved) {
+  if (phase_ == Phase::kWhole) {
+    const std::uint64_t before = whole().steps();
+    const State state = whole().test(whole_request_, error);
+    moved |= whole().steps() != before;
+    return state;
+  }
+  const std::size_t before = execution_.round();
+  const State state = execution_.advance(error);
+  moved |= execution_.round() != before;
+  return state;
+}
+
+State Collective::advance(std::optional<Error>& error, bool& moved) {
   while (true) {
-    if (phase_ == Phase::kNative) {
-      const State state = links_.collectives()->test(native_request_, error);
-      if (state != State::kDone) return state;
-    } else {
-      const State state = execution_.advance(error);
-      if (state != State::kDone) return state;
-      if (phase_ == Phase::kAgreement) {
-        error = check_agreement();
-        if (error) return State::kFailed;
-        start_native();
-        continue;
-      }
+    const State state = advance_piece(error, moved);
+    if (state != State::kDone) return state;
+    if (phase_ == Phase::kAgreement) {
+      error = check_agreement();
+      if (error) return State::kFailed;
+      start_whole();
+      continue;
     }
     finish_piece();
     if (!next_piece()) {
@@ -154,7 +167,7 @@ State Collective::advance(std::optional<Error>& error) {
 void Collective::finish_piece() {
   if (staged_) return memory_->staging.finish_piece();
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
-  if (route_.algorithm && route_.algorithm->combines) return;  // the mean has been made with the sum
+  if (finished_) return;  // the mean has been made with the sum
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
   if (!holds_result) return;
   const auto count =
@@ -171,8 +184,7 @@ bool Collective::next_piece() {
 }
 
 bool Collective::cancel() {
-  const bool clean =
-      phase_ == Phase::kNative ? links_.collectives()->cancel(native_request_) : execution_.cancel();
+  const bool clean = phase_ == Phase::kWhole ? whole().cancel(whole_request_) : execution_.cancel();
   phase_ = Phase::kIdle;
   if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;

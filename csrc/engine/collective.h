@@ -23,25 +23,28 @@ class Collective {
 
   // Posts the first messages. The operation must outlive the run. Throws Error when nothing was posted.
   void start(const Operation& operation, std::uint64_t fingerprint);
-  // Moves on as far as possible. On kFailed `error` says why, and cancel() must be called.
-  State advance(std::optional<Error>& error);
+  // Moves on as far as possible; `moved`: set where that was a step. On kFailed `error` says why, and cancel() must be
+  // called.
+  State advance(std::optional<Error>& error, bool& moved);
   // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of its own
   // that is still in use then is never released, and the object not to be used again.
   bool cancel();
   const Route& route() const { return route_; }
 
  private:
-  enum class Phase { kIdle, kAgreement, kNative, kSchedule };
+  enum class Phase { kIdle, kAgreement, kWhole, kSchedule };
 
   void start_piece();
   bool next_piece();
-  void start_native();
+  WholeCollectives& whole() { return *whole_[static_cast<std::size_t>(route_.whole)]; }
+  void start_whole();
   void start_agreement();
   void run_schedule(const Operation& operation, const Algorithm& algorithm);
   void finish_piece();
+  State advance_piece(std::optional<Error>& error, bool& moved);
   std::optional<Error> check_agreement() const;
 
-  Links& links_;
+  const std::vector<WholeCollectives*> whole_;
   const World world_;
   const Rules& rules_;
   Channel& channel_;
@@ -52,6 +55,7 @@ class Collective {
   Phase phase_ = Phase::kIdle;
   std::uint64_t fingerprint_ = 0;
   std::int64_t tag_ = 0;
+  bool finished_ = false;  // AVG is the mean already
   bool staged_ = false;
   Operation piece_;                // what runs now: the operation, or one piece of it
   std::int64_t piece_offset_ = 0;  // elements, when a vector is cut without staging
@@ -67,7 +71,7 @@ class Collective {
   ScheduleCache schedules_;
   Schedule uneven_schedule_;
   Execution execution_;
-  Request native_request_;
+  Request whole_request_;
 };
 
 }  // namespace altorch

@@ -7,6 +7,8 @@ namespace altorch {
 namespace {
 
 constexpr std::chrono::milliseconds kBeforeLooks{50};  // of waiting
+// A peer that calls at the same time is there by then; waking the progress thread takes about as long.
+constexpr std::chrono::microseconds kAttempt{10};
 
 }  // namespace
 
@@ -42,13 +44,20 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
   try {
     group_.check_open();  // it may have been closed by whoever had the place before
     start(operation);
+    const auto patience = AdaptiveWait::patience_for(payload_bytes(operation, group_.size()));
     AdaptiveWait idle;
+    Clock::duration idled{0};  // before the last step
     while (!error) {
-      const State state = collective_.advance(error);
+      bool moved = false;
+      const State state = collective_.advance(error, moved);
       if (state == State::kDone) break;
       if (state == State::kFailed) continue;
-      idle.pause();
-      if (idle.waited() > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
+      if (moved) {
+        idled += idle.waited();
+        idle.reset();
+      }
+      idle.pause(patience);
+      if (idled + idle.waited() > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }
   } catch (...) {
     error = caught();
@@ -56,13 +65,52 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
   const auto took = Clock::now() - wait.began;
   const std::string_view route = collective_.route().name;
   if (error) error = fail(operation, *error, wait, outcome.buffers_free);
-  {
-    const std::lock_guard lock(mutex_);
-    inline_running_ = false;
-    outcome.others_wait = !queue_.empty();
-  }
+  outcome.others_wait = leave_place();
   if (!error) group_.finished(operation, links_.transport(), route, took);
   return outcome;
+}
+
+bool CollectiveQueue::leave_place() {
+  const std::lock_guard lock(mutex_);
+  inline_running_ = false;
+  return !queue_.empty();
+}
+
+State CollectiveQueue::attempt(Task& task, bool& others_wait) {
+  task.wait = watchdog_.begin_wait();
+  State state = State::kPending;
+  try {
+    group_.check_open();
+    start(task.operation);
+    AdaptiveWait idle;
+    bool moved = false;
+    while ((state = collective_.advance(task.error, moved)) == State::kPending && idle.waited() < kAttempt)
+      idle.pause();
+  } catch (...) {
+    task.error = caught();
+  }
+  if (task.error) {
+    task.error = fail(task.operation, *task.error, task.wait, task.buffers_free);
+    return State::kFailed;
+  }
+  if (state != State::kDone) return state;
+  const auto took = Clock::now() - task.wait.began;
+  const std::string_view route = collective_.route().name;
+  others_wait = leave_place();
+  group_.finished(task.operation, links_.transport(), route, took);
+  return state;
+}
+
+void CollectiveQueue::pass_on(std::shared_ptr<Task> task) {
+  if (task->error) {
+    leave_place();
+    auto error = std::move(task->error);
+    return task->finish(std::move(error), task->buffers_free);
+  }
+  const std::lock_guard lock(mutex_);
+  queue_.push_front(std::move(task));
+  head_running_ = true;
+  inline_running_ = false;
 }
 
 std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& error) {
@@ -86,7 +134,7 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
   return task;
 }
 
-bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
+bool CollectiveQueue::drive(Clock::time_point now, Driven& found) {
   while (true) {
     bool left = false;
     std::optional<Error> error;
@@ -98,13 +146,16 @@ bool CollectiveQueue::drive(Clock::time_point now, bool& moved) {
         head_running_ = true;
         start(task->operation);
       }
-      if (!error) state = collective_.advance(error);
+      if (!error) state = collective_.advance(error, found.moved);
       if (state == State::kPending && !error) error = watchdog_.look_after(task->operation, task->wait, now);
     } catch (...) {
       error = caught();
     }
-    if (state == State::kPending && !error) return true;
-    moved = true;
+    if (state == State::kPending && !error) {
+      found.pends(payload_bytes(task->operation, group_.size()));
+      return true;
+    }
+    found.moved = true;
     bool buffers_free = true;
     if (error) {
       error = head_running_ ? fail(task->operation, *error, task->wait, buffers_free)

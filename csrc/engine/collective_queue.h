@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "common/adaptive_wait.h"
 #include "engine/collective.h"
 #include "engine/group.h"
 #include "engine/task.h"
@@ -29,14 +30,20 @@ class CollectiveQueue {
     bool others_wait = false;  // somebody has queued behind it meanwhile
   };
   Outcome carry_out(const Operation& operation);
+  // As carry_out(), for a caller who does not wait: for a few microseconds. Done, it is never finish()ed; where it is
+  // not, it must be passed on, with the error that it may have got, to whoever drives.
+  State attempt(Task& task, bool& others_wait);
+  void pass_on(std::shared_ptr<Task> task);
   void push(std::shared_ptr<Task> task);
   // Moves on what is queued; true while something is left.
-  bool drive(Clock::time_point now, bool& moved);
+  bool drive(Clock::time_point now, Driven& found);
 
  private:
   // The task at the head, begun if it may begin; null: nothing can be done now. `error`: it is not to begin.
   std::shared_ptr<Task> head(bool& left, std::optional<Error>& error);
   void start(const Operation& operation);
+  // Where claim() has taken it. True where somebody has queued meanwhile.
+  bool leave_place();
   // It has failed: what is in flight is withdrawn if that can be, and the group closed.
   Error fail(const Operation& operation, const Error& noticed, const Wait& wait, bool& buffers_free);
 

@@ -4,6 +4,12 @@
 #include "engine/progress.h"
 
 namespace altorch {
+namespace {
+
+// Beyond, the memory traffic of a call is not for a thread that has something else to do.
+constexpr std::int64_t kMostAttempted = 64 << 10;
+
+}  // namespace
 
 Communicator::Communicator(Membership membership, std::unique_ptr<Links> links)
     : Group(std::move(membership), links->channel().rank(), links->channel().size()),
@@ -48,7 +54,21 @@ void Communicator::Place::run(bool& buffers_free) {
   if (outcome.error) throw *outcome.error;
 }
 
+bool Communicator::attempt(Task& task) {
+  if (payload_bytes(task.operation, size()) > kMostAttempted || is_closing() || !collectives_.claim())
+    return false;
+  bool others_wait = false;
+  task.begun = true;
+  const State state = collectives_.attempt(task, others_wait);
+  if (others_wait) ProgressThread::instance().watch(shared_from_this(), true);
+  return state == State::kDone;
+}
+
 void Communicator::submit(std::shared_ptr<Task> task) {
+  if (task->begun) {
+    collectives_.pass_on(std::move(task));
+    return ProgressThread::instance().watch(shared_from_this(), true);
+  }
   task->wait.issued = std::chrono::steady_clock::now();
   try {
     check_open();
@@ -70,22 +90,22 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
   const auto began = std::chrono::steady_clock::now();
   AdaptiveWait wait;
   while (!task.finished()) {
-    bool moved = false;
-    drive(moved);
-    if (moved) wait.reset();
+    Driven found;
+    drive(found);
+    if (found.moved) wait.reset();
     if (task.finished()) break;
-    wait.pause();
+    wait.pause(found.patience);
     if (timeout.count() > 0 && std::chrono::steady_clock::now() - began > timeout) return false;
   }
   return true;
 }
 
-bool Communicator::drive(bool& moved) {
+bool Communicator::drive(Driven& found) {
   const std::unique_lock driving(drive_mutex_, std::try_to_lock);
   if (!driving) return true;  // somebody else does
   const auto now = std::chrono::steady_clock::now();
-  const bool collectives = collectives_.drive(now, moved);
-  const bool messages = messages_.drive(now, moved);
+  const bool collectives = collectives_.drive(now, found);
+  const bool messages = messages_.drive(now, found);
   return collectives || messages;
 }
 

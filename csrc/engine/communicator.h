@@ -46,6 +46,9 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   Place take_place(const Operation& operation);
   // Both at once.
   void run(const Operation& operation, bool& buffers_free) { take_place(operation).run(buffers_free); }
+  // A small collective that nobody waits for yet, begun on the calling thread where nothing is under way. True: it
+  // is done, and the task has served; otherwise it must be submitted next.
+  bool attempt(Task& task);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
   // Posts a message. Those with a gate are posted in the order of the calls, by the progress thread.
@@ -56,7 +59,7 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
 
   // Moves everything in flight on. True while something remains. Called by the progress thread and by
   // waiters.
-  bool drive(bool& moved);
+  bool drive(Driven& found);
 
  private:
   const std::unique_ptr<Links> links_;

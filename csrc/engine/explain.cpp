@@ -7,6 +7,7 @@
 #include "engine/route/table.h"
 #include "engine/staging.h"
 #include "transports/mpi/collectives.h"
+#include "transports/shm/collectives.h"
 
 namespace altorch {
 namespace {
@@ -21,9 +22,14 @@ Enum named(const std::string& name, int count, const char* what) {
   refuse("'" + name + "' is no " + what);
 }
 
-World over_mpi(int ranks) {
-  return {.ranks = ranks,
-          .offers = [ranks](const Operation& asked) { return MpiCollectives::has(asked, ranks); }};
+// As of a group with MPI, and memory that its ranks share where they are on one node.
+World on_host(int ranks, int nodes) {
+  World world{.ranks = ranks};
+  if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted())
+    world.whole.push_back({ShmCollectives::kName, ShmCollectives::has, true, true});
+  world.whole.push_back(
+      {MpiCollectives::kName, [ranks](const Call& asked) { return MpiCollectives::has(asked, ranks); }});
+  return world;
 }
 
 // Ranks in a row on each node, with a GPU for each or one for all of the node.
@@ -40,8 +46,14 @@ World of_gpus(const Question& question) {
 // The one that was asked for, or nothing.
 std::optional<Route> asked_for(const Question& question, const Operation& asked, const World& world) {
   if (question.algorithm.empty() || question.on_gpus) return std::nullopt;
-  Route route{.name = kNative, .reason = "asked for"};
-  if (question.algorithm != kNative) {
+  Route route{.reason = "asked for"};
+  for (std::size_t i = 0; i < world.whole.size(); ++i) {
+    if (question.algorithm == world.whole[i].name) {
+      route.name = world.whole[i].name;
+      route.whole = static_cast<int>(i);
+    }
+  }
+  if (route.whole == kNoWhole) {
     route.algorithm = find_algorithm(asked.kind, question.algorithm);
     if (!route.algorithm) {
       refuse("'" + question.algorithm + "' is no algorithm of " + question.operation +
@@ -58,13 +70,15 @@ std::optional<Route> asked_for(const Question& question, const Operation& asked,
 void add_rounds(Explanation& said, const Route& route, const Operation& asked, const Question& question) {
   const CostModel model;
   const auto bytes = static_cast<double>(question.bytes);
-  if (Staging::needed(asked, question.ranks, route.algorithm))
+  if (route.name != ShmCollectives::kName && Staging::needed(asked, question.ranks, route.algorithm))
     said.reason += "; half types are added in float32, piece by piece";
   if (route.algorithm) {
     Problem problem{.rank = question.rank, .size = question.ranks, .count = asked.count};
     if (route.algorithm->pipelined) problem.segment_count = segment_elements(asked.dtype);
     said.rounds = describe(*route.algorithm, problem);
     said.seconds = route.algorithm->cost(question.ranks, bytes, model);
+  } else if (route.name == ShmCollectives::kName) {
+    said.rounds = ShmCollectives::describe(asked, question.ranks);
   } else {
     said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
   }
@@ -99,9 +113,9 @@ ReduceOp reduce_op_named(const std::string& name) {
   return named<ReduceOp>(name, kReduceOpCount, "reduction; try SUM");
 }
 
-Route route_over_mpi(Operation operation, int ranks) {
+Route route_on_host(Operation operation, int ranks, int nodes) {
   operation.device = kHostDevice;
-  return decide(operation, over_mpi(ranks), Rules());
+  return decide(operation, on_host(ranks, nodes), Rules());
 }
 
 Explanation explain(const Question& question) {
@@ -116,7 +130,7 @@ Explanation explain(const Question& question) {
     said.reason = "one message, posted at once by the calling thread";
     return said;
   }
-  const World world = question.on_gpus ? of_gpus(question) : over_mpi(question.ranks);
+  const World world = question.on_gpus ? of_gpus(question) : on_host(question.ranks, question.nodes);
   const Rules rules;
   std::optional<Route> taken = asked_for(question, asked, world);
   if (!taken) {
@@ -133,7 +147,9 @@ Explanation explain(const Question& question) {
     if (taken) said.rounds = taken->row->steps(asked, world);
     add_gpu_routes(said, taken, asked, world, rules);
   } else {
-    said.route = taken->algorithm ? "messages between the ranks" : "the transport's own collective";
+    said.route = taken->algorithm                       ? "messages between the ranks"
+                 : taken->name == ShmCollectives::kName ? "memory that the ranks share"
+                                                        : "the transport's own collective";
     add_rounds(said, *taken, asked, question);
   }
   return said;

@@ -50,6 +50,6 @@ ReduceOp reduce_op_named(const std::string& name);
 // Throws Error(kInvalidArgument) for names that do not exist, and for what would be refused.
 Explanation explain(const Question& question);
 // What a call on host memory takes where MPI carries it.
-Route route_over_mpi(Operation operation, int ranks);
+Route route_on_host(Operation operation, int ranks, int nodes);
 
 }  // namespace altorch

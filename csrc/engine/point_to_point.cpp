@@ -66,14 +66,14 @@ void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
   task.finish(watchdog_.fail(task.operation, *noticed, task.wait), buffers_free);
 }
 
-bool PointToPoint::drive(Clock::time_point now, bool& moved) {
+bool PointToPoint::drive(Clock::time_point now, Driven& found) {
   // Neither of the two waits for the other: a peer's send may be what lets ours go on.
-  const bool sends = drive_gated(gated_[0], moved);
-  const bool receives = drive_gated(gated_[1], moved);
-  return drive_begun(now, moved) || sends || receives;
+  const bool sends = drive_gated(gated_[0], found);
+  const bool receives = drive_gated(gated_[1], found);
+  return drive_begun(now, found) || sends || receives;
 }
 
-bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved) {
+bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found) {
   while (true) {
     const bool closing = group_.is_closing();
     std::shared_ptr<Task> task;
@@ -84,7 +84,7 @@ bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& m
       if (!closing && !task->gate.open()) return true;
       gated.pop_front();
     }
-    moved = true;
+    found.moved = true;
     try {
       if (closing) throw *group_.closed();
       if (begin(*task)) continue;
@@ -97,7 +97,7 @@ bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& m
   }
 }
 
-bool PointToPoint::drive_begun(Clock::time_point now, bool& moved) {
+bool PointToPoint::drive_begun(Clock::time_point now, Driven& found) {
   {
     const std::lock_guard lock(mutex_);
     begun_.insert(begun_.end(), posted_.begin(), posted_.end());
@@ -114,10 +114,11 @@ bool PointToPoint::drive_begun(Clock::time_point now, bool& moved) {
       error = caught();
     }
     if (state == State::kPending && !error) {
+      found.pends(payload_bytes(task->operation, group_.size()));
       ++i;
       continue;
     }
-    moved = true;
+    found.moved = true;
     begun_.erase(begun_.begin() + static_cast<std::ptrdiff_t>(i));
     end(*task, error);
   }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/adaptive_wait.h"
 #include "engine/group.h"
 #include "engine/task.h"
 #include "engine/watchdog.h"
@@ -26,12 +27,12 @@ class PointToPoint {
   // True when it has to be driven; false when it is finished already. Throws Error when it was not begun.
   bool post(const std::shared_ptr<Task>& task);
   // Moves on what is in flight; true while something is left.
-  bool drive(Clock::time_point now, bool& moved);
+  bool drive(Clock::time_point now, Driven& found);
 
  private:
   // Sends, or receives: begins those whose gates have opened. Messages must not overtake.
-  bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, bool& moved);
-  bool drive_begun(Clock::time_point now, bool& moved);
+  bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found);
+  bool drive_begun(Clock::time_point now, Driven& found);
   // True when it is finished already. Throws Error when it was not posted.
   bool begin(Task& task);
   Error not_begun(const Task& task, const Error& error);

@@ -70,17 +70,17 @@ void ProgressThread::loop() {
   AdaptiveWait wait;
   while (true) {
     std::vector<Entry> round = next_round(wait);
-    bool moved = false;
+    Driven found;
     for (Entry& looked_at : round) {
-      if (looked_at.communicator->drive(moved)) continue;
+      if (looked_at.communicator->drive(found)) continue;
       const std::lock_guard lock(mutex_);
       std::erase_if(watched_, [&](const Entry& entry) {
         return entry.communicator == looked_at.communicator && entry.calls == looked_at.calls;
       });
     }
     round.clear();  // may end a communicator, outside the lock
-    if (moved) wait.reset();
-    wait.pause();
+    if (found.moved) wait.reset();
+    wait.pause(found.patience);
   }
 }
 

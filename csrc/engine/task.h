@@ -43,7 +43,8 @@ inline Error caught() {
 struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
-  Gate gate;  // it does not begin before; nor does what was submitted after it
+  Gate gate;           // it does not begin before; nor does what was submitted after it
+  bool begun = false;  // on the thread that called
   Wait wait;
 
   Request request;  // messages only

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "transports/channel.h"
 #include "transports/whole_collectives.h"
@@ -13,8 +14,8 @@ class Links {
   virtual ~Links() = default;
   virtual const char* transport() const = 0;  // "mpi", "gloo"
   virtual Channel& channel() = 0;
-  // nullptr where the transport has none.
-  virtual WholeCollectives* collectives() = 0;
+  // Best first; none where the transport has messages only.
+  virtual std::vector<WholeCollectives*> collectives() { return {}; }
   // Something is still in flight that can never be completed: release nothing that it may touch.
   virtual void mark_broken() = 0;
 };
@@ -27,7 +28,6 @@ class MessageLinks : public Links {
       : transport_(transport), channel_(std::move(channel)) {}
   const char* transport() const override { return transport_; }
   Channel& channel() override { return *channel_; }
-  WholeCollectives* collectives() override { return nullptr; }
   void mark_broken() override {}
 
  private:

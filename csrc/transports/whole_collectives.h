@@ -1,6 +1,8 @@
-// The other half of a transport: collectives that a library carries out as a whole (MPI's own, NCCL's). They
-// are never disguised as messages, and a transport without any returns none.
+// The other half of a transport: collectives that it carries out as a whole (MPI's own, those through shared memory).
+// They are never disguised as messages, and a transport without any returns none.
 #pragma once
+
+#include <string_view>
 
 #include "common/call.h"
 #include "transports/channel.h"
@@ -10,14 +12,24 @@ namespace altorch {
 class WholeCollectives {
  public:
   virtual ~WholeCollectives() = default;
-  // Whether the library can carry out this call with torch's semantics and the same bits on every rank.
+  // As in ALTORCH_ROUTE and in statistics; a literal.
+  virtual std::string_view name() const = 0;
+  // Whether they are taken for what they offer without being asked for.
+  virtual bool comes_first() const { return false; }
+  // Whether this call can be carried out with torch's semantics and the same bits on every rank. Decided from what
+  // all ranks know alike: kind, type, reduction.
   virtual bool offers(const Call& call) const = 0;
-  // Whether ranks that call different things get Error(kMismatch) from it. Where not, the engine compares before
-  // every call, which costs a barrier.
+  // Whether a rank never gets anything of another call than its own: it waits instead. Where not, the engine
+  // compares before every call, which costs a barrier.
   virtual bool compares_calls() const { return false; }
-  // Posts without blocking. The spans of `call` need to live only until start returns. `fingerprint`: what all ranks
-  // must have alike. All ranks must start their calls in the same order.
-  virtual void start(const Call& call, std::uint64_t fingerprint, Request& request) = 0;
+  // Whether half types are added in float32, AVG is the mean and PREMUL_SUM's factors are applied. Where not, the
+  // engine does so before and after.
+  virtual bool finishes_reductions() const { return false; }
+  // Posts without blocking. The spans of `call` live until the call is done. `identity`: the same on all ranks that
+  // are in the same call, after the same calls. All ranks must start their calls in the same order.
+  virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;
+  // How many steps all calls have taken so far, where that shows: who waits for the next is patient.
+  virtual std::uint64_t steps() const { return 0; }
   // As Channel::test() and Channel::cancel().
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;

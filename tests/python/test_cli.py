@@ -251,10 +251,20 @@ def test_algorithms():
 
 @pytest.mark.parametrize("operation", ["all_reduce", "broadcast", "all_gather", "barrier"])
 def test_explain(operation):
-    found = document("explain", operation, "--bytes", "4M", "--ranks", "6")
+    asked = ("explain", operation, "--bytes", "4M", "--ranks", "6", "--nodes", "2")
+    found = document(*asked)
     assert found["algorithm"] and found["reason"] and found["cost_seconds"] > 0
-    text = altorch("explain", operation, "--bytes", "4M", "--ranks", "6")
-    assert found["algorithm"] in text
+    assert found["algorithm"] in altorch(*asked)
+
+
+def test_explain_shared_memory_where_there_is_some():
+    asked = ("explain", "all_reduce", "--bytes", "4M", "--ranks", "6")
+    found = document(*asked)
+    assert found["algorithm"] == "shm" and "one node" in found["reason"] and "steps" in found["rounds_text"]
+    assert "memory that the ranks share" in altorch(*asked)
+    assert document(*asked, env={"ALTORCH_SHM_BYTES": "0"})["algorithm"] != "shm"
+    assert document(*asked, env={"ALTORCH_ROUTE": "all_reduce=shm"})["reason"] == "ALTORCH_ROUTE"
+    assert document(*asked, "--nodes", "2", env={"ALTORCH_ROUTE": "all_reduce=shm"})["algorithm"] != "shm"
 
 
 def test_explain_shows_rounds_and_obeys_the_choice():

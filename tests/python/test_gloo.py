@@ -14,7 +14,7 @@ from harness import on_ranks
 
 from altorch import _gloo
 
-GLOO = {"ALTORCH_MPI": "none"}
+GLOO = {"ALTORCH_MPI": "none", "ALTORCH_SHM_BYTES": "0"}
 FRAME = 256 << 10  # bytes: larger messages are announced first
 
 

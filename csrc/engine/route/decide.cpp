@@ -18,9 +18,18 @@ Route by(const GpuRouteRow& row, const char* reason, bool only_small = false) {
 const char* host_obstacle(const Route& route, const Operation& operation, const World& world) {
   if (route.algorithm)
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
-  if (!Staging::needed(operation, world.ranks, nullptr) && world.offers && world.offers(operation))
-    return nullptr;
-  return "the transport has no such collective that gives every rank the same bits";
+  constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
+  if (route.whole == kNoWhole) return kNone;
+  const WholeRow& row = world.whole[static_cast<std::size_t>(route.whole)];
+  const bool lacks_precision = !row.finishes_reductions && Staging::needed(operation, world.ranks, nullptr);
+  return !lacks_precision && row.offers(operation) ? nullptr : kNone;
+}
+
+int find_whole(const World& world, std::string_view name) {
+  for (std::size_t i = 0; i < world.whole.size(); ++i) {
+    if (world.whole[i].name == name) return static_cast<int>(i);
+  }
+  return kNoWhole;
 }
 
 std::optional<Route> on_host(const Operation& operation, const World& world, const Rules& rules,
@@ -28,10 +37,18 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
   const std::int64_t bytes = payload_bytes(operation, world.ranks);
   for (const Rules::Rule& rule : rules.all()) {
     if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
-    const Route ruled{.name = rule.algorithm ? rule.algorithm->name : kNative,
+    const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.whole,
                       .reason = kByRule,
-                      .algorithm = rule.algorithm};
+                      .algorithm = rule.algorithm,
+                      .whole = find_whole(world, rule.whole)};
     if (takes(ruled)) return ruled;
+  }
+  for (std::size_t i = 0; i < world.whole.size(); ++i) {
+    if (!world.whole[i].comes_first) continue;
+    const Route whole{.name = world.whole[i].name,
+                      .reason = "one node: through memory that its ranks share",
+                      .whole = static_cast<int>(i)};
+    if (takes(whole)) return whole;
   }
   const Route usual = default_route(operation, world.ranks, bytes);
   return takes(usual) ? std::optional(usual) : std::nullopt;

@@ -6,6 +6,8 @@
 #include "common/env.h"
 #include "common/error.h"
 #include "engine/route/table.h"
+#include "transports/mpi/collectives.h"
+#include "transports/shm/collectives.h"
 
 namespace altorch {
 namespace {
@@ -55,7 +57,7 @@ Rules::Rules() {
     if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
     const auto colon = rule.find(':');
     const std::string kind_name = rule.substr(0, std::min(colon, equals));
-    Rule parsed{std::nullopt, 0, kEndless, nullptr, {}};
+    Rule parsed{std::nullopt, 0, kEndless, nullptr, {}, {}};
     const bool all_on_gpus = kind_name == "cuda";
     for (int kind = 0; kind < kOpKindCount; ++kind) {
       if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
@@ -72,7 +74,10 @@ Rules::Rules() {
     for (const GpuRouteRow* row : gpu_route_rows()) {
       if (choice == row->name) parsed.gpu_route = row->name;
     }
-    if (parsed.gpu_route.empty() && (choice != "native" || all_on_gpus)) {
+    for (const std::string_view name : {MpiCollectives::kName, ShmCollectives::kName}) {
+      if (choice == name && !all_on_gpus) parsed.whole = name;
+    }
+    if (parsed.gpu_route.empty() && parsed.whole.empty()) {
       if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
       if (!parsed.algorithm) {
         refuse_rule(rule, "'" + choice + "' is no " +

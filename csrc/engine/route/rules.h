@@ -1,4 +1,4 @@
-// What ALTORCH_ROUTE says: for host memory an algorithm or the transport's own collective, for CUDA tensors a route.
+// What ALTORCH_ROUTE says: for host memory an algorithm or whole collectives, for CUDA tensors a route.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class Rules {
   struct Rule {
     std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
     std::int64_t from, below;    // payload bytes
-    const Algorithm* algorithm;  // on host memory; null: kNative
+    const Algorithm* algorithm;  // on host memory, over messages; or null
+    std::string_view whole;      // the name of WholeCollectives; or empty
     std::string_view gpu_route;  // empty: the rule is for host memory
 
     bool applies(OpKind asked, std::int64_t bytes) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,17 @@ struct GpuPeerInfo {
   static GpuPeerInfo from(const std::string& text);
 };
 
+// WholeCollectives, as far as the choice of a route asks.
+struct WholeRow {
+  std::string_view name;
+  std::function<bool(const Call&)> offers;
+  bool comes_first = false, finishes_reductions = false;
+};
+
 struct World {
   int ranks = 1;
-  // Whether the transport carries a call on host memory as a whole; empty: it has nothing of the kind.
-  std::function<bool(const Operation&)> offers = {};
+  // What carries calls on host memory as a whole, best first.
+  std::vector<WholeRow> whole = {};
   std::optional<int> stranger = {};                      // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here

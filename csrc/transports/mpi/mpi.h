@@ -54,7 +54,7 @@ class MpiGroup : public Links {
 
   const char* transport() const override { return "mpi"; }
   Channel& channel() override { return *channel_; }
-  WholeCollectives* collectives() override { return collectives_.get(); }
+  std::vector<WholeCollectives*> collectives() override { return {collectives_.get()}; }
   Mpi& mpi() { return *mpi_; }
 
   // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not

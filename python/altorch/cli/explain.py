@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         type=int,
         default=1,
-        help="nodes that the ranks are on; --device cuda (default: %(default)s)",
+        help="nodes that the ranks are on (default: %(default)s)",
     )
     parser.add_argument("--shared-gpus", action="store_true", help="several ranks use one GPU; --device cuda")
     parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
         _print_on_gpus(arguments, size, found)
         return 0
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
-    cost = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
-    print_pairs(
-        what, {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"], "cost": cost}
-    )
+    pairs = {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"]}
+    if found["cost_seconds"]:  # of whole collectives there is no model
+        pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
+    print_pairs(what, pairs)
     for name, reason in found["routes_not_taken"].items():
         print(f"ALTORCH_ROUTE names {name}, which is passed over: {reason}\n")
     if found["rounds_text"]:

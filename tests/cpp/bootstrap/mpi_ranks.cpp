@@ -83,6 +83,10 @@ void check_pieces(Mpi& mpi, std::intptr_t communicator, int rank, int size) {
   }
 }
 
+Member as_member(MpiGroup& group) {
+  return {*group.collectives().front(), group.channel().rank(), group.channel().size()};
+}
+
 void check_groups(Mpi& mpi, int rounds) {
   // A group of the odd ranks and one of the even, in reverse order.
   std::vector<int> members;
@@ -96,7 +100,7 @@ void check_groups(Mpi& mpi, int rounds) {
     Call call{OpKind::kAllReduce, DType::kInt32};
     call.output = &one;
     call.count = 1;
-    run(*group, call);
+    run(as_member(*group), call);
     expect(one == static_cast<int>(members.size()), "all_reduce in a subgroup");
     expect(members[static_cast<std::size_t>(group->channel().rank())] == mpi.rank(), "rank in a subgroup");
   }
@@ -143,9 +147,9 @@ void time_all_reduce(MpiGroup& group) {
     call.output = data.data();
     call.count = count;
     const int repeats = count > 100'000 ? 50 : 2000;
-    for (int i = 0; i < repeats / 10; ++i) run(group, call);
+    for (int i = 0; i < repeats / 10; ++i) run(as_member(group), call);
     const auto begin = Clock::now();
-    for (int i = 0; i < repeats; ++i) run(group, call);
+    for (int i = 0; i < repeats; ++i) run(as_member(group), call);
     if (group.channel().rank() == 0) {
       std::cout << "  all_reduce of " << count * 4 << " bytes: " << milliseconds_since(begin) * 1000 / repeats
                 << " us" << std::endl;
@@ -205,11 +209,13 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   if (wants("sizes")) sizes_are_compared(group->channel());
   if (wants("pieces")) check_pieces(*mpi, mpi->table().comm_world(), mpi->rank(), mpi->size());
   if (wants("collectives")) {
-    collectives_conform(*group);
+    const Member me = as_member(*group);
+    const WholeCollectives& own = me.collectives;
+    collectives_conform(me);
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
-      expect(!group->collectives()->offers(Call{OpKind::kAllReduce, DType::kBFloat16, op}),
+      expect(!own.offers(Call{OpKind::kAllReduce, DType::kBFloat16, op}),
              "a reduction of bfloat16 is offered");
-    expect(!group->collectives()->offers(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin}),
+    expect(!own.offers(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kMin}),
            "MIN of float32 is offered, which loses NaN");
   }
   if (wants("few_groups")) check_groups(*mpi, 20);

@@ -30,6 +30,7 @@ class HallCollectives : public WholeCollectives {
  public:
   HallCollectives(Hall& hall, int size, bool compares) : hall_(hall), size_(size), compares_(compares) {}
 
+  std::string_view name() const override { return "native"; }
   bool offers(const Call& call) const override {
     return call.kind == OpKind::kAllReduce && call.dtype == DType::kFloat32;
   }
@@ -72,7 +73,7 @@ class HallLinks : public MessageLinks {
  public:
   HallLinks(std::unique_ptr<Channel> channel, Hall& hall, bool compares)
       : MessageLinks("hall", std::move(channel)), collectives_(hall, this->channel().size(), compares) {}
-  WholeCollectives* collectives() override { return &collectives_; }
+  std::vector<WholeCollectives*> collectives() override { return {&collectives_}; }
 
  private:
   HallCollectives collectives_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "transports/conformance.h"
-#include "transports/links.h"
+#include "transports/whole_collectives.h"
 
 namespace altorch::conformance {
 
@@ -21,28 +21,37 @@ std::vector<T> values(int rank, std::size_t count) {
   return result;
 }
 
-inline void run(Links& links, const Call& call) {
-  expect(links.collectives()->offers(call),
+struct Member {
+  WholeCollectives& collectives;
+  int rank, size;
+};
+
+inline void run(const Member& me, const Call& call) {
+  expect(me.collectives.offers(call),
          std::string("not offered: ") + name_of(call.kind) + " of " + name_of(call.dtype));
   Request request;
-  links.collectives()->start(call, /*fingerprint=*/1, request);
+  me.collectives.start(call, /*identity=*/1, request);
   std::optional<Error> error;
-  State state = State::kPending;
-  while (state == State::kPending) state = links.collectives()->test(request, error);
+  AdaptiveWait wait;
+  State state = me.collectives.test(request, error);
+  for (; state == State::kPending; state = me.collectives.test(request, error)) wait.pause();
   expect(state == State::kDone, std::string(name_of(call.kind)) + ": " + (error ? error->what() : "failed"));
 }
 
 template <typename T>
-void reduces(Links& links, DType dtype, const std::map<ReduceOp, std::function<T(T, T)>>& ops) {
-  const int rank = links.channel().rank(), size = links.channel().size();
+void reduces(const Member& me, DType dtype, const std::map<ReduceOp, std::function<T(T, T)>>& ops) {
+  const int rank = me.rank, size = me.size;
   const auto p = static_cast<std::size_t>(size);
   for (const auto& [op, combine] : ops) {
-    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
+    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{20'000}}) {
       const std::size_t total = count * p;
       std::vector<T> expected = values<T>(0, total);
       for (int r = 1; r < size; ++r) {
         std::vector<T> next = values<T>(r, total);
         for (std::size_t i = 0; i < total; ++i) expected[i] = combine(expected[i], next[i]);
+      }
+      if (op == ReduceOp::kAvg && me.collectives.finishes_reductions()) {
+        for (T& value : expected) value = static_cast<T>(value / static_cast<T>(size));
       }
       const std::vector<T> own = values<T>(rank, total);
       const std::string what = std::string(name_of(op)) + " of " + name_of(dtype);
@@ -50,7 +59,7 @@ void reduces(Links& links, DType dtype, const std::map<ReduceOp, std::function<T
       std::vector<T> buffer = own;
       call.output = buffer.data();
       call.count = static_cast<std::int64_t>(total);
-      run(links, call);
+      run(me, call);
       expect(buffer == expected, "all_reduce " + what);
       // To each root, with another output and in place.
       for (int root = 0; root < size; ++root) {
@@ -59,7 +68,7 @@ void reduces(Links& links, DType dtype, const std::map<ReduceOp, std::function<T
           call =
               Call{OpKind::kReduce, dtype, op, root, input.data(), in_place ? input.data() : output.data()};
           call.count = static_cast<std::int64_t>(total);
-          run(links, call);
+          run(me, call);
           if (rank == root) expect((in_place ? input : output) == expected, "reduce " + what);
           if (rank != root) expect(input == own, "reduce changes the input");
         }
@@ -71,26 +80,26 @@ void reduces(Links& links, DType dtype, const std::map<ReduceOp, std::function<T
         T* target = in_place ? input.data() + static_cast<std::size_t>(rank) * count : output.data();
         call = Call{OpKind::kReduceScatter, dtype, op, 0, input.data(), target};
         call.count = static_cast<std::int64_t>(count);
-        run(links, call);
-        expect(std::memcmp(target, own_part, count * sizeof(T)) == 0, "reduce_scatter " + what);
+        run(me, call);
+        expect(std::equal(target, target + count, own_part), "reduce_scatter " + what);
       }
       std::vector<std::int64_t> counts(p, 0);
       counts.back() = static_cast<std::int64_t>(total);
       std::vector<T> output(rank == size - 1 ? total : 0);
       call = Call{OpKind::kReduceScatter, dtype, op, 0, own.data(), output.data()};
       call.input_counts = counts;
-      run(links, call);
+      run(me, call);
       if (rank == size - 1) expect(output == expected, "uneven reduce_scatter " + what);
     }
   }
 }
 
-inline void moves(Links& links) {
-  const int rank = links.channel().rank(), size = links.channel().size();
-  const auto p = static_cast<std::size_t>(size), me = static_cast<std::size_t>(rank);
+inline void moves(const Member& me) {
+  const int rank = me.rank, size = me.size;
+  const auto p = static_cast<std::size_t>(size), self = static_cast<std::size_t>(rank);
   using T = std::int16_t;
   const DType dtype = DType::kFloat16;
-  run(links, Call{OpKind::kBarrier});
+  run(me, Call{OpKind::kBarrier});
   for (std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{70'000}}) {
     auto block = [&](std::size_t from, std::size_t to, std::size_t n) {
       std::vector<T> data(n);
@@ -102,7 +111,7 @@ inline void moves(Links& links) {
       std::vector<T> data =
           rank == root ? block(static_cast<std::size_t>(root), 0, count) : std::vector<T>(count);
       Call call{OpKind::kBroadcast, dtype, ReduceOp::kSum, root, nullptr, data.data(), even};
-      run(links, call);
+      run(me, call);
       expect(data == block(static_cast<std::size_t>(root), 0, count), "broadcast");
     }
     // Uneven: rank r has count + r elements.
@@ -112,11 +121,11 @@ inline void moves(Links& links) {
       std::size_t own_offset = 0;
       for (std::size_t r = 0; r < p; ++r) {
         counts.push_back(even + (uneven ? static_cast<std::int64_t>(r) : 0));
-        if (r == me) own_offset = all.size();
+        if (r == self) own_offset = all.size();
         auto part = block(r, 0, static_cast<std::size_t>(counts.back()));
         all.insert(all.end(), part.begin(), part.end());
       }
-      const std::vector<T> own = block(me, 0, static_cast<std::size_t>(counts[me]));
+      const std::vector<T> own = block(self, 0, static_cast<std::size_t>(counts[self]));
       for (bool in_place : {false, true}) {
         std::vector<T> output(all.size());
         if (in_place)
@@ -124,40 +133,40 @@ inline void moves(Links& links) {
         Call call{OpKind::kAllGather, dtype};
         call.input = in_place ? output.data() + own_offset : own.data();
         call.output = output.data();
-        call.count = counts[me];
+        call.count = counts[self];
         if (uneven) call.output_counts = counts;
-        run(links, call);
+        run(me, call);
         expect(output == all, "all_gather");
       }
       for (int root = 0; root < size; ++root) {
         std::vector<T> output(rank == root ? all.size() : 0);
-        Call call{OpKind::kGather, dtype, ReduceOp::kSum, root, own.data(), output.data(), counts[me]};
+        Call call{OpKind::kGather, dtype, ReduceOp::kSum, root, own.data(), output.data(), counts[self]};
         if (uneven && rank == root) call.output_counts = counts;
-        run(links, call);
+        run(me, call);
         if (rank == root) expect(output == all, "gather");
         std::vector<T> part(own.size());
-        call = Call{OpKind::kScatter, dtype,     ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
-                    part.data(),      counts[me]};
+        call = Call{OpKind::kScatter, dtype,       ReduceOp::kSum, root, rank == root ? all.data() : nullptr,
+                    part.data(),      counts[self]};
         if (uneven && rank == root) call.input_counts = counts;
-        run(links, call);
+        run(me, call);
         expect(part == own, "scatter");
       }
     }
     std::vector<T> input, output(count * p), expected;
     for (std::size_t r = 0; r < p; ++r) {
-      auto out = block(me, r, count), in = block(r, me, count);
+      auto out = block(self, r, count), in = block(r, self, count);
       input.insert(input.end(), out.begin(), out.end());
       expected.insert(expected.end(), in.begin(), in.end());
     }
     Call call{OpKind::kAllToAll, dtype, ReduceOp::kSum, 0, input.data(), output.data(), even};
-    run(links, call);
+    run(me, call);
     expect(output == expected, "all_to_all");
   }
 }
 
-inline void reduces_types(Links& links) {
+inline void reduces_types(const Member& me) {
   using Bits = std::map<ReduceOp, std::function<std::int32_t(std::int32_t, std::int32_t)>>;
-  reduces<std::int32_t>(links, DType::kInt32,
+  reduces<std::int32_t>(me, DType::kInt32,
                         Bits{{ReduceOp::kSum, std::plus<>()},
                              {ReduceOp::kProduct, std::multiplies<>()},
                              {ReduceOp::kMin, [](int a, int b) { return std::min(a, b); }},
@@ -166,25 +175,25 @@ inline void reduces_types(Links& links) {
                              {ReduceOp::kBor, std::bit_or<>()},
                              {ReduceOp::kBxor, std::bit_xor<>()}});
   auto max = [](auto a, auto b) { return std::max(a, b); };
-  reduces<std::uint8_t>(links, DType::kUInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
-  reduces<std::int8_t>(links, DType::kInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
-  reduces<std::uint16_t>(links, DType::kUInt16, {{ReduceOp::kMax, max}});
-  reduces<std::int16_t>(links, DType::kInt16, {{ReduceOp::kSum, std::plus<>()}});
-  reduces<std::uint32_t>(links, DType::kUInt32, {{ReduceOp::kSum, std::plus<>()}});
-  reduces<std::uint64_t>(links, DType::kUInt64, {{ReduceOp::kMax, max}});
-  reduces<std::int64_t>(links, DType::kInt64,
+  reduces<std::uint8_t>(me, DType::kUInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
+  reduces<std::int8_t>(me, DType::kInt8, {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kMax, max}});
+  reduces<std::uint16_t>(me, DType::kUInt16, {{ReduceOp::kMax, max}});
+  reduces<std::int16_t>(me, DType::kInt16, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::uint32_t>(me, DType::kUInt32, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::uint64_t>(me, DType::kUInt64, {{ReduceOp::kMax, max}});
+  reduces<std::int64_t>(me, DType::kInt64,
                         {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kAvg, std::plus<>()}});
-  reduces<float>(links, DType::kFloat32,
+  reduces<float>(me, DType::kFloat32,
                  {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kPremulSum, std::plus<>()}});
-  reduces<double>(links, DType::kFloat64,
+  reduces<double>(me, DType::kFloat64,
                   {{ReduceOp::kSum, std::plus<>()}, {ReduceOp::kProduct, std::multiplies<>()}});
-  reduces<std::complex<float>>(links, DType::kComplex64, {{ReduceOp::kSum, std::plus<>()}});
-  reduces<std::complex<double>>(links, DType::kComplex128, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::complex<float>>(me, DType::kComplex64, {{ReduceOp::kSum, std::plus<>()}});
+  reduces<std::complex<double>>(me, DType::kComplex128, {{ReduceOp::kSum, std::plus<>()}});
 }
 
 // bool as torch has it.
-inline void reduces_bool(Links& links) {
-  const int rank = links.channel().rank(), size = links.channel().size();
+inline void reduces_bool(const Member& me) {
+  const int rank = me.rank, size = me.size;
   struct Row {
     ReduceOp op;
     bool expected;
@@ -195,15 +204,15 @@ inline void reduces_bool(Links& links) {
     Call call{OpKind::kAllReduce, DType::kBool, row.op};
     call.output = &value;
     call.count = 1;
-    run(links, call);
+    run(me, call);
     expect(value == (row.expected ? 1 : 0), "all_reduce of bool");
   }
 }
 
-inline void collectives_conform(Links& links) {
-  reduces_types(links);
-  reduces_bool(links);
-  moves(links);
+inline void collectives_conform(const Member& me) {
+  reduces_types(me);
+  reduces_bool(me);
+  moves(me);
 }
 
 }  // namespace altorch::conformance

@@ -19,7 +19,7 @@ Operation all_reduce(std::int64_t bytes) {
 // Of a group whose transport carries calls as a whole, or does not.
 Route chosen(const Operation& operation, int size, bool native_offered) {
   World world{.ranks = size};
-  if (native_offered) world.offers = [](const Operation&) { return true; };
+  if (native_offered) world.whole = {{"native", [](const Call&) { return true; }}};
   return decide(operation, world, Rules());
 }
 

@@ -1,0 +1,90 @@
+#include "transports/shm/collectives.h"
+
+#include <algorithm>
+
+#include "common/env.h"
+
+namespace altorch {
+namespace {
+
+std::int64_t longest_block(const Call& call) {
+  std::int64_t longest = call.count;
+  for (const auto& counts : {call.input_counts, call.output_counts}) {
+    if (!counts.empty()) longest = std::max(longest, *std::max_element(counts.begin(), counts.end()));
+  }
+  return longest;
+}
+
+}  // namespace
+
+bool ShmCollectives::has(const Call& call) {
+  if (call.is_message()) return false;
+  // In a half type the products with the factor would be rounded once more than elsewhere.
+  return !(call.reduces() && call.op == ReduceOp::kPremulSum && is_half(call.dtype));
+}
+
+std::size_t ShmCollectives::limit() { return static_cast<std::size_t>(numeric_setting("ALTORCH_SHM_BYTES")); }
+
+std::string ShmCollectives::describe(const Call& call, int ranks) {
+  shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()));
+  shm::Job job{.call = call, .segment = &segment, .longest_block = longest_block(call)};
+  const shm::Pattern& pattern = shm::pattern_of(call);
+  const std::int64_t steps = pattern.steps(job);
+  return std::string(pattern.summary) + "; " + std::to_string(steps) + (steps == 1 ? " step\n" : " steps\n");
+}
+
+void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& request) {
+  pattern_ = &shm::pattern_of(call);
+  job_ = {.call = call, .segment = &segment_, .first_step = step_ + 1, .longest_block = longest_block(call)};
+  job_.steps = pattern_->ranks_tell ? 1 : pattern_->steps(job_);
+  identity_ = identity;
+  done_ = 0;
+  published_ = false;
+  request.handle = 1;
+}
+
+bool ShmCollectives::others_are_there() {
+  switch (pattern_->waits) {
+    case shm::Pattern::Waits::kForAll:
+      break;
+    case shm::Pattern::Waits::kForRoot:
+      return segment_.rank() == job_.call.root || segment_.is_at(job_.call.root, step_, identity_);
+    case shm::Pattern::Waits::kRootForAll:
+      if (segment_.rank() != job_.call.root) return true;
+      break;
+  }
+  return segment_.all_are_at(step_, identity_);
+}
+
+State ShmCollectives::test(Request& request, std::optional<Error>& error) {
+  if (request.handle == 0) return State::kDone;
+  while (true) {
+    if (!published_) {
+      if (!segment_.all_at(step_)) return State::kPending;
+      if (done_ == 0) put_counts(*pattern_, job_);
+      pattern_->put(job_, done_);
+      segment_.publish(++step_, identity_, static_cast<std::uint64_t>(job_.longest_block));
+      published_ = true;
+    }
+    if (!others_are_there()) return State::kPending;
+    if (done_ == 0 && (error = disagreement(*pattern_, job_))) return State::kFailed;
+    if (done_ == 0 && pattern_->ranks_tell) {
+      for (int rank = 0; rank < segment_.size(); ++rank)
+        job_.longest_block =
+            std::max(job_.longest_block, static_cast<std::int64_t>(segment_.word(rank, step_)));
+      job_.steps = pattern_->steps(job_);
+    }
+    pattern_->get(job_, done_);
+    published_ = false;
+    if (++done_ < job_.steps) continue;
+    request.handle = 0;
+    return State::kDone;
+  }
+}
+
+bool ShmCollectives::cancel(Request& request) {
+  request.handle = 0;
+  return true;
+}
+
+}  // namespace altorch

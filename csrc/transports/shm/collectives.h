@@ -1,0 +1,51 @@
+// Collectives through the memory that the ranks of a node share: every one of torch's, uneven blocks included.
+// Vectors are reduced in the order of the ranks, on every size and position alike, half types in float32.
+#pragma once
+
+#include <string>
+
+#include "transports/shm/pattern.h"
+#include "transports/shm/segment.h"
+#include "transports/whole_collectives.h"
+
+namespace altorch {
+
+// Thread rules: one thread at a time. Never waits, allocates nothing.
+class ShmCollectives : public WholeCollectives {
+ public:
+  explicit ShmCollectives(shm::Segment segment) : segment_(std::move(segment)) {}
+
+  std::string_view name() const override { return kName; }
+  bool comes_first() const override { return true; }
+  bool offers(const Call& call) const override { return has(call); }
+  // A rank in another call is waited for, until the watchdog says why that is in vain.
+  bool compares_calls() const override { return true; }
+  bool finishes_reductions() const override { return true; }
+  void start(const Call& call, std::uint64_t identity, Request& request) override;
+  std::uint64_t steps() const override { return step_; }
+  State test(Request& request, std::optional<Error>& error) override;
+  // Nobody reads or writes this rank's tensors but itself.
+  bool cancel(Request& request) override;
+
+  static bool has(const Call& call);
+  // ALTORCH_SHM_BYTES: what the memory of a group may take; 0: none is wanted.
+  static std::size_t limit();
+  static bool are_wanted() { return limit() > 0; }
+  // For people: what happens in the call.
+  static std::string describe(const Call& call, int ranks);
+  static constexpr std::string_view kName = "shm";
+
+ private:
+  bool others_are_there();
+
+  shm::Segment segment_;
+  std::uint64_t step_ = 0;  // the last that this rank has published
+  // Of the call under way.
+  shm::Job job_;
+  const shm::Pattern* pattern_ = nullptr;
+  std::uint64_t identity_ = 0;
+  std::int64_t done_ = 0;   // steps
+  bool published_ = false;  // the next one
+};
+
+}  // namespace altorch

@@ -1,0 +1,100 @@
+#include "transports/shm/mail.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "common/error.h"
+
+namespace altorch::shm {
+namespace {
+
+// A frame of this many bytes says that the next one starts at the ring's beginning.
+constexpr std::uint64_t kWrap = ~std::uint64_t{0};
+
+}  // namespace
+
+Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes)
+    : memory_(memory),
+      rank_(rank),
+      size_(size),
+      ring_bytes_(ring_bytes),
+      to_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))),
+      from_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))) {}
+
+// Pages that no message has touched take no memory.
+std::size_t Mail::ring_bytes(int size, std::size_t limit) {
+  constexpr std::size_t kLeast = 1 << 10, kMost = 64 << 10;
+  const auto pairs = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+  return std::clamp(std::bit_floor(limit / pairs), kLeast, kMost);
+}
+
+std::size_t Mail::bytes(int size, std::size_t ring_bytes) {
+  const auto ranks = static_cast<std::size_t>(size);
+  return ranks * kOffers * sizeof(std::uint64_t) + ranks * ranks * (sizeof(Ring) + ring_bytes);
+}
+
+std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t number) const {
+  auto* const table = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_);
+  return table[static_cast<std::size_t>(of) * kOffers + number % kOffers];
+}
+
+Mail::Ring& Mail::ring(int from, int to) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  auto* const rings = reinterpret_cast<Ring*>(memory_ + ranks * kOffers * sizeof(std::uint64_t));
+  return rings[static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)];
+}
+
+std::byte* Mail::bytes_of(int from, int to) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const std::size_t index = static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to);
+  return memory_ + ranks * kOffers * sizeof(std::uint64_t) + ranks * ranks * sizeof(Ring) +
+         index * ring_bytes_;
+}
+
+std::size_t Mail::room_of(std::size_t bytes) { return sizeof(Frame) + (bytes + 63) / 64 * 64; }
+
+bool Mail::put(int peer, const Frame& frame, const void* data) {
+  Ring& there = ring(rank_, peer);
+  Ends& ends = to_[static_cast<std::size_t>(peer)];
+  const std::size_t room = room_of(frame.part);
+  const std::size_t at = ends.written % ring_bytes_;
+  const std::size_t skipped = at + room > ring_bytes_ ? ring_bytes_ - at : 0;
+  if (ends.written + skipped + room - ends.read > ring_bytes_) {
+    ends.read = there.read.load(std::memory_order_acquire);
+    if (ends.written + skipped + room - ends.read > ring_bytes_) return false;
+  }
+  std::byte* const base = bytes_of(rank_, peer);
+  if (skipped > 0) reinterpret_cast<Frame*>(base + at)->bytes = kWrap;
+  ends.written += skipped;
+  std::byte* const to = base + ends.written % ring_bytes_;
+  std::memcpy(to, &frame, sizeof frame);
+  if (frame.part > 0) std::memcpy(to + sizeof frame, data, frame.part);
+  ends.written += room;
+  there.written.store(ends.written, std::memory_order_release);
+  return true;
+}
+
+const Frame* Mail::oldest(int peer) {
+  Ends& ends = from_[static_cast<std::size_t>(peer)];
+  if (ends.read == ends.written) ends.written = ring(peer, rank_).written.load(std::memory_order_acquire);
+  if (ends.read == ends.written) return nullptr;
+  std::byte* const base = bytes_of(peer, rank_);
+  const auto* frame = reinterpret_cast<const Frame*>(base + ends.read % ring_bytes_);
+  if (frame->bytes == kWrap) {
+    ends.read += ring_bytes_ - ends.read % ring_bytes_;
+    frame = reinterpret_cast<const Frame*>(base);
+  }
+  if (frame->part > largest() || frame->part > frame->bytes)
+    throw Error(ErrorKind::kTransport, "rank " + std::to_string(peer) + " of the group wrote no message");
+  return frame;
+}
+
+void Mail::drop(int peer, const Frame& frame) {
+  Ends& ends = from_[static_cast<std::size_t>(peer)];
+  ends.read += room_of(frame.part);
+  ring(peer, rank_).read.store(ends.read, std::memory_order_release);
+}
+
+}  // namespace altorch::shm

@@ -1,0 +1,80 @@
+// Where the ranks of a node put messages for each other: a ring for every ordered pair, and a table of what is offered.
+//
+// A small message is copied into its ring. Of a large one the ring gets an offer: who takes it copies it from the
+// sender's memory, once (single_copy.h). The sender's table says how far that is, so that no answer is sent. Where
+// processes may not copy from each other, a large message goes through the ring in parts, one after another.
+//
+// Memory order: a ring's `written` is stored with release after the bytes before it, `read` after they are copied
+// out; either is loaded with acquire by the other side.
+//
+// Thread rules: one thread at a time for each rank.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace altorch::shm {
+
+// What stands in a ring, before the bytes that it brings.
+struct alignas(64) Frame {
+  std::int64_t tag = 0;
+  std::uint64_t bytes = 0;     // of the message
+  std::uint64_t part = 0;      // of them, that follow
+  std::uint64_t address = 0;   // in the sender's memory
+  std::uint64_t offer = 0;     // 0: none
+  std::uint64_t given_up = 0;  // 1: the rest of the message will not come
+};
+static_assert(sizeof(Frame) == 64);
+
+// The state of an offer in the sender's table. A number is used once, so that an old offer is never taken for a new one.
+struct Offer {
+  enum State : std::uint64_t { kOpen = 0, kBeingCopied = 1, kTaken = 2, kWithdrawn = 3 };
+  static constexpr std::uint64_t word(std::uint64_t number, State state) { return number << 2 | state; }
+};
+
+class Mail {
+ public:
+  static constexpr int kOffers = 64;  // of a rank at a time
+
+  Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes);
+  static std::size_t ring_bytes(int size, std::size_t limit);
+  static std::size_t bytes(int size, std::size_t ring_bytes);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // The most that one frame brings.
+  std::size_t largest() const { return ring_bytes_ / 2 - sizeof(Frame); }
+
+  // To `peer`. False when the ring has no room now. `data`: frame.part bytes.
+  bool put(int peer, const Frame& frame, const void* data);
+  // The oldest of `peer`, or null; it stays until drop(). Its bytes lie in one piece. Throws Error(kTransport) where
+  // the ring holds no frame.
+  const Frame* oldest(int peer);
+  static const void* data_of(const Frame& frame) { return &frame + 1; }
+  void drop(int peer, const Frame& frame);
+
+  // By the place of an offer: number % kOffers.
+  std::atomic<std::uint64_t>& offer(int of, std::uint64_t number) const;
+
+ private:
+  struct alignas(64) Ring {
+    alignas(128) std::atomic<std::uint64_t> written;
+    alignas(128) std::atomic<std::uint64_t> read;
+  };
+  struct Ends {
+    std::uint64_t written = 0, read = 0;  // as last seen of the other side, or as this side left it
+  };
+
+  Ring& ring(int from, int to) const;
+  std::byte* bytes_of(int from, int to) const;
+  static std::size_t room_of(std::size_t bytes);
+
+  std::byte* const memory_;
+  const int rank_, size_;
+  const std::size_t ring_bytes_;
+  std::unique_ptr<Ends[]> to_, from_;  // by peer
+};
+
+}  // namespace altorch::shm

@@ -1,0 +1,56 @@
+// How each collective is cut into steps over a Segment: what a rank puts into its area in a step, and what it gets
+// from the areas of the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "common/call.h"
+#include "common/error.h"
+#include "transports/shm/segment.h"
+
+namespace altorch::shm {
+
+// One call on its way.
+struct Job {
+  Call call;
+  Segment* segment = nullptr;
+  std::uint64_t first_step = 0;  // in the life of the group
+  std::int64_t steps = 0;        // of this call
+  // Of the largest block that this rank knows of; where the ranks know different ones, the first step tells.
+  std::int64_t longest_block = 0;
+
+  int rank() const { return segment->rank(); }
+  int size() const { return segment->size(); }
+  std::int64_t element() const { return static_cast<std::int64_t>(size_of(call.dtype)); }
+};
+
+struct Pattern {
+  enum class Waits : std::uint8_t { kForAll, kForRoot, kRootForAll };
+
+  const char* summary;
+  Waits waits;
+  // Whether the number of steps follows from the largest block of any rank.
+  bool ranks_tell = false;
+  // What the ranks compare in the first step of a call whose blocks they do not all know: the elements that this
+  // rank has for `peer`, and those that it wants of it (kNone: it wants none). Null: there is nothing to compare.
+  static constexpr std::int64_t kNone = -1;
+  std::int64_t (*has_for)(const Job& job, int peer) = nullptr;
+  std::int64_t (*wants_of)(const Job& job, int peer) = nullptr;
+  // How many steps a call takes; given `longest_block` of all ranks where they tell.
+  std::int64_t (*steps)(const Job& job);
+  // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step, get() reads those
+  // of the others, and may write to its own area of the next.
+  void (*put)(const Job& job, std::int64_t step);
+  void (*get)(const Job& job, std::int64_t step);
+};
+
+const Pattern& pattern_of(const Call& call);
+
+// Before the first step is published.
+void put_counts(const Pattern& pattern, const Job& job);
+// When it is there: the first rank that has other counts than this one wants.
+std::optional<Error> disagreement(const Pattern& pattern, const Job& job);
+
+}  // namespace altorch::shm

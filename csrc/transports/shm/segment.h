@@ -1,0 +1,84 @@
+// The memory that the ranks of one group on one node share, and how they hand over in it.
+//
+// A collective is a number of steps, and steps are counted through the life of the group. In each step a rank
+// writes what others want of it into its area, publishes the step's number on its line, and reads the areas of
+// those that it wants something of when their lines show that number. A rank has two areas and two lines, for
+// even and odd steps. It writes to those of step n when every peer has published step n - 1: then each has read
+// what step n - 2 left there.
+//
+// Memory order: a line's step is stored with release after the area is written and after the areas of earlier
+// steps are read, and loaded with acquire before an area is read or written again.
+//
+// Thread rules: one thread at a time for each rank.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace altorch::shm {
+
+class Segment {
+ public:
+  static constexpr std::size_t kInlineBytes = 40;
+  static constexpr int kMostRanks = 256;
+
+  // `memory`: bytes(size, area_bytes) of it, zero when the group was made.
+  Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes);
+
+  // Of each area, so that the segment of `size` ranks takes about `limit` bytes.
+  static std::size_t area_bytes(int size, std::size_t limit);
+  static std::size_t bytes(int size, std::size_t area_bytes);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t area_bytes() const { return area_bytes_; }
+  std::byte* area(int rank, std::uint64_t step) const;
+  // A number for every rank, beside the area.
+  std::int64_t* counts(int rank, std::uint64_t step) const;
+  // A few bytes on the line itself: they come with the number of the step.
+  std::byte* inlined(int rank, std::uint64_t step) const { return line(rank, step).data; }
+
+  // Whether all ranks have published `step` or a later one.
+  bool all_at(std::uint64_t step);
+  // `call`: the same on all ranks that are in the same call. `word`: for the others to read.
+  void publish(std::uint64_t step, std::uint64_t call, std::uint64_t word);
+  // Whether `rank` has published this step of this call. One that is in another call never has.
+  bool is_at(int rank, std::uint64_t step, std::uint64_t call) const {
+    const Line& theirs = line(rank, step);
+    return theirs.step.load(std::memory_order_acquire) == step && theirs.call == call;
+  }
+  // The same of all ranks.
+  bool all_are_at(std::uint64_t step, std::uint64_t call);
+  // After is_at().
+  std::uint64_t word(int rank, std::uint64_t step) const { return line(rank, step).word; }
+
+ private:
+  // 64 bytes: one cache line.
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> step;
+    std::uint64_t call;
+    std::uint64_t word;
+    std::byte data[kInlineBytes];
+  };
+  static_assert(sizeof(Line) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+  // Two lines of 64 bytes, fetched together by x86, belong to one rank.
+  Line& line(int rank, std::uint64_t step) const {
+    return lines_[2 * static_cast<std::size_t>(rank) + step % 2];
+  }
+
+  const std::shared_ptr<std::byte> memory_;
+  Line* const lines_;
+  std::int64_t* const counts_;
+  std::byte* const areas_;
+  const int rank_, size_;
+  const std::size_t area_bytes_;
+  // What is known of the others: all have published `seen_`; ranks below `next_` a step that was asked for.
+  std::uint64_t seen_ = 0;
+  std::uint64_t asked_ = 0;
+  int next_ = 0;
+};
+
+}  // namespace altorch::shm

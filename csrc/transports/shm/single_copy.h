@@ -1,0 +1,30 @@
+// Copies from another process's memory, in one go (process_vm_readv). Kernels, containers and their owners may forbid
+// it, so it is tried when a group is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/fields.h"
+
+namespace altorch::shm {
+
+struct Process {
+  long pid = 0;
+  std::uint64_t address = 0;  // of a number in its memory
+  std::uint64_t number = 0;   // which nobody else has there
+
+  static Process own();
+  static constexpr std::size_t kFields = 3;
+  Fields fields() const;
+  static Process from(const Fields& fields);
+
+  // Why this process cannot copy from it; nothing: it can.
+  std::optional<std::string> obstacle() const;
+  // False where the process is gone, or has no such memory.
+  bool read(std::uint64_t from, void* to, std::size_t bytes) const;
+};
+
+}  // namespace altorch::shm

@@ -1,0 +1,202 @@
+#include "transports/shm/channel.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
+#include "support/map_store.h"
+#include "support/on_threads.h"
+#include "support/says.h"
+#include "transports/channel_conformance.h"
+#include "transports/shm/shared_memory.h"
+
+namespace altorch::shm {
+namespace {
+
+using conformance::expect;
+using conformance::expect_done;
+
+// `body(channel)` on a thread per rank; what each threw.
+template <typename Body>
+std::vector<std::string> with_mail(int size, std::size_t ring_bytes, Body body, bool may_copy = true) {
+  MapStore store;
+  const std::vector<Process> processes(may_copy ? static_cast<std::size_t>(size) : 0, Process::own());
+  return on_threads(size, [&](int rank) {
+    auto memory =
+        share_memory(store, "mail", rank, size, Mail::bytes(size, ring_bytes), std::chrono::seconds(30));
+    Mail mail(memory.get(), rank, size, ring_bytes);
+    ShmChannel channel(memory, std::move(mail), processes);
+    body(channel);
+  });
+}
+std::vector<std::string> nothing_thrown(int size) {
+  return std::vector<std::string>(static_cast<std::size_t>(size));
+}
+
+TEST(ShmChannel, Conforms) {
+  for (const int size : {1, 2, 3, 5}) {
+    for (const std::size_t ring : {std::size_t{1} << 10, std::size_t{1} << 16}) {
+      for (const bool may_copy : {true, false}) {
+        const auto errors = with_mail(
+            size, ring, [](Channel& channel) { conformance::channel_conforms(channel); }, may_copy);
+        EXPECT_EQ(errors, nothing_thrown(size)) << "copies: " << may_copy;
+      }
+    }
+  }
+}
+
+TEST(ShmMail, FitsItsLimit) {
+  for (const int size : {2, 8, 32}) {
+    const std::size_t ring = Mail::ring_bytes(size, 4 << 20);
+    EXPECT_LE(static_cast<std::size_t>(size * size) * ring, std::size_t{4} << 20);
+    EXPECT_EQ(ring % 64, 0u);
+  }
+  EXPECT_GE(Mail::ring_bytes(256, 4 << 20), std::size_t{1} << 10);
+}
+
+// More than a ring and a table hold, of any size, in both directions at once; received in another order than sent.
+class ShmChannelTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(MayCopy, ShmChannelTest, ::testing::Bool());
+
+TEST_P(ShmChannelTest, CarriesMoreThanItsRingHolds) {
+  constexpr int kMessages = 500;
+  const auto exchange = [](Channel& channel) {
+    const int peer = 1 - channel.rank();
+    const auto bytes_of = [](int i) { return static_cast<std::size_t>(i * 37 % 1500); };
+    const auto byte_of = [](int from, int i) { return static_cast<unsigned char>(from * 100 + i); };
+    std::vector<std::vector<unsigned char>> out(kMessages), in(kMessages);
+    std::vector<Request> requests(2 * kMessages);
+    for (int i = 0; i < kMessages; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out[at].assign(bytes_of(i), byte_of(channel.rank(), i));
+      channel.send(out[at].data(), out[at].size(), peer, i % 7, requests[at]);
+    }
+    for (int tag = 6; tag >= 0; --tag) {
+      for (int i = tag; i < kMessages; i += 7) {
+        const auto at = static_cast<std::size_t>(i);
+        in[at].resize(bytes_of(i));
+        channel.receive(in[at].data(), in[at].size(), peer, tag, requests[kMessages + at]);
+      }
+    }
+    expect_done(channel, requests, "messages");
+    for (int i = 0; i < kMessages; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      expect(in[at] == std::vector<unsigned char>(bytes_of(i), byte_of(peer, i)), "a message is wrong");
+    }
+  };
+  EXPECT_EQ(with_mail(2, 1 << 10, exchange, GetParam()), nothing_thrown(2));
+}
+
+// The receive is posted before, or when a part of the message is there already.
+TEST(ShmChannel, SaysThatTheRestOfAMessageWillNotCome) {
+  for (const bool early : {false, true}) {
+    std::atomic<int> stage = 0;
+    const auto until = [&](int reached) {
+      while (stage < reached) std::this_thread::yield();
+    };
+    const auto errors = with_mail(
+        2, 1 << 12,
+        [&](Channel& channel) {
+          std::vector<int> large(100'000, channel.rank());
+          Request request, small;
+          int word = 5 + channel.rank();
+          std::optional<Error> error;
+          if (channel.rank() == 0) {
+            channel.send(large.data(), large.size() * sizeof(int), 1, 3, request);
+            stage = 1;
+            until(2);
+            expect(channel.cancel({&request, 1}), "a sender's buffer is its own");
+            channel.send(&word, sizeof word, 1, 3, small);
+            expect_done(channel, {&small, 1}, "the message after");
+          } else {
+            until(1);
+            const auto receive = [&] {
+              channel.receive(large.data(), large.size() * sizeof(int), 0, 3, request);
+            };
+            if (!early) receive();
+            channel.test({&small, 1}, error);  // takes what is there
+            if (early) receive();
+            stage = 2;
+            error = conformance::finish(channel, {&request, 1});
+            expect(error && says(error->what(), "gave up its message half-way"), "nothing was said");
+            channel.receive(&word, sizeof word, 0, 3, small);
+            expect_done(channel, {&small, 1}, "the message after");
+            expect(word == 5, "the message after is wrong");
+          }
+        },
+        /*may_copy=*/false);
+    EXPECT_EQ(errors, nothing_thrown(2)) << early;
+  }
+}
+
+TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
+  const auto exchange = [](Channel& channel) {
+    std::vector<int> large(100'000, 1);
+    Request request;
+    int word = 7;
+    if (channel.rank() == 0) {
+      channel.send(large.data(), large.size() * sizeof(int), 1, 3, request);
+      expect(channel.cancel({&request, 1}), "a sender's buffer is its own");
+      large.assign(large.size(), 2);
+      channel.send(large.data(), large.size() * sizeof(int), 1, 3, request);
+      expect_done(channel, {&request, 1}, "the second message");
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      channel.receive(large.data(), large.size() * sizeof(int), 0, 3, request);
+      expect_done(channel, {&request, 1}, "the second message");
+      expect(large == std::vector<int>(large.size(), 2), "what was withdrawn has arrived");
+      channel.receive(&word, sizeof word, 0, 4, request);
+      expect(channel.cancel({&request, 1}), "nobody else writes to a receiver's buffer");
+    }
+  };
+  EXPECT_EQ(with_mail(2, 1 << 12, exchange), nothing_thrown(2));
+}
+
+TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
+  MapStore store;
+  auto memory = share_memory(store, "mail", 0, 1, Mail::bytes(2, 4096), std::chrono::seconds(5));
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const Fields fields = Process::own().fields();
+    const std::string text = encode_fields(fields);
+    ShmChannel channel(memory, Mail(memory.get(), 1, 2, 4096), {Process::own(), Process::own()});
+    static char large[100'000];
+    Request request;
+    channel.send(large, sizeof large, 0, 1, request);
+    _exit(write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  char text[512];
+  const ssize_t length = read(ends[0], text, sizeof text);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(status, 0);
+  ASSERT_GT(length, 0);
+  const Process gone = Process::from(decode_fields(std::string(text, static_cast<std::size_t>(length))));
+  EXPECT_TRUE(gone.obstacle());
+  ShmChannel channel(memory, Mail(memory.get(), 0, 2, 4096), {Process::own(), gone});
+  std::vector<char> room(100'000);
+  Request request;
+  channel.receive(room.data(), room.size(), 1, 1, request);
+  const auto error = conformance::finish(channel, {&request, 1});
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(says(error->what(), "rank 1")) << error->what();
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(ShmSingleCopy, KnowsAProcessThatIsAnotherOne) {
+  EXPECT_FALSE(Process::own().obstacle());
+  Process other = Process::own();
+  other.number += 1;
+  EXPECT_TRUE(says(other.obstacle().value_or(""), "another one"));
+  other.address = 1;
+  EXPECT_TRUE(says(other.obstacle().value_or(""), "process_vm_readv"));
+}
+
+}  // namespace
+}  // namespace altorch::shm

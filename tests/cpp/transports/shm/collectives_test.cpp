@@ -1,0 +1,298 @@
+#include "transports/shm/collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <random>
+
+#include "reduction/reduce.h"
+#include "reduction/reference.h"
+#include "support/says.h"
+#include "transports/collectives_conformance.h"
+#include "transports/shm/shm_ranks.h"
+
+namespace altorch::shm {
+namespace {
+
+using conformance::Member;
+using conformance::run;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::size_t kSmallest = 1,
+                      kUsual = 4 << 20;  // limits of the memory; the first gives the smallest areas
+
+TEST(ShmCollectives, Conform) {
+  for (const int size : {2, 3, 5}) {
+    for (const std::size_t limit : {kSmallest, kUsual}) {
+      const auto errors = with_shared_memory(size, limit, [&](int rank, ShmCollectives& own) {
+        conformance::collectives_conform({own, rank, size});
+      });
+      EXPECT_EQ(errors, nothing_thrown(size));
+    }
+  }
+}
+
+// The same numbers on every rank.
+struct Draw {
+  std::mt19937 random;
+  std::int64_t upto(std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
+  }
+  // Mostly small, sometimes about the size of an area, sometimes of many.
+  std::int64_t count() {
+    switch (upto(5)) {
+      case 0:
+        return upto(2);
+      case 1:
+        return upto(200'000);
+      case 2:
+        return 4090 + upto(20);
+      default:
+        return upto(6000);
+    }
+  }
+};
+
+Bytes noise(std::size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes made(bytes);
+  for (std::byte& each : made) each = static_cast<std::byte>(random());
+  return made;
+}
+
+// Small integers, in any type: sums are exact, whatever the order.
+Bytes small_integers(DType dtype, std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes made(static_cast<std::size_t>(count) * size_of(dtype));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const auto value = static_cast<int>(random() % 7);
+    if (dtype == DType::kFloat32) reference::put(made.data(), i, static_cast<float>(value));
+    if (dtype == DType::kInt16) reference::put(made.data(), i, static_cast<std::int16_t>(value));
+    if (dtype == DType::kBFloat16) reference::put(made.data(), i, reference::encode_half(dtype, value));
+  }
+  return made;
+}
+
+double value_at(DType dtype, const Bytes& bytes, std::size_t i) {
+  if (dtype == DType::kFloat32) return reference::get<float>(bytes.data(), i);
+  if (dtype == DType::kInt16) return reference::get<std::int16_t>(bytes.data(), i);
+  return reference::decode_half(dtype, reference::get<std::uint16_t>(bytes.data(), i));
+}
+
+void reduces_right(const Member& me, Draw& draw) {
+  const DType dtype = std::array{DType::kFloat32, DType::kInt16, DType::kBFloat16}[draw.random() % 3];
+  const std::int64_t count = draw.count();
+  const auto seed = static_cast<unsigned>(draw.random());
+  const int root = static_cast<int>(draw.upto(me.size - 1));
+  const bool to_all = draw.upto(2) > 0;
+  std::vector<double> sum(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < me.size; ++rank) {
+    const Bytes theirs = small_integers(dtype, count, seed + static_cast<unsigned>(rank));
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += value_at(dtype, theirs, i);
+  }
+  Bytes own = small_integers(dtype, count, seed + static_cast<unsigned>(me.rank));
+  Call call{
+      to_all ? OpKind::kAllReduce : OpKind::kReduce, dtype, ReduceOp::kSum, root, own.data(), own.data()};
+  call.count = count;
+  run(me, call);
+  if (!to_all && me.rank != root) return;
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    conformance::expect(value_at(dtype, own, i) == sum[i], "a sum is wrong");
+}
+
+void moves_right(const Member& me, Draw& draw) {
+  const auto size = static_cast<std::size_t>(me.size), self = static_cast<std::size_t>(me.rank);
+  std::vector<std::vector<std::int64_t>> counts(size, std::vector<std::int64_t>(size));
+  for (auto& row : counts) {
+    for (auto& each : row) each = draw.count();
+  }
+  const auto seed = static_cast<unsigned>(draw.random());
+  const auto block = [&](std::size_t from, std::size_t to) {
+    return noise(static_cast<std::size_t>(counts[from][to]), seed + static_cast<unsigned>(from * size + to));
+  };
+  Bytes input, expected;
+  std::vector<std::int64_t> to, from;
+  for (std::size_t peer = 0; peer < size; ++peer) {
+    const Bytes out = block(self, peer), in = block(peer, self);
+    input.insert(input.end(), out.begin(), out.end());
+    expected.insert(expected.end(), in.begin(), in.end());
+    to.push_back(counts[self][peer]);
+    from.push_back(counts[peer][self]);
+  }
+  Bytes output(expected.size());
+  Call call{OpKind::kAllToAll, DType::kUInt8, ReduceOp::kSum, 0, input.data(), output.data()};
+  call.input_counts = to;
+  call.output_counts = from;
+  run(me, call);
+  conformance::expect(output == expected, "an uneven all_to_all is wrong");
+}
+
+void shows_right(const Member& me, Draw& draw) {
+  const int root = static_cast<int>(draw.upto(me.size - 1));
+  const Bytes sent = noise(static_cast<std::size_t>(draw.count()), static_cast<unsigned>(draw.random()));
+  Bytes vector = me.rank == root ? sent : Bytes(sent.size());
+  Call call{OpKind::kBroadcast, DType::kUInt8, ReduceOp::kSum, root, nullptr, vector.data()};
+  call.count = static_cast<std::int64_t>(vector.size());
+  run(me, call);
+  conformance::expect(vector == sent, "a broadcast is wrong");
+}
+
+TEST(ShmCollectives, AreRightInAnyOrder) {
+  for (const int size : {2, 3, 8}) {
+    for (const std::size_t limit : {kSmallest, kUsual}) {
+      const auto errors = with_shared_memory(size, limit, [&](int rank, ShmCollectives& own) {
+        const Member me{own, rank, size};
+        Draw draw{std::mt19937(static_cast<unsigned>(size))};
+        for (int turn = 0; turn < 60; ++turn) {
+          switch (draw.upto(3)) {
+            case 0:
+              moves_right(me, draw);
+              break;
+            case 1:
+              shows_right(me, draw);
+              break;
+            case 2:
+              run(me, Call{OpKind::kBarrier});
+              break;
+            default:
+              reduces_right(me, draw);
+          }
+        }
+      });
+      EXPECT_EQ(errors, nothing_thrown(size));
+    }
+  }
+}
+
+// As one combine() of all ranks' vectors: half types are rounded once, AVG is the mean, and neither the size nor the
+// position of an element makes a difference.
+TEST(ShmCollectives, GiveTheBitsOfOneCombination) {
+  constexpr int kSize = 3;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct}) {
+      constexpr std::int64_t kCount = 100'003;
+      std::vector<Bytes> all;
+      std::vector<const void*> parts;
+      std::mt19937 random(5);
+      std::normal_distribution<float> normal;
+      for (int rank = 0; rank < kSize; ++rank) {
+        std::vector<float> wide(kCount);
+        for (float& each : wide) each = normal(random);
+        all.emplace_back(kCount * size_of(dtype));
+        if (dtype == DType::kFloat32) std::memcpy(all.back().data(), wide.data(), all.back().size());
+        if (is_half(dtype)) narrow(dtype, wide.data(), all.back().data(), kCount);
+      }
+      for (const Bytes& each : all) parts.push_back(each.data());
+      Bytes expected(all[0].size());
+      combine(dtype, op, parts, expected.data(), kCount);
+      const auto errors = with_shared_memory(kSize, kUsual, [&](int rank, ShmCollectives& own) {
+        for (const std::int64_t count : {std::int64_t{5}, std::int64_t{3000}, std::int64_t{kCount}}) {
+          Bytes mine = all[static_cast<std::size_t>(rank)];
+          Call call{OpKind::kAllReduce, dtype, op, 0, nullptr, mine.data()};
+          call.count = count;
+          run({own, rank, kSize}, call);
+          conformance::expect(
+              std::equal(mine.begin(), mine.begin() + count * static_cast<std::int64_t>(size_of(dtype)),
+                         expected.begin()),
+              "other bits");
+        }
+      });
+      EXPECT_EQ(errors, nothing_thrown(kSize));
+    }
+  }
+}
+
+TEST(ShmCollectives, ApplyTheFactorsOfTheRanks) {
+  constexpr int kSize = 3;
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
+    for (const std::int64_t count : {std::int64_t{3}, std::int64_t{90'000}}) {
+      const auto errors = with_shared_memory(kSize, kSmallest, [&](int rank, ShmCollectives& own) {
+        const bool scatters = kind == OpKind::kReduceScatter;
+        std::vector<double> input(static_cast<std::size_t>(count * (scatters ? kSize : 1)));
+        for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<double>(i % 100);
+        std::vector<double> output = input;
+        Call call{kind, DType::kFloat64, ReduceOp::kPremulSum, 1, input.data(), output.data(), count};
+        call.factor = rank + 0.5;
+        run({own, rank, kSize}, call);
+        if (kind == OpKind::kReduce && rank != 1) return;
+        const auto skipped = static_cast<std::size_t>(scatters ? rank * count : 0);
+        for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+          const double want = static_cast<double>((i + skipped) % 100) * 4.5;
+          conformance::expect(std::fabs(output[i] - want) < 1e-9, "not scaled");
+        }
+      });
+      EXPECT_EQ(errors, nothing_thrown(kSize));
+    }
+  }
+  Call halves{OpKind::kAllReduce, DType::kBFloat16, ReduceOp::kPremulSum};
+  EXPECT_FALSE(ShmCollectives::has(halves)) << "the engine does those in float32";
+}
+
+// A root does not wait for who only reads, but for no longer than its areas last.
+TEST(ShmCollectives, RunAheadOfALateRankByNoMoreThanItsAreas) {
+  std::atomic<int> sent{0};
+  std::atomic<bool> late_began{false};
+  const auto errors = with_shared_memory(2, kUsual, [&](int rank, ShmCollectives& own) {
+    for (int turn = 0; turn < 10; ++turn) {
+      if (rank == 1 && turn == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        late_began = true;
+      }
+      int value = rank == 0 ? turn : -1;
+      run({own, rank, 2}, Call{OpKind::kBroadcast, DType::kInt32, ReduceOp::kSum, 0, nullptr, &value, 1});
+      conformance::expect(value == turn, "a broadcast was overwritten");
+      if (rank == 0 && !late_began) sent = turn + 1;
+    }
+  });
+  EXPECT_EQ(errors, nothing_thrown(2));
+  EXPECT_GE(sent, 1);
+  EXPECT_LE(sent, 2);
+}
+
+TEST(ShmCollectives, WaitForARankInAnotherCall) {
+  const auto errors = with_shared_memory(2, kUsual, [&](int rank, ShmCollectives& own) {
+    float value = 1;
+    Request request;
+    std::optional<Error> error;
+    own.start(Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, nullptr, &value, 1},
+              /*identity=*/static_cast<std::uint64_t>(rank), request);
+    for (int poll = 0; poll < 1000; ++poll)
+      conformance::expect(own.test(request, error) == State::kPending, "it took what was not for it");
+    conformance::expect(own.cancel(request) && request.handle == 0, "nobody touches the tensor any more");
+    conformance::expect(value == 1, "the tensor was changed");
+  });
+  EXPECT_EQ(errors, nothing_thrown(2));
+}
+
+TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
+  const std::vector<std::int64_t> two_and_one = {2, 1}, one_and_two = {1, 2};
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll}) {
+    const auto errors = with_shared_memory(2, kUsual, [&](int rank, ShmCollectives& own) {
+      float input[4] = {}, output[4] = {};
+      Call call{kind, DType::kFloat32, ReduceOp::kSum, 0, input, output, 2};
+      call.input_counts = call.output_counts = rank == 0 ? two_and_one : one_and_two;
+      Request request;
+      std::optional<Error> error;
+      own.start(call, 1, request);
+      while (own.test(request, error) == State::kPending) std::this_thread::yield();
+      // In the all_to_all either rank sends the other what that expects.
+      if (kind == OpKind::kAllToAll) return conformance::expect(!error, "they agree");
+      conformance::expect(error && error->kind() == ErrorKind::kMismatch, "a disagreement passes");
+      conformance::expect(says(error->what(), "rank " + std::to_string(1 - rank)), error->what());
+      conformance::expect(own.cancel(request), "nothing is in flight");
+    });
+    EXPECT_EQ(errors, nothing_thrown(2)) << name_of(kind);
+  }
+}
+
+TEST(ShmCollectives, SayWhatHappens) {
+  Call call{OpKind::kAllReduce, DType::kFloat32};
+  call.count = 4;
+  EXPECT_EQ(ShmCollectives::describe(call, 4), "every rank shows its vector, and reduces all; 1 step\n");
+  call.count = 1 << 20;
+  EXPECT_NE(ShmCollectives::describe(call, 4).find("steps"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace altorch::shm

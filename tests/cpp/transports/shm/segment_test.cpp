@@ -1,0 +1,73 @@
+#include "transports/shm/segment.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace altorch::shm {
+namespace {
+
+constexpr std::size_t kArea = 16 << 10;
+
+// The ranks of a group, polled in turn by one thread.
+std::vector<Segment> segments(int size) {
+  const std::size_t bytes = Segment::bytes(size, kArea);
+  const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)),
+                                          [](std::byte* segment) { std::free(segment); });
+  std::fill_n(memory.get(), bytes, std::byte{0});
+  std::vector<Segment> all;
+  for (int rank = 0; rank < size; ++rank) all.emplace_back(memory, rank, size, kArea);
+  return all;
+}
+
+TEST(ShmSegment, FitsItsLimitAsFarAsRanksNeedAPieceEach) {
+  for (const int size : {2, 3, 8, 32, 256}) {
+    for (const std::size_t limit : {std::size_t{1} << 16, std::size_t{1} << 22, std::size_t{1} << 30}) {
+      const std::size_t area = Segment::area_bytes(size, limit), least = Segment::area_bytes(size, 0);
+      EXPECT_GE(least / static_cast<std::size_t>(size + 1), 64u);
+      EXPECT_LE(2 * static_cast<std::size_t>(size) * area,
+                std::max(limit, 2 * static_cast<std::size_t>(size) * least));
+      EXPECT_LE(Segment::bytes(size, least), std::size_t{20} << 20);
+    }
+  }
+}
+
+TEST(ShmSegment, HasAnAreaForEveryRankAndForEvenAndOddSteps) {
+  auto all = segments(3);
+  std::vector<std::byte*> areas;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const std::uint64_t step : {6u, 7u}) {
+      areas.push_back(all[0].area(rank, step));
+      EXPECT_EQ(areas.back(), all[0].area(rank, step + 2));
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(areas.back()) % 4096, 0u);
+    }
+  }
+  for (std::size_t i = 1; i < areas.size(); ++i) EXPECT_EQ(areas[i], areas[i - 1] + kArea);
+}
+
+TEST(ShmSegment, ShowsAStepWithTheCallThatItIsOf) {
+  auto all = segments(3);
+  EXPECT_TRUE(all[0].all_at(0));
+  EXPECT_FALSE(all[0].is_at(1, 1, 77));
+  all[1].publish(1, 77, 5);
+  EXPECT_TRUE(all[0].is_at(1, 1, 77));
+  EXPECT_FALSE(all[0].is_at(1, 1, 78)) << "another call";
+  EXPECT_EQ(all[2].word(1, 1), 5u);
+  EXPECT_FALSE(all[0].all_are_at(1, 77)) << "rank 2 is not";
+  all[2].publish(1, 78, 0);
+  EXPECT_FALSE(all[0].all_are_at(1, 77)) << "rank 2 is in another call";
+  EXPECT_TRUE(all[0].all_at(1)) << "whatever the call";
+}
+
+TEST(ShmSegment, KnowsRanksThatAreAhead) {
+  auto all = segments(2);
+  all[1].publish(1, 7, 0);
+  all[1].publish(2, 7, 0);
+  EXPECT_TRUE(all[0].all_at(1));
+  EXPECT_TRUE(all[0].is_at(1, 1, 7)) << "its line of odd steps is as it was";
+  EXPECT_TRUE(all[0].all_at(2));
+  EXPECT_FALSE(all[0].all_at(3));
+}
+
+}  // namespace
+}  // namespace altorch::shm
