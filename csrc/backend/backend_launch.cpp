@@ -74,8 +74,8 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall cal
   task->output_counts = std::move(call.output_counts);
   task->operation.input_counts = task->input_counts;
   task->operation.output_counts = task->output_counts;
-  if (!window && communicator_->attempt(*task)) {
-    for (const Block& block : call.stores) block.store();
+  // What is stored behind the call may fail, and the Work says so.
+  if (!window && call.stores.empty() && communicator_->attempt(*task)) {
     return c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs));
   }
   std::function<void()> finish;

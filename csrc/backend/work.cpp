@@ -179,7 +179,7 @@ void AlWork::blockCurrentStream() { wait(kNoTimeout); }
 
 bool AlWork::wait(std::chrono::milliseconds timeout) {
   for (const Part& part : parts_) {
-    if (!communicator_->wait(*part.task, timeout)) {
+    if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {
       C10_THROW_ERROR(DistBackendError,
                       "altorch: wait(timeout=" + std::to_string(timeout.count()) +
                           " ms) gave up; the operation itself goes on until its own deadline");

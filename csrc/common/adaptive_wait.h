@@ -26,12 +26,12 @@ class AdaptiveWait {
   void reset() { *this = AdaptiveWait(); }
 
   static constexpr std::chrono::microseconds kLongestSleep{500};
-  static constexpr std::chrono::milliseconds kPatience{5};
+  static constexpr std::chrono::milliseconds kPatience{5}, kMostPatience{200};
   // For a call that moves so many bytes: 1 GB/s, what crowded cores still manage. MPI's large messages come in
   // fragments, of which nobody sees more than the last: 64 MiB between two processes took 215 ms instead of 31 where
   // the waits between them turned into sleeps.
   static constexpr Clock::duration patience_for(std::int64_t bytes) {
-    return kPatience + std::chrono::nanoseconds(bytes);
+    return std::min<Clock::duration>(kPatience + std::chrono::nanoseconds(bytes), kMostPatience);
   }
 
  private:

@@ -55,8 +55,8 @@ void Communicator::Place::run(bool& buffers_free) {
 }
 
 bool Communicator::attempt(Task& task) {
-  if (payload_bytes(task.operation, size()) > kMostAttempted || is_closing() || !collectives_.claim())
-    return false;
+  const bool serves = payload_bytes(task.operation, size()) <= kMostAttempted && ProgressThread::usable();
+  if (!serves || is_closing() || !collectives_.claim()) return false;
   bool others_wait = false;
   task.begun = true;
   const State state = collectives_.attempt(task, others_wait);
@@ -86,6 +86,11 @@ void Communicator::post(std::shared_ptr<Task> task) {
 
 bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
   if (task.finished()) return true;
+  try {
+    check_own_process();
+  } catch (const Error& error) {
+    throw explain(task.operation, error);
+  }
   const ProgressThread::Helper helper;
   const auto began = std::chrono::steady_clock::now();
   AdaptiveWait wait;
@@ -101,6 +106,7 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
 }
 
 bool Communicator::drive(Driven& found) {
+  if (!ProgressThread::usable()) return false;  // what is under way is the parent's
   const std::unique_lock driving(drive_mutex_, std::try_to_lock);
   if (!driving) return true;  // somebody else does
   const auto now = std::chrono::steady_clock::now();

@@ -22,6 +22,7 @@ Group::Group(Membership membership, int rank, int size)
       rank_(rank),
       size_(size),
       board_(std::make_shared<StallBoard>(membership_.store, key_of(membership_), rank, size)) {
+  ProgressThread::watch_forks();
   if (watch() && size_ > 1) watch()->inquiries.join(board_);
 }
 
@@ -55,12 +56,14 @@ Error Group::failed(const Operation& operation, const Error& cause) const {
 
 void Group::check_open() const {
   if (is_closing()) throw *closed();
-  if (!ProgressThread::usable()) {
-    throw Error(
-        ErrorKind::kClosed,
-        "this process was forked from the one that made the group and cannot use it; start it with the "
-        "'spawn' method to communicate");
-  }
+  check_own_process();
+}
+
+void Group::check_own_process() {
+  if (ProgressThread::usable()) return;
+  throw Error(ErrorKind::kClosed,
+              "this process was forked from the one that made the group and cannot use it; start it with the "
+              "'spawn' method to communicate");
 }
 
 std::optional<Error> Group::closed() const {

@@ -63,6 +63,8 @@ class Group {
 
   // Throws the error that calls get once the group is closed.
   void check_open() const;
+  // Throws in a forked child, which is not in the group.
+  static void check_own_process();
   bool is_closing() const { return closing_.load(std::memory_order_acquire); }
   // What calls get then.
   std::optional<Error> closed() const;

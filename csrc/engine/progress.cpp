@@ -22,10 +22,14 @@ ProgressThread& ProgressThread::instance() {
   return *thread;
 }
 
+void ProgressThread::watch_forks() {
+  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  static_cast<void>(watched);
+}
+
 bool ProgressThread::usable() { return !forked.load(std::memory_order_relaxed); }
 
 ProgressThread::ProgressThread() {
-  pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
   thread_ = std::thread([this] { loop(); });
   pthread_setname_np(thread_.native_handle(), "al-progress");
   thread_.detach();

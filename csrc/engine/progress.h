@@ -32,8 +32,10 @@ class ProgressThread {
     Helper(const Helper&) = delete;
   };
 
-  // False in a forked child: its threads are gone, and MPI is not its own.
+  // False in a forked child: its threads are gone, and what its parent shares with other ranks is not its own.
   static bool usable();
+  // From now on usable() knows. Idempotent.
+  static void watch_forks();
 
  private:
   struct Entry {

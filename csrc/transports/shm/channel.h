@@ -29,63 +29,77 @@ class ShmChannel : public Channel {
   bool cancel(std::span<Request> requests) override;
 
  private:
+  using Handle = std::uintptr_t;  // place in pending_, and 1; 0: none
+  using Handles = std::list<Handle>;
+
   // What a request that is not done stands for.
   struct Pending {
     bool is_receive = false, exact = true, done = false;
+    bool given_up = false;  // half-way, and the peer does not know yet
     int peer = 0;
     std::int64_t tag = 0;
     const void* from = nullptr;
     void* to = nullptr;
     std::size_t bytes = 0;
-    std::uint64_t offer = 0;  // of a large message that stands in its ring
-    std::size_t sent = 0;     // through the ring
-    bool given_up = false;    // half-way, and the peer does not know yet
+    std::size_t moved = 0;  // through the ring, or copied
+    shm::Frame offer;       // that of a send stands in the table, that of a receive is being copied
     std::optional<Error> error;
   };
   // A message that came before its receive.
   struct Early {
     int peer;
-    std::int64_t tag;
     shm::Frame frame;
     std::vector<std::byte> bytes;
+  };
+  // A message that comes in parts.
+  struct Arriving {
+    Handle receive = 0;  // 0 with no `early`: nobody wants it any more
+    Early* early = nullptr;
+    std::size_t got = 0;
   };
 
   Pending& open(Request& request);
   void close(Request& request);
-  Pending& pending(const Request& request) { return pending_[request.handle - 1]; }
-  bool post(Pending& message);
+  Pending& pending(Handle handle) { return pending_[handle - 1]; }
+  std::atomic<std::uint64_t>& state_of(int sender, const shm::Frame& offer) {
+    return mail_.offer(sender, offer.place);
+  }
   void progress();
+
+  // channel_outbox.cpp. False: there is no room for all of it.
+  bool post(Pending& message);
   bool post_offer(Pending& message);
   bool post_parts(Pending& message);
+  void post_unsent(int peer);
+  void look_after_offers();
+  void withdraw(Pending& message);
+
+  // channel_inbox.cpp
   void take_mail(int peer);
   void take_part(int peer, const shm::Frame& frame, const void* data);
-  using Handles = std::list<std::uintptr_t>;
+  void take_early(Handle handle);
   Handles::iterator wanted(int peer, std::int64_t tag);
-  // The message has met its receive.
-  void deliver(Pending& receive, int peer, const shm::Frame& frame, const void* data);
-  std::optional<Error> copy_offered(Pending& receive, int peer, const shm::Frame& frame);
-  // All of it is there.
+  // The message has met its receive; false: it was withdrawn.
+  bool deliver(Handle handle, int peer, const shm::Frame& frame, const void* data);
+  // True at its end.
+  bool copy_on(Pending& receive);
   static void conclude(Pending& receive, int peer, std::size_t bytes);
-
-  // A message that comes in parts.
-  struct Arriving {
-    std::uintptr_t receive = 0;  // handle; 0 with no `early`: nobody wants it any more
-    Early* early = nullptr;
-    std::size_t got = 0;
-  };
+  void forget(Handle receive);
 
   const std::shared_ptr<std::byte> memory_;
   const std::vector<shm::Process> processes_;
   std::mutex mutex_;  // guards what follows
   shm::Mail mail_;
-  std::deque<Pending> pending_;          // by request's handle - 1
-  std::vector<std::uintptr_t> unused_;   // handles
-  Handles receives_;                     // of receives without a message, oldest first
-  std::vector<Handles> unsent_;          // by peer: of messages for which there was no room, oldest first
-  std::vector<Arriving> arriving_;       // by peer
-  std::vector<std::uintptr_t> offered_;  // handles of sends that stand in a table
-  std::list<Early> early_;               // oldest first
-  std::uint64_t offers_ = 0;
+  std::deque<Pending> pending_;
+  std::vector<Handle> unused_;
+  std::vector<Handles> unsent_;  // by peer: for which there was no room, oldest first
+  std::vector<Handle> offered_;  // sends that stand in the table
+  std::vector<std::uint32_t> free_places_;
+  std::uint64_t offers_ = 0;        // so far
+  Handles receives_;                // without a message, oldest first
+  std::vector<Handle> copying_;     // receives
+  std::vector<Arriving> arriving_;  // by peer
+  std::list<Early> early_;          // oldest first
 };
 
 }  // namespace altorch

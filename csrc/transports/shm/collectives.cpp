@@ -37,6 +37,7 @@ void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& re
   pattern_ = &shm::pattern_of(call);
   job_ = {.call = call, .segment = &segment_, .first_step = step_ + 1, .longest_block = longest_block(call)};
   job_.steps = pattern_->ranks_tell ? 1 : pattern_->steps(job_);
+  job_.word = shm::word_of(*pattern_, job_);
   identity_ = identity;
   done_ = 0;
   published_ = false;
@@ -63,7 +64,7 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
       if (!segment_.all_at(step_)) return State::kPending;
       if (done_ == 0) put_counts(*pattern_, job_);
       pattern_->put(job_, done_);
-      segment_.publish(++step_, identity_, static_cast<std::uint64_t>(job_.longest_block));
+      segment_.publish(++step_, identity_, job_.word);
       published_ = true;
     }
     if (!others_are_there()) return State::kPending;

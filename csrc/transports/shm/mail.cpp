@@ -32,24 +32,24 @@ std::size_t Mail::ring_bytes(int size, std::size_t limit) {
 
 std::size_t Mail::bytes(int size, std::size_t ring_bytes) {
   const auto ranks = static_cast<std::size_t>(size);
-  return ranks * kOffers * sizeof(std::uint64_t) + ranks * ranks * (sizeof(Ring) + ring_bytes);
+  return ranks * kPlaces * sizeof(std::uint64_t) + ranks * ranks * (sizeof(Ring) + ring_bytes);
 }
 
-std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t number) const {
+std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t place) const {
   auto* const table = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_);
-  return table[static_cast<std::size_t>(of) * kOffers + number % kOffers];
+  return table[static_cast<std::size_t>(of) * kPlaces + place];
 }
 
 Mail::Ring& Mail::ring(int from, int to) const {
   const auto ranks = static_cast<std::size_t>(size_);
-  auto* const rings = reinterpret_cast<Ring*>(memory_ + ranks * kOffers * sizeof(std::uint64_t));
+  auto* const rings = reinterpret_cast<Ring*>(memory_ + ranks * kPlaces * sizeof(std::uint64_t));
   return rings[static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)];
 }
 
 std::byte* Mail::bytes_of(int from, int to) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t index = static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to);
-  return memory_ + ranks * kOffers * sizeof(std::uint64_t) + ranks * ranks * sizeof(Ring) +
+  return memory_ + ranks * kPlaces * sizeof(std::uint64_t) + ranks * ranks * sizeof(Ring) +
          index * ring_bytes_;
 }
 
@@ -86,7 +86,7 @@ const Frame* Mail::oldest(int peer) {
     ends.read += ring_bytes_ - ends.read % ring_bytes_;
     frame = reinterpret_cast<const Frame*>(base);
   }
-  if (frame->part > largest() || frame->part > frame->bytes)
+  if (frame->part > largest() || frame->part > frame->bytes || frame->place >= kPlaces)
     throw Error(ErrorKind::kTransport, "rank " + std::to_string(peer) + " of the group wrote no message");
   return frame;
 }

@@ -23,7 +23,8 @@ struct alignas(64) Frame {
   std::uint64_t bytes = 0;     // of the message
   std::uint64_t part = 0;      // of them, that follow
   std::uint64_t address = 0;   // in the sender's memory
-  std::uint64_t offer = 0;     // 0: none
+  std::uint64_t offer = 0;     // its number; 0: none
+  std::uint64_t place = 0;     // in the sender's table
   std::uint64_t given_up = 0;  // 1: the rest of the message will not come
 };
 static_assert(sizeof(Frame) == 64);
@@ -36,7 +37,7 @@ struct Offer {
 
 class Mail {
  public:
-  static constexpr int kOffers = 64;  // of a rank at a time
+  static constexpr std::uint32_t kPlaces = 256;  // for offers of a rank at a time
 
   Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes);
   static std::size_t ring_bytes(int size, std::size_t limit);
@@ -55,8 +56,8 @@ class Mail {
   static const void* data_of(const Frame& frame) { return &frame + 1; }
   void drop(int peer, const Frame& frame);
 
-  // By the place of an offer: number % kOffers.
-  std::atomic<std::uint64_t>& offer(int of, std::uint64_t number) const;
+  // What stands at a place of the table of rank `of`.
+  std::atomic<std::uint64_t>& offer(int of, std::uint64_t place) const;
 
  private:
   struct alignas(64) Ring {

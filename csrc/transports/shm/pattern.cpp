@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/block_counts.h"
+#include "common/fnv.h"
 #include "reduction/reduce.h"
 
 namespace altorch::shm {
@@ -294,6 +295,7 @@ constexpr Pattern kBroadcast{.summary = "the root shows the vector, piece by pie
                              .get = get_of_root};
 constexpr Pattern kAllGather{.summary = "every rank shows its block, piece by piece",
                              .waits = Waits::kForAll,
+                             .blocks_agree = true,
                              .has_for = own_for_anyone,
                              .wants_of = block_of,
                              .steps = steps_of_all_gather,
@@ -326,6 +328,7 @@ constexpr Pattern kAllToAll{.summary = "every rank shows its blocks, piece by pi
 constexpr Pattern kReduceScatter{
     .summary = "every rank shows its blocks, piece by piece, and reduces its own",
     .waits = Waits::kForAll,
+    .blocks_agree = true,
     .has_for = block_for,
     .wants_of = own_of_anyone,
     .steps = steps_of_reduce_scatter,
@@ -371,16 +374,38 @@ void put_counts(const Pattern& pattern, const Job& job) {
   for (int peer = 0; peer < job.size(); ++peer) own[peer] = pattern.has_for(job, peer);
 }
 
+std::uint64_t word_of(const Pattern& pattern, const Job& job) {
+  if (!pattern.blocks_agree) return static_cast<std::uint64_t>(job.longest_block);
+  if (!job.call.uneven()) return static_cast<std::uint64_t>(job.call.count) << 1;
+  Fnv hash;
+  for (const auto& counts : {job.call.input_counts, job.call.output_counts})
+    for (const std::int64_t count : counts) hash.add(static_cast<std::uint64_t>(count));
+  return hash.value() | 1;
+}
+
 std::optional<Error> disagreement(const Pattern& pattern, const Job& job) {
-  if (!compares(pattern, job)) return std::nullopt;
-  for (int peer = 0; peer < job.size(); ++peer) {
+  const auto differs = [](int peer, const std::string& what) {
+    return Error(ErrorKind::kMismatch, "rank " + std::to_string(peer) + " of the group has " + what +
+                                           ": the ranks disagree about the size of a tensor.");
+  };
+  const auto word = [&](int peer) { return job.segment->word(peer, job.first_step); };
+  const bool uneven = job.call.uneven();
+  for (int peer = 0; peer < job.size() && pattern.blocks_agree; ++peer) {
+    if ((word(peer) & 1) == (uneven ? 1 : 0)) continue;
+    return differs(peer, uneven ? std::to_string(word(peer) >> 1) +
+                                      " elements for every rank, and this rank blocks of several sizes"
+                                : "blocks of several sizes, and this rank " + std::to_string(job.call.count) +
+                                      " elements for every rank");
+  }
+  for (int peer = 0; peer < job.size() && compares(pattern, job); ++peer) {
     const std::int64_t wanted = pattern.wants_of(job, peer);
     const std::int64_t has = job.segment->counts(peer, job.first_step)[job.rank()];
     if (wanted == Pattern::kNone || has == wanted) continue;
-    return Error(ErrorKind::kMismatch, "rank " + std::to_string(peer) + " of the group has " +
-                                           std::to_string(has) + " elements for this rank, which expects " +
-                                           std::to_string(wanted) +
-                                           ": the ranks disagree about the size of a tensor.");
+    return differs(peer,
+                   std::to_string(has) + " elements for this rank, which expects " + std::to_string(wanted));
+  }
+  for (int peer = 0; peer < job.size() && pattern.blocks_agree; ++peer) {
+    if (word(peer) != job.word) return differs(peer, "other blocks than this rank");
   }
   return std::nullopt;
 }

@@ -20,6 +20,7 @@ struct Job {
   std::int64_t steps = 0;        // of this call
   // Of the largest block that this rank knows of; where the ranks know different ones, the first step tells.
   std::int64_t longest_block = 0;
+  std::uint64_t word = 0;  // what the others are told with every step: word_of()
 
   int rank() const { return segment->rank(); }
   int size() const { return segment->size(); }
@@ -33,6 +34,8 @@ struct Pattern {
   Waits waits;
   // Whether the number of steps follows from the largest block of any rank.
   bool ranks_tell = false;
+  // Whether all ranks must have the same blocks: their words must be equal.
+  bool blocks_agree = false;
   // What the ranks compare in the first step of a call whose blocks they do not all know: the elements that this
   // rank has for `peer`, and those that it wants of it (kNone: it wants none). Null: there is nothing to compare.
   static constexpr std::int64_t kNone = -1;
@@ -48,6 +51,8 @@ struct Pattern {
 
 const Pattern& pattern_of(const Call& call);
 
+// The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice the count.
+std::uint64_t word_of(const Pattern& pattern, const Job& job);
 // Before the first step is published.
 void put_counts(const Pattern& pattern, const Job& job);
 // When it is there: the first rank that has other counts than this one wants.

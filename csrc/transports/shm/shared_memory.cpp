@@ -1,5 +1,6 @@
 #include "transports/shm/shared_memory.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -35,12 +36,17 @@ class Descriptor {
   throw Error(ErrorKind::kTransport, "shared memory: " + what + " failed: " + std::strerror(errno));
 }
 
-void wait_until_readable(int socket, KeyValueStore& store, Clock::time_point deadline, const char* whom) {
+// What a rank says that cannot have its part, so that the others do not wait for it.
+std::string refusal_key(const std::string& key) { return key + "/refused"; }
+
+void wait_until_readable(int socket, KeyValueStore& store, const std::string& key, Clock::time_point deadline,
+                         const char* whom) {
   constexpr int kBetweenLooks = 100;  // ms
   while (Clock::now() < deadline) {
     pollfd entry{socket, POLLIN, 0};
     if (poll(&entry, 1, kBetweenLooks) == 1) return;
     store.attend();
+    if (const auto refusal = store.try_get(refusal_key(key))) throw Error(ErrorKind::kTransport, *refusal);
   }
   throw Error(ErrorKind::kTimeout, std::string("shared memory: ") + whom + " did not come in time");
 }
@@ -111,7 +117,11 @@ int open_listener(std::string& name) {
   return listener;
 }
 
-int fetch(const std::string& name, KeyValueStore& store, Clock::time_point deadline) {
+int fetch(const std::string& name, KeyValueStore& store, const std::string& key, Clock::time_point deadline) {
+  if (name.empty()) {  // the first rank has given up
+    throw Error(ErrorKind::kTransport,
+                store.try_get(refusal_key(key)).value_or("shared memory: it has none"));
+  }
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   socklen_t length;
   const sockaddr_un address = address_of(name, length);
@@ -120,7 +130,7 @@ int fetch(const std::string& name, KeyValueStore& store, Clock::time_point deadl
   if (!is_same_user(*connection)) {
     throw Error(ErrorKind::kTransport, "shared memory: the first rank belongs to another user");
   }
-  wait_until_readable(*connection, store, deadline, "the first rank's memory");
+  wait_until_readable(*connection, store, key, deadline, "the first rank's memory");
   return receive_descriptor(*connection);
 }
 
@@ -129,7 +139,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& key, int size, 
   const Descriptor listener(open_listener(name));
   store.set(key, name);
   for (int served = 1; served < size;) {
-    wait_until_readable(*listener, store, deadline, "another rank of this node");
+    wait_until_readable(*listener, store, key, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (*peer < 0 || !is_same_user(*peer)) continue;
     send_descriptor(*peer, file);
@@ -141,20 +151,40 @@ void hand_out(int file, KeyValueStore& store, const std::string& key, int size, 
 
 std::string shared_memory_home() { return host_namespace("net") + "/" + std::to_string(geteuid()); }
 
+namespace {
+
+std::shared_ptr<std::byte> map(int file, std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) fail("mapping " + std::to_string(bytes >> 20) + " MiB");
+  return {static_cast<std::byte*>(memory), [bytes](std::byte* segment) { munmap(segment, bytes); }};
+}
+
+std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::string& key, int size,
+                                             std::size_t bytes, Clock::time_point deadline) {
+  const Descriptor file(memfd_create("altorch", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (*file < 0) fail("memfd_create");
+  if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
+    fail("taking " + std::to_string(bytes >> 20) + " MiB");
+  fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // nobody can pull it away
+  auto memory = map(*file, bytes);
+  hand_out(*file, store, key, size, deadline);
+  return memory;
+}
+
+}  // namespace
+
 std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
                                         std::size_t bytes, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  const Descriptor file(rank == 0 ? memfd_create("altorch", MFD_CLOEXEC)
-                                  : fetch(store.get(key, timeout), store, deadline));
-  if (*file < 0) fail("memfd_create");
-  if (rank == 0) {
-    if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
-      fail("taking " + std::to_string(bytes >> 20) + " MiB");
-    hand_out(*file, store, key, size, deadline);
+  try {
+    if (rank == 0) return make_and_hand_out(store, key, size, bytes, deadline);
+    const Descriptor file(fetch(store.get(key, timeout), store, key, deadline));
+    return map(*file, bytes);
+  } catch (const Error& error) {
+    store.set(refusal_key(key), error.what());
+    if (rank == 0) store.set(key, "");
+    throw;
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
-  if (memory == MAP_FAILED) fail("mapping " + std::to_string(bytes >> 20) + " MiB");
-  return {static_cast<std::byte*>(memory), [bytes](std::byte* segment) { munmap(segment, bytes); }};
 }
 
 }  // namespace altorch

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <random>
 
 #include "common/error.h"
@@ -14,8 +15,10 @@ namespace {
 
 // Drawn once in a process, and again in its child.
 const std::uint64_t& secret() {
+  static std::mutex mutex;
   static std::uint64_t number = 0;
   static pid_t drawn_by = 0;
+  const std::lock_guard lock(mutex);
   if (drawn_by != getpid()) {
     std::random_device random;
     number = std::uint64_t{random()} << 32 | random();
@@ -40,24 +43,29 @@ Process Process::from(const Fields& fields) {
 
 std::optional<std::string> Process::obstacle() const {
   std::uint64_t found = 0;
-  errno = 0;
-  if (!read(address, &found, sizeof found))
+  iovec here{&found, sizeof found}, there{reinterpret_cast<void*>(address), sizeof found};
+  if (process_vm_readv(static_cast<pid_t>(pid), &here, 1, &there, 1, 0) != sizeof found)
     return "process_vm_readv of process " + std::to_string(pid) + ": " + std::strerror(errno);
   if (found != number) return "process " + std::to_string(pid) + " is another one here (a PID namespace?)";
   return std::nullopt;
 }
 
+// Its number is read with the bytes, so that those of a process that got its id since are never taken for its own.
 bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
   auto* begin = static_cast<std::byte*>(to);
-  while (bytes > 0) {
-    iovec here{begin, bytes}, there{reinterpret_cast<void*>(from), bytes};
-    const ssize_t got = process_vm_readv(static_cast<pid_t>(pid), &here, 1, &there, 1, 0);
-    if (got <= 0) return false;
+  while (true) {
+    std::uint64_t found = 0;
+    const iovec here[] = {{begin, bytes}, {&found, sizeof found}};
+    const iovec there[] = {{reinterpret_cast<void*>(from), bytes},
+                           {reinterpret_cast<void*>(address), sizeof found}};
+    const ssize_t got = process_vm_readv(static_cast<pid_t>(pid), here, 2, there, 2, 0);
+    if (got < 0) return false;
+    if (static_cast<std::size_t>(got) == bytes + sizeof found) return found == number;
+    if (got == 0 || static_cast<std::size_t>(got) >= bytes) return false;
     begin += got;
     from += static_cast<std::uint64_t>(got);
     bytes -= static_cast<std::size_t>(got);
   }
-  return true;
 }
 
 }  // namespace altorch::shm

@@ -23,7 +23,7 @@ struct Process {
 
   // Why this process cannot copy from it; nothing: it can.
   std::optional<std::string> obstacle() const;
-  // False where the process is gone, or has no such memory.
+  // False where the process is gone or another one, or has no such memory.
   bool read(std::uint64_t from, void* to, std::size_t bytes) const;
 };
 

@@ -27,14 +27,14 @@ struct Shared {
 class ShmLinks : public Links {
  public:
   ShmLinks(Shared shared, int rank, int size, std::unique_ptr<Links> other)
-      : other_(std::move(other)), collectives_(shm::Segment(shared.memory, rank, size, shared.area_bytes)) {
-    if (shared.processes.empty()) return;
-    shm::Mail mail(shared.memory.get() + shared.segment_bytes(size), rank, size, shared.ring_bytes);
-    channel_ = std::make_unique<ShmChannel>(shared.memory, std::move(mail), std::move(shared.processes));
-  }
+      : other_(std::move(other)),
+        collectives_(shm::Segment(shared.memory, rank, size, shared.area_bytes)),
+        channel_(shared.memory,
+                 shm::Mail(shared.memory.get() + shared.segment_bytes(size), rank, size, shared.ring_bytes),
+                 std::move(shared.processes)) {}
 
-  const char* transport() const override { return channel_ ? "shm" : other_->transport(); }
-  Channel& channel() override { return channel_ ? *channel_ : other_->channel(); }
+  const char* transport() const override { return "shm"; }
+  Channel& channel() override { return channel_; }
   std::vector<WholeCollectives*> collectives() override {
     std::vector<WholeCollectives*> all = {&collectives_};
     for (WholeCollectives* each : other_->collectives()) all.push_back(each);
@@ -45,7 +45,7 @@ class ShmLinks : public Links {
  private:
   const std::unique_ptr<Links> other_;
   ShmCollectives collectives_;
-  std::unique_ptr<Channel> channel_;
+  ShmChannel channel_;
 };
 
 Fields introduction() {

@@ -1,5 +1,5 @@
 // Shared memory as a transport of groups whose ranks are on one node. Groups of several nodes are left to another
-// transport, and what only that has: an MPI's own collectives, and messages where processes may not copy from each other.
+// transport, as are the collectives that only that has (an MPI's own).
 #pragma once
 
 #include "transports/transport.h"

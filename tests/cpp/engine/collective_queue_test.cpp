@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/thread_group.h"
 
 namespace altorch {
@@ -46,6 +48,54 @@ TEST(CollectiveQueue, KeepsTheOrderOfQueuedAndInlineCollectives) {
     for (const auto value : values) ASSERT_EQ(value, expected);
   });
   EXPECT_EQ(errors, all_good(3));
+}
+
+// As asynchronous calls do: some are done at once, some are handed over half-way, some find others under way.
+TEST(CollectiveQueue, KeepsTheOrderOfAttempts) {
+  for (const int size : {1, 2, 3}) {
+    ThreadGroup group(size);
+    std::atomic<int> done_at_once = 0;
+    const auto errors = group.run([&](int rank, Communicator& communicator) {
+      std::vector<std::int64_t> values(500, 1);
+      std::vector<std::shared_ptr<Task>> tasks;
+      for (int round = 0; round < 12; ++round) {
+        if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(round % 2));
+        const auto task = task_of(all_reduce_of(communicator, values, DType::kInt64));
+        if (communicator.attempt(*task)) {
+          ++done_at_once;
+          continue;
+        }
+        communicator.submit(task);
+        tasks.push_back(task);
+      }
+      for (const auto& task : tasks) {
+        EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+        EXPECT_FALSE(task->error.has_value());
+      }
+      for (const auto value : values) ASSERT_EQ(value, std::pow(size, 12));
+    });
+    EXPECT_EQ(errors, all_good(size));
+    EXPECT_TRUE(size > 1 || done_at_once == 12) << done_at_once;
+  }
+}
+
+TEST(CollectiveQueue, HandsAFailedAttemptToItsWaiter) {
+  auto links = std::make_unique<MessageLinks>("failing", std::make_unique<FailingChannel>());
+  Membership settings{"test", {0, 1}, std::make_shared<MapStore>(), nullptr};
+  const auto communicator = std::make_shared<Communicator>(settings, std::move(links));
+  std::vector<float> values(4, 1.0f);
+  const auto task = task_of(all_reduce_of(*communicator, values, DType::kFloat32));
+  int ended = 0;
+  ASSERT_FALSE(communicator->attempt(*task));
+  task->on_done = [&](Task&) { ++ended; };
+  communicator->submit(task);
+  EXPECT_TRUE(task->finished());
+  EXPECT_EQ(ended, 1);
+  ASSERT_TRUE(task->error);
+  EXPECT_NE(std::string(task->error->what()).find("process_vm_readv failed"), std::string::npos);
+  const auto next = task_of(all_reduce_of(*communicator, values, DType::kFloat32));
+  EXPECT_FALSE(communicator->attempt(*next));
+  EXPECT_THROW(communicator->submit(next), Error);
 }
 
 TEST(CollectiveQueue, CompletesQueuedCollectivesThatNobodyWaitsFor) {

@@ -1,6 +1,8 @@
 #include "engine/group.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -166,6 +168,25 @@ TEST(Group, TellsObserversOfEveryCallFromItsPlaceToItsEnd) {
               "failed (altorch: group 'test', rank) barrier #2 of 0; "
               "issued all_reduce #3 of 40; failed (altorch: group 'test', rank) all_reduce #3 of 0; ");
   }
+}
+
+// Though nothing of this process has waited yet: what would see to that is started late.
+TEST(Group, IsNoGroupOfAForkedChild) {
+  ThreadGroup group(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    int caught = 0;
+    try {
+      group[0].check_open();
+    } catch (const Error& error) {
+      caught = std::string(error.what()).find("forked") != std::string::npos ? 42 : 1;
+    }
+    Driven found;
+    _exit(group[0].drive(found) ? 2 : caught);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
 TEST(Group, TellsObserversOfMessages) {

@@ -155,6 +155,64 @@ TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
   EXPECT_EQ(with_mail(2, 1 << 12, exchange), nothing_thrown(2));
 }
 
+// However many wait for a peer that is busy elsewhere.
+TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
+  constexpr std::size_t kMany = Mail::kPlaces + 10;
+  std::atomic<bool> heard = false;
+  const auto errors = with_mail(3, 1 << 16, [&](Channel& channel) {
+    std::vector<int> large(10'000, channel.rank());
+    std::vector<Request> requests(channel.rank() == 2 ? 1 : kMany);
+    if (channel.rank() == 0) {
+      for (Request& request : requests) channel.send(large.data(), large.size() * sizeof(int), 1, 1, request);
+      Request other;
+      channel.send(large.data(), large.size() * sizeof(int), 2, 1, other);
+      expect_done(channel, {&other, 1}, "the message to rank 2");
+      expect_done(channel, requests, "the messages to rank 1");
+    } else if (channel.rank() == 1) {
+      while (!heard) std::this_thread::yield();
+      for (Request& request : requests) {
+        large.assign(large.size(), 7);
+        channel.receive(large.data(), large.size() * sizeof(int), 0, 1, request);
+        expect_done(channel, {&request, 1}, "a message");
+        expect(large == std::vector<int>(large.size(), 0), "a message is wrong");
+      }
+    } else {
+      channel.receive(large.data(), large.size() * sizeof(int), 0, 1, requests[0]);
+      expect_done(channel, requests, "rank 2's message");
+      heard = true;
+    }
+  });
+  EXPECT_EQ(errors, nothing_thrown(3));
+}
+
+// Both have come before their receive.
+TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
+  std::atomic<int> stage = 0;
+  const auto errors = with_mail(2, 1 << 12, [&](Channel& channel) {
+    std::vector<int> large(100'000, 1), second(100'000, 2);
+    Request request, other;
+    std::optional<Error> error;
+    if (channel.rank() == 0) {
+      channel.send(large.data(), large.size() * sizeof(int), 1, 3, request);
+      channel.send(second.data(), second.size() * sizeof(int), 1, 3, other);
+      stage = 1;
+      while (stage < 2) std::this_thread::yield();
+      channel.cancel({&request, 1});
+      stage = 3;
+      expect_done(channel, {&other, 1}, "the second message");
+    } else {
+      while (stage < 1) std::this_thread::yield();
+      channel.test({}, error);
+      stage = 2;
+      while (stage < 3) std::this_thread::yield();
+      channel.receive(large.data(), large.size() * sizeof(int), 0, 3, request);
+      expect_done(channel, {&request, 1}, "the second message");
+      expect(large == second, "what was withdrawn has arrived");
+    }
+  });
+  EXPECT_EQ(errors, nothing_thrown(2));
+}
+
 TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
   MapStore store;
   auto memory = share_memory(store, "mail", 0, 1, Mail::bytes(2, 4096), std::chrono::seconds(5));

@@ -286,6 +286,30 @@ TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
   }
 }
 
+// Their sums of elements are equal. What earlier calls have left in the segment is no excuse.
+TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
+  const std::vector<std::int64_t> uneven = {1, 3};
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter}) {
+    const auto errors = with_shared_memory(2, kUsual, [&](int rank, ShmCollectives& own) {
+      float input[8] = {}, output[8] = {};
+      Request request;
+      std::optional<Error> error;
+      const auto call = [&](bool is_uneven) {
+        Call next{kind, DType::kFloat32, ReduceOp::kSum, 0, input, output, 4};
+        if (is_uneven) (kind == OpKind::kAllGather ? next.output_counts : next.input_counts) = uneven;
+        own.start(next, 1, request);
+        while (own.test(request, error) == State::kPending) std::this_thread::yield();
+      };
+      for (int i = 0; i < 2; ++i) call(true);
+      conformance::expect(!error, "uneven blocks that agree");
+      call(rank == 1);
+      conformance::expect(error && error->kind() == ErrorKind::kMismatch, "a disagreement passes");
+      conformance::expect(says(error->what(), "4 elements for every rank"), error->what());
+    });
+    EXPECT_EQ(errors, nothing_thrown(2)) << name_of(kind);
+  }
+}
+
 TEST(ShmCollectives, SayWhatHappens) {
   Call call{OpKind::kAllReduce, DType::kFloat32};
   call.count = 4;

@@ -47,6 +47,26 @@ TEST(SharedMemory, SaysThatARankDidNotCome) {
   EXPECT_THROW(share_memory(store, "nowhere", 1, 2, kBytes, std::chrono::milliseconds(50)), Error);
 }
 
+// As it is where a system call is forbidden to one rank.
+TEST(SharedMemory, NobodyWaitsForARankThatHasNone) {
+  for (const int refuses : {0, 2}) {
+    MapStore store;
+    store.set("here/refused", "shared memory: no");  // as the rank would
+    if (refuses == 0) store.set("here", "");
+    const auto began = std::chrono::steady_clock::now();
+    for (int rank = 0; rank < 2; ++rank) {
+      try {
+        if (rank == refuses) continue;
+        share_memory(store, "here", rank, 3, kBytes, std::chrono::seconds(30));
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "shared memory: no");
+      }
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  }
+}
+
 TEST(SharedMemory, HasAHomeThatProcessesOfAUserShare) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);

@@ -1,0 +1,171 @@
+// How messages come to a ShmChannel.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "transports/shm/channel.h"
+
+namespace altorch {
+
+using shm::Frame;
+using shm::Offer;
+
+namespace {
+
+// Copied from a sender's memory between two looks at everything else.
+constexpr std::size_t kCopied = 4 << 20;
+
+std::string named(int peer) { return "rank " + std::to_string(peer) + " of the group"; }
+
+}  // namespace
+
+ShmChannel::Handles::iterator ShmChannel::wanted(int peer, std::int64_t tag) {
+  return std::find_if(receives_.begin(), receives_.end(), [&](Handle handle) {
+    const Pending& receive = pending(handle);
+    return receive.tag == tag && (receive.peer == kAnySource || receive.peer == peer);
+  });
+}
+
+void ShmChannel::take_mail(int peer) {
+  while (const Frame* frame = mail_.oldest(peer)) {
+    const void* data = shm::Mail::data_of(*frame);
+    if (frame->given_up || (!frame->offer && frame->part < frame->bytes)) {
+      take_part(peer, *frame, data);
+    } else if (const auto receive = wanted(peer, frame->tag); receive == receives_.end()) {
+      const auto* const begin = static_cast<const std::byte*>(data);
+      early_.push_back({peer, *frame, {begin, begin + frame->part}});
+    } else if (deliver(*receive, peer, *frame, data)) {
+      receives_.erase(receive);
+    }
+    mail_.drop(peer, *frame);
+  }
+}
+
+// What a receive finds that is posted late, or it is put among those that wait.
+void ShmChannel::take_early(Handle handle) {
+  Pending& receive = pending(handle);
+  const auto fits = [&](const Early& message) {
+    return message.frame.tag == receive.tag && (receive.peer == kAnySource || receive.peer == message.peer);
+  };
+  while (true) {
+    const auto message = std::find_if(early_.begin(), early_.end(), fits);
+    if (message == early_.end()) {
+      receives_.push_back(handle);
+      return;
+    }
+    bool taken = true;
+    if (Arriving& whole = arriving_[static_cast<std::size_t>(message->peer)]; whole.early == &*message) {
+      std::memcpy(receive.to, message->bytes.data(), std::min(whole.got, receive.bytes));
+      whole.early = nullptr;
+      whole.receive = handle;
+    } else {
+      taken = deliver(handle, message->peer, message->frame, message->bytes.data());
+    }
+    early_.erase(message);
+    if (taken) return;
+  }
+}
+
+bool ShmChannel::deliver(Handle handle, int peer, const Frame& frame, const void* data) {
+  Pending& receive = pending(handle);
+  if (frame.offer == 0) {
+    const std::size_t bytes = std::min<std::size_t>(frame.bytes, receive.bytes);
+    if (bytes > 0) std::memcpy(receive.to, data, bytes);
+    conclude(receive, peer, frame.bytes);
+    return true;
+  }
+  std::uint64_t open = Offer::word(frame.offer, Offer::kOpen);
+  const auto copied = Offer::word(frame.offer, Offer::kBeingCopied);
+  if (!state_of(peer, frame).compare_exchange_strong(open, copied, std::memory_order_acq_rel)) return false;
+  receive.peer = peer;
+  receive.offer = frame;
+  copying_.push_back(handle);
+  return true;
+}
+
+bool ShmChannel::copy_on(Pending& receive) {
+  const Frame& frame = receive.offer;
+  const std::size_t all = std::min<std::size_t>(frame.bytes, receive.bytes);
+  const std::size_t bytes = std::min(kCopied, all - receive.moved);
+  const bool copied = processes_[static_cast<std::size_t>(receive.peer)].read(
+      frame.address + receive.moved, static_cast<std::byte*>(receive.to) + receive.moved, bytes);
+  receive.moved += bytes;
+  if (copied && receive.moved < all) return false;
+  std::uint64_t word = Offer::word(frame.offer, Offer::kBeingCopied);
+  const bool stood =
+      state_of(receive.peer, frame)
+          .compare_exchange_strong(word, Offer::word(frame.offer, Offer::kTaken), std::memory_order_acq_rel);
+  if (!stood) {
+    receive.error =
+        Error(ErrorKind::kTransport, named(receive.peer) + " gave up its message while it was being copied");
+  } else if (!copied) {
+    receive.error = Error(ErrorKind::kTransport, "the memory of " + named(receive.peer) +
+                                                     " could not be read: its process has ended, or the "
+                                                     "tensor that it sends is gone");
+  }
+  conclude(receive, receive.peer, frame.bytes);
+  return true;
+}
+
+void ShmChannel::take_part(int peer, const Frame& frame, const void* data) {
+  Arriving& whole = arriving_[static_cast<std::size_t>(peer)];
+  if (frame.given_up) {
+    if (whole.receive) {
+      Pending& receive = pending(whole.receive);
+      receive.error = Error(ErrorKind::kTransport, named(peer) + " gave up its message half-way");
+      conclude(receive, peer, receive.bytes);
+    } else if (whole.early) {
+      std::erase_if(early_, [&](const Early& message) { return &message == whole.early; });
+    }
+    whole = {};
+    return;
+  }
+  if (whole.got == 0) {
+    if (const auto receive = wanted(peer, frame.tag); receive != receives_.end()) {
+      whole.receive = *receive;
+      receives_.erase(receive);
+    } else {
+      whole.early = &early_.emplace_back(Early{peer, frame, std::vector<std::byte>(frame.bytes)});
+    }
+  }
+  std::byte* to = whole.early ? whole.early->bytes.data() : nullptr;
+  std::size_t room = frame.bytes;
+  if (whole.receive) {
+    to = static_cast<std::byte*>(pending(whole.receive).to);
+    room = pending(whole.receive).bytes;
+  }
+  if (to && whole.got < room)
+    std::memcpy(to + whole.got, data, std::min<std::size_t>(frame.part, room - whole.got));
+  whole.got += frame.part;
+  if (whole.got < frame.bytes) return;
+  if (whole.receive) conclude(pending(whole.receive), peer, frame.bytes);
+  whole = {};
+}
+
+// All of it is there.
+void ShmChannel::conclude(Pending& receive, int peer, std::size_t bytes) {
+  receive.done = true;
+  receive.peer = peer;
+  const bool fits = bytes == receive.bytes || (bytes < receive.bytes && !receive.exact);
+  if (fits || receive.error) return;
+  receive.error =
+      Error(ErrorKind::kMismatch, "A message from " + named(peer) + " has " + std::to_string(bytes) +
+                                      " bytes where this rank expects " + std::to_string(receive.bytes) +
+                                      ": the ranks disagree about the size or type of a tensor.");
+}
+
+// Its buffer is not written to any more. The sender of what it was copying is done.
+void ShmChannel::forget(Handle handle) {
+  receives_.remove(handle);
+  for (Arriving& whole : arriving_) {
+    if (whole.receive == handle) whole.receive = 0;
+  }
+  if (std::erase(copying_, handle) == 0) return;
+  const Pending& receive = pending(handle);
+  std::uint64_t word = Offer::word(receive.offer.offer, Offer::kBeingCopied);
+  state_of(receive.peer, receive.offer)
+      .compare_exchange_strong(word, Offer::word(receive.offer.offer, Offer::kTaken),
+                               std::memory_order_acq_rel);
+}
+
+}  // namespace altorch
