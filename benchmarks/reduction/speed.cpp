@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
     for (const auto* table : altorch::reduction::usable_kernel_tables()) {
       for (int type = 0; type < altorch::kDTypeCount; ++type) {
         const auto dtype = static_cast<DType>(type);
-        if (wanted[0] != "all" && std::find(wanted.begin(), wanted.end(), name_of(dtype)) == wanted.end()) continue;
+        if (wanted[0] != "all" && std::find(wanted.begin(), wanted.end(), name_of(dtype)) == wanted.end())
+          continue;
         for (ReduceOp op : kOps) {
           const auto kernel = table->reduce[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
           if (kernel == nullptr) continue;

@@ -33,8 +33,8 @@ std::string steps(const Operation& whole, const World& world) {
   std::string text = std::to_string(pieces) + " piece(s) of up to " + size_text(asked.count * element) +
                      ": copied to pinned memory, carried by the host as ";
   if (vectors) {
-    text +=
-        std::string(name_of(asked.kind)) + " (" + std::string(route_on_host(asked, world.ranks, world.one_home() ? 1 : 2).name) + ")";
+    text += std::string(name_of(asked.kind)) + " (" +
+            std::string(route_on_host(asked, world.ranks, world.one_home() ? 1 : 2).name) + ")";
   } else {
     text += "messages";
   }
