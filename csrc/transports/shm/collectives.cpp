@@ -8,7 +8,7 @@ namespace altorch {
 namespace {
 
 std::int64_t longest_block(const Call& call) {
-  std::int64_t longest = call.count;
+  std::int64_t longest = call.uneven() ? 0 : call.count;
   for (const auto& counts : {call.input_counts, call.output_counts}) {
     if (!counts.empty()) longest = std::max(longest, *std::max_element(counts.begin(), counts.end()));
   }

@@ -60,11 +60,13 @@ void combine_parts(const Job& job, void* out, std::int64_t count, From&& from) {
   combine(job.call.dtype, job.call.op, std::span(parts.data(), size), out, static_cast<std::size_t>(count));
 }
 
-// Into the area, by the factor of PREMUL_SUM where there is one.
+// Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area too.
+bool scaled(const Job& job) { return job.call.reduces() && job.call.op == ReduceOp::kPremulSum; }
+
+// Into the area.
 void put_operand(const Job& job, void* to, const void* from, std::int64_t count) {
   copy_bytes(to, from, count * job.element());
-  if (job.call.op == ReduceOp::kPremulSum && count > 0)
-    scale(job.call.dtype, to, job.call.factor, static_cast<std::size_t>(count));
+  if (scaled(job) && count > 0) scale(job.call.dtype, to, job.call.factor, static_cast<std::size_t>(count));
 }
 
 bool is_root(const Job& job) { return job.rank() == job.call.root; }
@@ -114,22 +116,20 @@ std::int64_t chunks_and_one(const Job& job) {
 }
 void put_chunk(const Job& job, std::int64_t step) {
   const Range now = chunk(job, step);
-  const bool scaled = job.call.op == ReduceOp::kPremulSum;
   for (int turn = 1; turn <= job.size(); ++turn) {
     const int rank = (job.rank() + turn) % job.size();
-    if (rank == job.rank() && !scaled) continue;
+    if (rank == job.rank() && !scaled(job)) continue;
     const Range theirs = slice(job, now, rank);
     put_operand(job, operand(job, job.rank(), rank, step), at(reduced(job), theirs.begin * job.element()),
                 theirs.count);
   }
 }
 void get_slice_and_results(const Job& job, std::int64_t step) {
-  const bool scaled = job.call.op == ReduceOp::kPremulSum;
   const bool wanted = job.call.kind == OpKind::kAllReduce || is_root(job);
   const Range own = slice(job, chunk(job, step), job.rank());
   std::byte* const made = result(job, job.rank(), step + 1);
   combine_parts(job, made, own.count, [&](int rank) -> const void* {
-    if (rank == job.rank() && !scaled) return at(reduced(job), own.begin * job.element());
+    if (rank == job.rank() && !scaled(job)) return at(reduced(job), own.begin * job.element());
     return operand(job, rank, job.rank(), step);
   });
   if (wanted) copy_bytes(at(job.call.output, own.begin * job.element()), made, own.count * job.element());
@@ -164,15 +164,8 @@ void get_of_root(const Job& job, std::int64_t step) {
 std::int64_t output_block(const Job& job, int rank) {
   return block_count(job.call.output_counts, job.call.count, rank);
 }
-std::int64_t own_block(const Job& job) {
-  return job.call.output_counts.empty() ? job.call.count : output_block(job, job.rank());
-}
+std::int64_t own_block(const Job& job) { return output_block(job, job.rank()); }
 std::int64_t steps_of_longest(const Job& job) { return steps_for(job.longest_block, piece_elements(job, 1)); }
-std::int64_t steps_of_all_gather(const Job& job) {
-  std::int64_t longest = 0;
-  for (int rank = 0; rank < job.size(); ++rank) longest = std::max(longest, output_block(job, rank));
-  return steps_for(longest, piece_elements(job, 1));
-}
 void put_own_block(const Job& job, std::int64_t step) {
   const Range now = part(own_block(job), piece_elements(job, 1), step);
   copy_bytes(area(job, job.rank(), step), at(job.call.input, now.begin * job.element()),
@@ -197,60 +190,46 @@ std::int64_t input_block(const Job& job, int rank) {
 std::int64_t steps_of_longest_cut(const Job& job) {
   return steps_for(job.longest_block, piece_elements(job, job.size()));
 }
-std::int64_t steps_of_reduce_scatter(const Job& job) {
-  std::int64_t longest = 0;
-  for (int rank = 0; rank < job.size(); ++rank) longest = std::max(longest, input_block(job, rank));
-  return steps_for(longest, piece_elements(job, job.size()));
-}
 std::byte* cut(const Job& job, int of, int rank, std::int64_t step) {
   return area(job, of, step) + rank * piece_bytes(job, job.size());
 }
+// The elements of a block that step `step` moves.
+Range cut_now(const Job& job, std::int64_t block, std::int64_t step) {
+  return part(block, piece_elements(job, job.size()), step);
+}
 void put_blocks(const Job& job, std::int64_t step) {
   if (job.call.kind == OpKind::kScatter && !is_root(job)) return;
-  const bool reduces = job.call.reduces();
-  const bool keeps_own = !(reduces && job.call.op == ReduceOp::kPremulSum);
   std::int64_t offset = 0;
   for (int rank = 0; rank < job.size(); offset += input_block(job, rank), ++rank) {
-    if (rank == job.rank() && keeps_own) continue;
-    const Range now = part(input_block(job, rank), piece_elements(job, job.size()), step);
-    const void* from = at(job.call.input, (offset + now.begin) * job.element());
-    if (reduces) {
-      put_operand(job, cut(job, job.rank(), rank, step), from, now.count);
-    } else {
-      copy_bytes(cut(job, job.rank(), rank, step), from, now.count * job.element());
-    }
+    if (rank == job.rank() && !scaled(job)) continue;
+    const Range now = cut_now(job, input_block(job, rank), step);
+    put_operand(job, cut(job, job.rank(), rank, step),
+                at(job.call.input, (offset + now.begin) * job.element()), now.count);
   }
 }
+// What rank `of` has for this one, from element `begin` of the block on.
+const std::byte* cut_of(const Job& job, int of, std::int64_t begin, std::int64_t step) {
+  if (of != job.rank() || scaled(job)) return cut(job, of, job.rank(), step);
+  const std::int64_t offset = block_offset(job.call.input_counts, job.call.count, job.rank());
+  return at(job.call.input, (offset + begin) * job.element());
+}
 void get_cut(const Job& job, std::int64_t step) {
-  const std::int64_t block = job.call.input_counts.empty() ? job.call.count : input_block(job, job.rank());
-  const Range now = part(block, piece_elements(job, job.size()), step);
-  const std::byte* from = cut(job, job.call.root, job.rank(), step);
-  if (is_root(job)) {
-    from = at(job.call.input,
-              (block_offset(job.call.input_counts, job.call.count, job.rank()) + now.begin) * job.element());
-  }
-  copy_bytes(at(job.call.output, now.begin * job.element()), from, now.count * job.element());
+  const Range now = cut_now(job, input_block(job, job.rank()), step);
+  copy_bytes(at(job.call.output, now.begin * job.element()), cut_of(job, job.call.root, now.begin, step),
+             now.count * job.element());
 }
 void get_cuts(const Job& job, std::int64_t step) {
   std::int64_t offset = 0;
   for (int rank = 0; rank < job.size(); offset += output_block(job, rank), ++rank) {
-    const Range now = part(output_block(job, rank), piece_elements(job, job.size()), step);
-    const std::byte* from = cut(job, rank, job.rank(), step);
-    if (rank == job.rank()) {
-      from = at(job.call.input,
-                (block_offset(job.call.input_counts, job.call.count, rank) + now.begin) * job.element());
-    }
-    copy_bytes(at(job.call.output, (offset + now.begin) * job.element()), from, now.count * job.element());
+    const Range now = cut_now(job, output_block(job, rank), step);
+    copy_bytes(at(job.call.output, (offset + now.begin) * job.element()), cut_of(job, rank, now.begin, step),
+               now.count * job.element());
   }
 }
 void get_reduced_cuts(const Job& job, std::int64_t step) {
-  const Range now = part(input_block(job, job.rank()), piece_elements(job, job.size()), step);
-  const std::int64_t offset = block_offset(job.call.input_counts, job.call.count, job.rank()) + now.begin;
-  const bool scaled = job.call.op == ReduceOp::kPremulSum;
-  combine_parts(job, at(job.call.output, now.begin * job.element()), now.count, [&](int rank) -> const void* {
-    if (rank == job.rank() && !scaled) return at(job.call.input, offset * job.element());
-    return cut(job, rank, job.rank(), step);
-  });
+  const Range now = cut_now(job, input_block(job, job.rank()), step);
+  combine_parts(job, at(job.call.output, now.begin * job.element()), now.count,
+                [&](int rank) { return cut_of(job, rank, now.begin, step); });
 }
 
 // ---- what the ranks compare
@@ -295,10 +274,9 @@ constexpr Pattern kBroadcast{.summary = "the root shows the vector, piece by pie
                              .get = get_of_root};
 constexpr Pattern kAllGather{.summary = "every rank shows its block, piece by piece",
                              .waits = Waits::kForAll,
-                             .blocks_agree = true,
                              .has_for = own_for_anyone,
                              .wants_of = block_of,
-                             .steps = steps_of_all_gather,
+                             .steps = steps_of_longest,
                              .put = put_own_block,
                              .get = get_blocks};
 constexpr Pattern kGather{.summary = "every rank shows its block, piece by piece",
@@ -328,15 +306,16 @@ constexpr Pattern kAllToAll{.summary = "every rank shows its blocks, piece by pi
 constexpr Pattern kReduceScatter{
     .summary = "every rank shows its blocks, piece by piece, and reduces its own",
     .waits = Waits::kForAll,
-    .blocks_agree = true,
     .has_for = block_for,
     .wants_of = own_of_anyone,
-    .steps = steps_of_reduce_scatter,
+    .steps = steps_of_longest_cut,
     .put = put_blocks,
     .get = get_reduced_cuts};
 
+// Whether all ranks must have the same blocks: their words must be equal.
+bool blocks_agree(const Pattern& pattern) { return pattern.has_for && !pattern.ranks_tell; }
 bool compares(const Pattern& pattern, const Job& job) {
-  return pattern.ranks_tell || (pattern.has_for && job.call.uneven());
+  return pattern.has_for && (pattern.ranks_tell || job.call.uneven());
 }
 
 }  // namespace
@@ -375,7 +354,7 @@ void put_counts(const Pattern& pattern, const Job& job) {
 }
 
 std::uint64_t word_of(const Pattern& pattern, const Job& job) {
-  if (!pattern.blocks_agree) return static_cast<std::uint64_t>(job.longest_block);
+  if (!blocks_agree(pattern)) return static_cast<std::uint64_t>(job.longest_block);
   if (!job.call.uneven()) return static_cast<std::uint64_t>(job.call.count) << 1;
   Fnv hash;
   for (const auto& counts : {job.call.input_counts, job.call.output_counts})
@@ -390,7 +369,7 @@ std::optional<Error> disagreement(const Pattern& pattern, const Job& job) {
   };
   const auto word = [&](int peer) { return job.segment->word(peer, job.first_step); };
   const bool uneven = job.call.uneven();
-  for (int peer = 0; peer < job.size() && pattern.blocks_agree; ++peer) {
+  for (int peer = 0; peer < job.size() && blocks_agree(pattern); ++peer) {
     if ((word(peer) & 1) == (uneven ? 1 : 0)) continue;
     return differs(peer, uneven ? std::to_string(word(peer) >> 1) +
                                       " elements for every rank, and this rank blocks of several sizes"
@@ -404,7 +383,7 @@ std::optional<Error> disagreement(const Pattern& pattern, const Job& job) {
     return differs(peer,
                    std::to_string(has) + " elements for this rank, which expects " + std::to_string(wanted));
   }
-  for (int peer = 0; peer < job.size() && pattern.blocks_agree; ++peer) {
+  for (int peer = 0; peer < job.size() && blocks_agree(pattern); ++peer) {
     if (word(peer) != job.word) return differs(peer, "other blocks than this rank");
   }
   return std::nullopt;

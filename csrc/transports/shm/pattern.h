@@ -34,10 +34,8 @@ struct Pattern {
   Waits waits;
   // Whether the number of steps follows from the largest block of any rank.
   bool ranks_tell = false;
-  // Whether all ranks must have the same blocks: their words must be equal.
-  bool blocks_agree = false;
-  // What the ranks compare in the first step of a call whose blocks they do not all know: the elements that this
-  // rank has for `peer`, and those that it wants of it (kNone: it wants none). Null: there is nothing to compare.
+  // What the ranks compare in the first step of a call with blocks, of those that they do not all know: the elements
+  // that this rank has for `peer`, and those that it wants of it (kNone: it wants none). Null: there are no blocks.
   static constexpr std::int64_t kNone = -1;
   std::int64_t (*has_for)(const Job& job, int peer) = nullptr;
   std::int64_t (*wants_of)(const Job& job, int peer) = nullptr;
