@@ -42,9 +42,7 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   fingerprint_ = fingerprint;
   route_ = decide(operation, world_, rules_);
   tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
-  const bool by_itself = !route_.algorithm && whole().finishes_reductions();
-  finished_ = by_itself || (route_.algorithm && route_.algorithm->combines);
-  staged_ = !by_itself && Staging::needed(operation, channel_.size(), route_.algorithm);
+  staged_ = is_staged(route_, operation, world_);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
   if (staged_) {
@@ -167,7 +165,8 @@ State Collective::advance(std::optional<Error>& error, bool& moved) {
 void Collective::finish_piece() {
   if (staged_) return memory_->staging.finish_piece();
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
-  if (finished_) return;  // the mean has been made with the sum
+  if (route_.algorithm ? route_.algorithm->combines : whole().finishes_reductions())
+    return;  // it is the mean
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
   if (!holds_result) return;
   const auto count =

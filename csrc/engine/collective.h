@@ -55,7 +55,6 @@ class Collective {
   Phase phase_ = Phase::kIdle;
   std::uint64_t fingerprint_ = 0;
   std::int64_t tag_ = 0;
-  bool finished_ = false;  // AVG is the mean already
   bool staged_ = false;
   Operation piece_;                // what runs now: the operation, or one piece of it
   std::int64_t piece_offset_ = 0;  // elements, when a vector is cut without staging

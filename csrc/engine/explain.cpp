@@ -5,7 +5,6 @@
 #include "engine/host_staged/layout.h"
 #include "engine/route/decide.h"
 #include "engine/route/table.h"
-#include "engine/staging.h"
 #include "transports/mpi/collectives.h"
 #include "transports/shm/collectives.h"
 
@@ -46,13 +45,8 @@ World of_gpus(const Question& question) {
 // The one that was asked for, or nothing.
 std::optional<Route> asked_for(const Question& question, const Operation& asked, const World& world) {
   if (question.algorithm.empty() || question.on_gpus) return std::nullopt;
-  Route route{.reason = "asked for"};
-  for (std::size_t i = 0; i < world.whole.size(); ++i) {
-    if (question.algorithm == world.whole[i].name) {
-      route.name = world.whole[i].name;
-      route.whole = static_cast<int>(i);
-    }
-  }
+  Route route{
+      .name = question.algorithm, .reason = "asked for", .whole = world.whole_named(question.algorithm)};
   if (route.whole == kNoWhole) {
     route.algorithm = find_algorithm(asked.kind, question.algorithm);
     if (!route.algorithm) {
@@ -67,11 +61,11 @@ std::optional<Route> asked_for(const Question& question, const Operation& asked,
   return route;
 }
 
-void add_rounds(Explanation& said, const Route& route, const Operation& asked, const Question& question) {
+void add_rounds(Explanation& said, const Route& route, const Operation& asked, const World& world,
+                const Question& question) {
   const CostModel model;
   const auto bytes = static_cast<double>(question.bytes);
-  if (route.name != ShmCollectives::kName && Staging::needed(asked, question.ranks, route.algorithm))
-    said.reason += "; half types are added in float32, piece by piece";
+  if (is_staged(route, asked, world)) said.reason += "; half types are added in float32, piece by piece";
   if (route.algorithm) {
     Problem problem{.rank = question.rank, .size = question.ranks, .count = asked.count};
     if (route.algorithm->pipelined) problem.segment_count = segment_elements(asked.dtype);
@@ -150,7 +144,7 @@ Explanation explain(const Question& question) {
     said.route = taken->algorithm                       ? "messages between the ranks"
                  : taken->name == ShmCollectives::kName ? "memory that the ranks share"
                                                         : "the transport's own collective";
-    add_rounds(said, *taken, asked, question);
+    add_rounds(said, *taken, asked, world, question);
   }
   return said;
 }

@@ -49,7 +49,7 @@ ReduceOp reduce_op_named(const std::string& name);
 
 // Throws Error(kInvalidArgument) for names that do not exist, and for what would be refused.
 Explanation explain(const Question& question);
-// What a call on host memory takes where MPI carries it.
+// What a call on host memory takes in a group with MPI, and on one node with memory that its ranks share.
 Route route_on_host(Operation operation, int ranks, int nodes);
 
 }  // namespace altorch

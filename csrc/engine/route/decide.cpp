@@ -20,16 +20,9 @@ const char* host_obstacle(const Route& route, const Operation& operation, const 
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
   constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
   if (route.whole == kNoWhole) return kNone;
+  const bool lacks_precision = is_staged(route, operation, world);
   const WholeRow& row = world.whole[static_cast<std::size_t>(route.whole)];
-  const bool lacks_precision = !row.finishes_reductions && Staging::needed(operation, world.ranks, nullptr);
   return !lacks_precision && row.offers(operation) ? nullptr : kNone;
-}
-
-int find_whole(const World& world, std::string_view name) {
-  for (std::size_t i = 0; i < world.whole.size(); ++i) {
-    if (world.whole[i].name == name) return static_cast<int>(i);
-  }
-  return kNoWhole;
 }
 
 std::optional<Route> on_host(const Operation& operation, const World& world, const Rules& rules,
@@ -40,7 +33,7 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
     const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.whole,
                       .reason = kByRule,
                       .algorithm = rule.algorithm,
-                      .whole = find_whole(world, rule.whole)};
+                      .whole = world.whole_named(rule.whole)};
     if (takes(ruled)) return ruled;
   }
   for (std::size_t i = 0; i < world.whole.size(); ++i) {
@@ -101,6 +94,12 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
                              [&](const Route& route) { return !host_obstacle(route, operation, world); });
   if (!taken) throw Error(ErrorKind::kInternal, std::string("nothing carries ") + name_of(operation.kind));
   return *taken;
+}
+
+bool is_staged(const Route& route, const Operation& operation, const World& world) {
+  const bool finished =
+      route.whole != kNoWhole && world.whole[static_cast<std::size_t>(route.whole)].finishes_reductions;
+  return !finished && Staging::needed(operation, world.ranks, route.algorithm);
 }
 
 std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,

@@ -29,4 +29,7 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
 std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,
                                     const World& world, bool capturing);
 
+// Whether the call's reduction goes through staging memory there (staging.h).
+bool is_staged(const Route& route, const Operation& operation, const World& world);
+
 }  // namespace altorch

@@ -32,6 +32,12 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   return peer;
 }
 
+int World::whole_named(std::string_view name) const {
+  const auto found =
+      std::find_if(whole.begin(), whole.end(), [&](const auto& row) { return row.name == name; });
+  return found == whole.end() ? kNoWhole : static_cast<int>(found - whole.begin());
+}
+
 World World::of(std::span<const GpuPeerInfo> peers) {
   World world{.ranks = static_cast<int>(peers.size())};
   world.missing.resize(gpu_route_rows().size());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/operation.h"
+#include "engine/route/route.h"
 
 namespace altorch {
 
@@ -39,6 +40,8 @@ struct World {
   std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
 
+  // Its place in `whole`, or kNoWhole.
+  int whole_named(std::string_view name) const;
   bool one_home() const { return !stranger; }
   bool own_gpus() const { return !same_gpu; }
 
