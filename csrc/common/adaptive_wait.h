@@ -44,7 +44,7 @@ struct Driven {
   bool moved = false;  // something has
   AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;
 
-  void pends(std::int64_t bytes) { patience = std::max(patience, AdaptiveWait::patience_for(bytes)); }
+  void pends(AdaptiveWait::Clock::duration its) { patience = std::max(patience, its); }
 };
 
 }  // namespace altorch

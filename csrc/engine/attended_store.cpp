@@ -15,7 +15,7 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
       communicator_(communicator),
       asked_(operation),
       operation_(operation),
-      wait_(communicator.watchdog().begin_wait()) {
+      wait_(communicator.watchdog().begin_wait(operation)) {
   operation_.timeout = std::max(operation_.timeout, at_least);
   if (!operation_.is_message()) return;
   operation_.root = kAnySource;                       // all ranks have to come, not the peer alone

@@ -37,37 +37,40 @@ Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, co
   return watchdog_.fail(operation, noticed, wait);
 }
 
-CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) {
-  Wait wait = watchdog_.begin_wait();
-  Outcome outcome;
-  std::optional<Error>& error = outcome.error;
+State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::duration most,
+                           std::optional<Error>& error, bool& buffers_free) {
+  State state = State::kPending;
   try {
     group_.check_open();  // it may have been closed by whoever had the place before
     start(operation);
-    const auto patience = AdaptiveWait::patience_for(payload_bytes(operation, group_.size()));
     AdaptiveWait idle;
-    Clock::duration idled{0};  // before the last step
-    while (!error) {
+    Clock::duration idled{0}, waited{0};  // before the last step; altogether
+    while (!error && waited < most) {
       bool moved = false;
-      const State state = collective_.advance(error, moved);
-      if (state == State::kDone) break;
-      if (state == State::kFailed) continue;
+      state = collective_.advance(error, moved);
+      if (state != State::kPending) break;
       if (moved) {
         idled += idle.waited();
         idle.reset();
       }
-      idle.pause(patience);
-      if (idled + idle.waited() > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
+      idle.pause(wait.patience);
+      waited = idled + idle.waited();
+      if (waited > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }
   } catch (...) {
     error = caught();
   }
+  if (!error) return state;
+  error = fail(operation, *error, wait, buffers_free);
+  return State::kFailed;
+}
+
+bool CollectiveQueue::end(const Operation& operation, const Wait& wait) {
   const auto took = Clock::now() - wait.began;
-  const std::string_view route = collective_.route().name;
-  if (error) error = fail(operation, *error, wait, outcome.buffers_free);
-  outcome.others_wait = leave_place();
-  if (!error) group_.finished(operation, links_.transport(), route, took);
-  return outcome;
+  const std::string_view route = collective_.route().name;  // before the next one takes another
+  const bool others_wait = leave_place();
+  group_.finished(operation, links_.transport(), route, took);
+  return others_wait;
 }
 
 bool CollectiveQueue::leave_place() {
@@ -76,28 +79,18 @@ bool CollectiveQueue::leave_place() {
   return !queue_.empty();
 }
 
+CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) {
+  Outcome outcome;
+  Wait wait = watchdog_.begin_wait(operation);
+  const State state = run(operation, wait, Clock::duration::max(), outcome.error, outcome.buffers_free);
+  outcome.others_wait = state == State::kDone ? end(operation, wait) : leave_place();
+  return outcome;
+}
+
 State CollectiveQueue::attempt(Task& task, bool& others_wait) {
-  task.wait = watchdog_.begin_wait();
-  State state = State::kPending;
-  try {
-    group_.check_open();
-    start(task.operation);
-    AdaptiveWait idle;
-    bool moved = false;
-    while ((state = collective_.advance(task.error, moved)) == State::kPending && idle.waited() < kAttempt)
-      idle.pause();
-  } catch (...) {
-    task.error = caught();
-  }
-  if (task.error) {
-    task.error = fail(task.operation, *task.error, task.wait, task.buffers_free);
-    return State::kFailed;
-  }
-  if (state != State::kDone) return state;
-  const auto took = Clock::now() - task.wait.began;
-  const std::string_view route = collective_.route().name;
-  others_wait = leave_place();
-  group_.finished(task.operation, links_.transport(), route, took);
+  task.wait = watchdog_.begin_wait(task.operation);
+  const State state = run(task.operation, task.wait, kAttempt, task.error, task.buffers_free);
+  if (state == State::kDone) others_wait = end(task.operation, task.wait);
   return state;
 }
 
@@ -128,7 +121,7 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
     return nullptr;
   }
   const auto issued = task->wait.issued;
-  task->wait = watchdog_.begin_wait();
+  task->wait = watchdog_.begin_wait(task->operation);
   // What waits for a GPU has its time from there on.
   if (!task->gate.flag) task->wait.issued = issued;
   return task;
@@ -152,7 +145,7 @@ bool CollectiveQueue::drive(Clock::time_point now, Driven& found) {
       error = caught();
     }
     if (state == State::kPending && !error) {
-      found.pends(payload_bytes(task->operation, group_.size()));
+      found.pends(task->wait.patience);
       return true;
     }
     found.moved = true;

@@ -42,6 +42,11 @@ class CollectiveQueue {
   // The task at the head, begun if it may begin; null: nothing can be done now. `error`: it is not to begin.
   std::shared_ptr<Task> head(bool& left, std::optional<Error>& error);
   void start(const Operation& operation);
+  // Where claim() has taken the place: begins the call and moves it on, for `most`. Failed, it is withdrawn.
+  State run(const Operation& operation, Wait& wait, Clock::duration most, std::optional<Error>& error,
+            bool& buffers_free);
+  // It is done. True where somebody has queued meanwhile.
+  bool end(const Operation& operation, const Wait& wait);
   // Where claim() has taken it. True where somebody has queued meanwhile.
   bool leave_place();
   // It has failed: what is in flight is withdrawn if that can be, and the group closed.

@@ -25,7 +25,7 @@ DeviceCalls::DeviceCalls(Group& group, Watchdog& watchdog, DeviceCarrier& carrie
 
 void DeviceCalls::enter(const Operation& operation) {
   const std::lock_guard lock(mutex_);
-  calls_.push_back({operation, watchdog_.begin_wait()});
+  calls_.push_back({operation, watchdog_.begin_wait(operation)});
   ++number_;
   if (calls_.size() > kMostCalls) calls_.pop_front();
   entering_ = true;
@@ -51,7 +51,8 @@ std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   const auto before = calls_.size();
   while (!calls_.empty() && number_ - calls_.size() < number) calls_.pop_front();
   if (calls_.empty()) return std::nullopt;
-  if (calls_.size() != before) calls_.front().wait = watchdog_.begin_wait();
+  Call& oldest = calls_.front();
+  if (calls_.size() != before) oldest.wait = watchdog_.begin_wait(oldest.operation);
   return number_;
 }
 

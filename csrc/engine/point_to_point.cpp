@@ -37,7 +37,7 @@ Error PointToPoint::not_begun(const Task& task, const Error& error) {
 
 bool PointToPoint::begin(Task& task) {
   const Operation& operation = task.operation;
-  task.wait = watchdog_.begin_wait();
+  task.wait = watchdog_.begin_wait(operation);
   group_.started(operation);
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   Channel& channel = links_.channel();
@@ -114,7 +114,7 @@ bool PointToPoint::drive_begun(Clock::time_point now, Driven& found) {
       error = caught();
     }
     if (state == State::kPending && !error) {
-      found.pends(payload_bytes(task->operation, group_.size()));
+      found.pends(task->wait.patience);
       ++i;
       continue;
     }

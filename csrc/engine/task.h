@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/adaptive_wait.h"
 #include "common/flag.h"
 #include "engine/operation.h"
 #include "transports/channel.h"
@@ -18,6 +19,7 @@ struct Wait {
   std::chrono::steady_clock::time_point issued{};  // what the deadline counts from
   std::chrono::steady_clock::time_point began{};
   std::chrono::steady_clock::time_point next_look{};
+  AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;  // for its size
   int looks = 0;
   bool suspicion = false;  // a peer was found dead at the last look; its last message may still be on its way
   int next_question = 0;   // the look at which whoever has passed this operation is asked what it called

@@ -63,10 +63,11 @@ Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int ran
 Watchdog::Watchdog(Group& group)
     : group_(group), stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))) {}
 
-Wait Watchdog::begin_wait() const {
+Wait Watchdog::begin_wait(const Operation& operation) const {
   Wait wait;
   wait.issued = wait.began = Clock::now();
   wait.next_look = wait.began + kLookEvery;
+  wait.patience = AdaptiveWait::patience_for(payload_bytes(operation, group_.size()));
   return wait;
 }
 

@@ -45,7 +45,7 @@ TEST(Watchdog, NamesTheCallAtWhichRanksParted) {
 // As for what a GPU carries, and does not end.
 void look_on(Communicator& communicator, const Operation& operation) {
   communicator.started(operation);
-  Wait wait = communicator.watchdog().begin_wait();
+  Wait wait = communicator.watchdog().begin_wait(operation);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (std::chrono::steady_clock::now() < end) {
     if (auto error = communicator.watchdog().examine(operation, wait, std::chrono::steady_clock::now()))
