@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "common/error.h"
 
@@ -52,5 +53,14 @@ class Channel {
   // false when some request still owns its buffer, which must then be kept until the process ends.
   virtual bool cancel(std::span<Request> requests) = 0;
 };
+
+// Of a receive for `expected` bytes that gets `bytes` of `sender`, in words; nothing where they fit.
+inline std::optional<Error> wrong_size(std::size_t bytes, std::size_t expected, bool exact,
+                                       const std::string& sender) {
+  if (bytes == expected || (bytes < expected && !exact)) return std::nullopt;
+  return Error(ErrorKind::kMismatch, "A message from " + sender + " has " + std::to_string(bytes) +
+                                         " bytes where this rank expects " + std::to_string(expected) +
+                                         ": the ranks disagree about the size or type of a tensor.");
+}
 
 }  // namespace altorch

@@ -93,14 +93,10 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
 void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
   const bool from_self = arrival.peer == own_seat_;
   if (arrival.id == 0 && !from_self) mesh_.peer(arrival.peer).consumed(arrival.bytes);
-  const bool fits = arrival.bytes == transfer->bytes || (arrival.bytes < transfer->bytes && !transfer->exact);
-  if (!fits) {
+  if (auto error = wrong_size(arrival.bytes, transfer->bytes, transfer->exact,
+                              "rank " + std::to_string(rank_of(arrival.peer)))) {
     if (arrival.id != 0) mesh_.peer(arrival.peer).refuse(arrival, GlooRefusal::kWrongSize);
-    return transfer->finish(
-        Error(ErrorKind::kMismatch, "A message from rank " + std::to_string(rank_of(arrival.peer)) + " has " +
-                                        std::to_string(arrival.bytes) + " bytes where this rank expects " +
-                                        std::to_string(transfer->bytes) +
-                                        ": the ranks disagree about the size or type of a tensor."));
+    return transfer->finish(std::move(error));
   }
   if (arrival.id != 0) return mesh_.peer(arrival.peer).accept(transfer, arrival);
   if (arrival.bytes > 0) std::memcpy(transfer->data, arrival.payload, arrival.bytes);

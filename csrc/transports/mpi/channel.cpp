@@ -250,11 +250,7 @@ State MpiChannel::test_long(Request& request, std::optional<Error>& error) {
 }
 
 std::optional<Error> MpiChannel::check_size(const Request& request, std::size_t received) const {
-  if (received == request.bytes || (received < request.bytes && !request.exact)) return std::nullopt;
-  return Error(ErrorKind::kMismatch, "A message from " + peer_name(request.peer) + " has " +
-                                         std::to_string(received) + " bytes where this rank expects " +
-                                         std::to_string(request.bytes) +
-                                         ": the ranks disagree about the size or type of a tensor.");
+  return wrong_size(received, request.bytes, request.exact, peer_name(request.peer));
 }
 
 bool MpiChannel::cancel(std::span<Request> requests) {

@@ -15,14 +15,18 @@ ShmChannel::ShmChannel(std::shared_ptr<std::byte> memory, shm::Mail mail, std::v
   std::iota(free_places_.begin(), free_places_.end(), 0u);
 }
 
-ShmChannel::Pending& ShmChannel::open(Request& request) {
+ShmChannel::Pending& ShmChannel::open(Request& request, std::int64_t tag) {
   if (unused_.empty()) {
     pending_.emplace_back();
     unused_.push_back(pending_.size());
   }
   request.handle = unused_.back();
   unused_.pop_back();
-  return pending(request.handle) = Pending();
+  return pending(request.handle) = {.is_receive = request.is_receive,
+                                    .exact = request.exact,
+                                    .peer = request.peer,
+                                    .tag = tag,
+                                    .bytes = request.bytes};
 }
 
 void ShmChannel::close(Request& request) {
@@ -41,13 +45,9 @@ void ShmChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     request.handle = 0;
     return;
   }
-  Pending& message = open(request);
-  message.peer = peer;
-  message.tag = tag;
-  message.from = data;
-  message.bytes = bytes;
-  if (!queue.empty() || !post(message)) queue.push_back(request.handle);
-  if (message.offer.offer != 0) offered_.push_back(request.handle);
+  open(request, tag).from = data;
+  queue.push_back(request.handle);
+  if (queue.size() == 1) post_unsent(peer);
 }
 
 void ShmChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
@@ -55,13 +55,7 @@ void ShmChannel::receive(void* data, std::size_t bytes, int peer, std::int64_t t
   request.is_receive = true;
   request.peer = peer;
   request.bytes = bytes;
-  Pending& message = open(request);
-  message.is_receive = true;
-  message.exact = request.exact;
-  message.peer = peer;
-  message.tag = tag;
-  message.to = data;
-  message.bytes = bytes;
+  open(request, tag).to = data;
   take_early(request.handle);
 }
 

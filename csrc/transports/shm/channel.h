@@ -58,7 +58,7 @@ class ShmChannel : public Channel {
     std::size_t got = 0;
   };
 
-  Pending& open(Request& request);
+  Pending& open(Request& request, std::int64_t tag);
   void close(Request& request);
   Pending& pending(Handle handle) { return pending_[handle - 1]; }
   std::atomic<std::uint64_t>& state_of(int sender, const shm::Frame& offer) {
@@ -85,6 +85,8 @@ class ShmChannel : public Channel {
   bool copy_on(Pending& receive);
   static void conclude(Pending& receive, int peer, std::size_t bytes);
   void forget(Handle receive);
+  // The sender of what is being copied is done with it. False where it has withdrawn it.
+  bool let_go(const Pending& receive);
 
   const std::shared_ptr<std::byte> memory_;
   const std::vector<shm::Process> processes_;

@@ -91,11 +91,7 @@ bool ShmChannel::copy_on(Pending& receive) {
       frame.address + receive.moved, static_cast<std::byte*>(receive.to) + receive.moved, bytes);
   receive.moved += bytes;
   if (copied && receive.moved < all) return false;
-  std::uint64_t word = Offer::word(frame.offer, Offer::kBeingCopied);
-  const bool stood =
-      state_of(receive.peer, frame)
-          .compare_exchange_strong(word, Offer::word(frame.offer, Offer::kTaken), std::memory_order_acq_rel);
-  if (!stood) {
+  if (!let_go(receive)) {
     receive.error =
         Error(ErrorKind::kTransport, named(receive.peer) + " gave up its message while it was being copied");
   } else if (!copied) {
@@ -146,26 +142,23 @@ void ShmChannel::take_part(int peer, const Frame& frame, const void* data) {
 void ShmChannel::conclude(Pending& receive, int peer, std::size_t bytes) {
   receive.done = true;
   receive.peer = peer;
-  const bool fits = bytes == receive.bytes || (bytes < receive.bytes && !receive.exact);
-  if (fits || receive.error) return;
-  receive.error =
-      Error(ErrorKind::kMismatch, "A message from " + named(peer) + " has " + std::to_string(bytes) +
-                                      " bytes where this rank expects " + std::to_string(receive.bytes) +
-                                      ": the ranks disagree about the size or type of a tensor.");
+  if (!receive.error) receive.error = wrong_size(bytes, receive.bytes, receive.exact, named(peer));
 }
 
-// Its buffer is not written to any more. The sender of what it was copying is done.
+// Its buffer is not written to any more.
 void ShmChannel::forget(Handle handle) {
   receives_.remove(handle);
   for (Arriving& whole : arriving_) {
     if (whole.receive == handle) whole.receive = 0;
   }
-  if (std::erase(copying_, handle) == 0) return;
-  const Pending& receive = pending(handle);
-  std::uint64_t word = Offer::word(receive.offer.offer, Offer::kBeingCopied);
-  state_of(receive.peer, receive.offer)
-      .compare_exchange_strong(word, Offer::word(receive.offer.offer, Offer::kTaken),
-                               std::memory_order_acq_rel);
+  if (std::erase(copying_, handle) > 0) let_go(pending(handle));
+}
+
+bool ShmChannel::let_go(const Pending& receive) {
+  const std::uint64_t offer = receive.offer.offer;
+  std::uint64_t word = Offer::word(offer, Offer::kBeingCopied);
+  return state_of(receive.peer, receive.offer)
+      .compare_exchange_strong(word, Offer::word(offer, Offer::kTaken), std::memory_order_acq_rel);
 }
 
 }  // namespace altorch

@@ -13,12 +13,19 @@ namespace {
 // A frame of this many bytes says that the next one starts at the ring's beginning.
 constexpr std::uint64_t kWrap = ~std::uint64_t{0};
 
+// What lies before the rings: the tables.
+std::size_t table_bytes(int size) {
+  return static_cast<std::size_t>(size) * Mail::kPlaces * sizeof(std::uint64_t);
+}
+
 }  // namespace
 
 Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes)
-    : memory_(memory),
-      rank_(rank),
+    : rank_(rank),
       size_(size),
+      offers_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
+      rings_(reinterpret_cast<Ring*>(memory + table_bytes(size))),
+      bytes_(reinterpret_cast<std::byte*>(rings_ + pair(size, 0))),
       ring_bytes_(ring_bytes),
       to_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))),
       from_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))) {}
@@ -32,25 +39,11 @@ std::size_t Mail::ring_bytes(int size, std::size_t limit) {
 
 std::size_t Mail::bytes(int size, std::size_t ring_bytes) {
   const auto ranks = static_cast<std::size_t>(size);
-  return ranks * kPlaces * sizeof(std::uint64_t) + ranks * ranks * (sizeof(Ring) + ring_bytes);
+  return table_bytes(size) + ranks * ranks * (sizeof(Ring) + ring_bytes);
 }
 
 std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t place) const {
-  auto* const table = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_);
-  return table[static_cast<std::size_t>(of) * kPlaces + place];
-}
-
-Mail::Ring& Mail::ring(int from, int to) const {
-  const auto ranks = static_cast<std::size_t>(size_);
-  auto* const rings = reinterpret_cast<Ring*>(memory_ + ranks * kPlaces * sizeof(std::uint64_t));
-  return rings[static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)];
-}
-
-std::byte* Mail::bytes_of(int from, int to) const {
-  const auto ranks = static_cast<std::size_t>(size_);
-  const std::size_t index = static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to);
-  return memory_ + ranks * kPlaces * sizeof(std::uint64_t) + ranks * ranks * sizeof(Ring) +
-         index * ring_bytes_;
+  return offers_[static_cast<std::size_t>(of) * kPlaces + place];
 }
 
 std::size_t Mail::room_of(std::size_t bytes) { return sizeof(Frame) + (bytes + 63) / 64 * 64; }

@@ -68,12 +68,17 @@ class Mail {
     std::uint64_t written = 0, read = 0;  // as last seen of the other side, or as this side left it
   };
 
-  Ring& ring(int from, int to) const;
-  std::byte* bytes_of(int from, int to) const;
+  std::size_t pair(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to);
+  }
+  Ring& ring(int from, int to) const { return rings_[pair(from, to)]; }
+  std::byte* bytes_of(int from, int to) const { return bytes_ + pair(from, to) * ring_bytes_; }
   static std::size_t room_of(std::size_t bytes);
 
-  std::byte* const memory_;
   const int rank_, size_;
+  std::atomic<std::uint64_t>* const offers_;
+  Ring* const rings_;
+  std::byte* const bytes_;
   const std::size_t ring_bytes_;
   std::unique_ptr<Ends[]> to_, from_;  // by peer
 };

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <random>
 
 #include "common/error.h"
+#include "common/random_name.h"
 
 namespace altorch::shm {
 namespace {
@@ -20,8 +20,7 @@ const std::uint64_t& secret() {
   static pid_t drawn_by = 0;
   const std::lock_guard lock(mutex);
   if (drawn_by != getpid()) {
-    std::random_device random;
-    number = std::uint64_t{random()} << 32 | random();
+    number = std::stoull(random_name(16), nullptr, 16);
     drawn_by = getpid();
   }
   return number;
