@@ -7,6 +7,7 @@
 #include <array>
 
 #include "engine/thread_group.h"
+#include "support/says.h"
 
 namespace altorch {
 namespace {
@@ -19,17 +20,17 @@ TEST(Group, TellsPeersWhenOneRankRefuses) {
     if (rank == 1) throw communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
     run(communicator, operation);
   });
-  EXPECT_NE(errors[0].find("rank 1 of the group gave it up: a bad tensor"), std::string::npos) << errors[0];
+  EXPECT_TRUE(says(errors[0], "rank 1 of the group gave it up: a bad tensor")) << errors[0];
   // What rank 0 has sent is still there, so nobody may ever receive again.
   for (int later = 0; later < 3; ++later) {
     const auto again = group.run([&](int, Communicator& communicator) {
       std::vector<float> values(10, 1.0f);
       run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
     });
-    EXPECT_NE(again[0].find("destroy it and make a new one"), std::string::npos) << again[0];
-    EXPECT_NE(again[1].find("a bad tensor"), std::string::npos) << again[1];
+    EXPECT_TRUE(says(again[0], "destroy it and make a new one")) << again[0];
+    EXPECT_TRUE(says(again[1], "a bad tensor")) << again[1];
     if (later > 0) {
-      EXPECT_NE(again[1].find("destroy it and make a new one"), std::string::npos) << again[1];
+      EXPECT_TRUE(says(again[1], "destroy it and make a new one")) << again[1];
     }
   }
 }
@@ -93,7 +94,7 @@ TEST(Group, RefusesEverythingOnceClosedAndEndsWhatIsInFlight) {
     EXPECT_EQ(task->error->kind(), ErrorKind::kClosed);
     run(communicator, all_reduce_of(communicator, values, DType::kFloat32));
   });
-  EXPECT_NE(errors[0].find("the group was destroyed"), std::string::npos) << errors[0];
+  EXPECT_TRUE(says(errors[0], "the group was destroyed")) << errors[0];
 }
 
 TEST(Group, TellsWhatClosedIt) {
@@ -103,7 +104,7 @@ TEST(Group, TellsWhatClosedIt) {
   operation.kind = OpKind::kBarrier;
   operation.sequence = 1;
   const Error told = group[0].give_up(operation, Error(ErrorKind::kTransport, "the GPU fell off"));
-  EXPECT_NE(std::string(told.what()).find("barrier #1: the GPU fell off"), std::string::npos) << told.what();
+  EXPECT_TRUE(says(told.what(), "barrier #1: the GPU fell off")) << told.what();
   ASSERT_TRUE(group[0].failure().has_value());
   EXPECT_EQ(group[0].failure()->kind(), ErrorKind::kTransport);
   EXPECT_THROW(group[0].check_open(), Error);
@@ -179,7 +180,7 @@ TEST(Group, IsNoGroupOfAForkedChild) {
     try {
       group[0].check_open();
     } catch (const Error& error) {
-      caught = std::string(error.what()).find("forked") != std::string::npos ? 42 : 1;
+      caught = says(error.what(), "forked") ? 42 : 1;
     }
     Driven found;
     _exit(group[0].drive(found) ? 2 : caught);

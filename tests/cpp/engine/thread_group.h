@@ -11,6 +11,7 @@
 
 #include "engine/communicator.h"
 #include "support/map_store.h"
+#include "support/on_threads.h"
 #include "transports/loopback/channel.h"
 
 namespace altorch {
@@ -91,10 +92,6 @@ inline std::shared_ptr<Task> task_of(const Operation& operation) {
   auto task = std::make_shared<Task>();
   task->operation = operation;
   return task;
-}
-
-inline std::vector<std::string> all_good(int size) {
-  return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
 }  // namespace altorch

@@ -26,4 +26,9 @@ std::vector<std::string> on_threads(int size, Body body) {
   return errors;
 }
 
+// Where none threw anything.
+inline std::vector<std::string> all_good(int size) {
+  return std::vector<std::string>(static_cast<std::size_t>(size));
+}
+
 }  // namespace altorch

@@ -32,9 +32,6 @@ std::vector<std::string> with_mail(int size, std::size_t ring_bytes, Body body, 
     body(channel);
   });
 }
-std::vector<std::string> nothing_thrown(int size) {
-  return std::vector<std::string>(static_cast<std::size_t>(size));
-}
 
 TEST(ShmChannel, Conforms) {
   for (const int size : {1, 2, 3, 5}) {
@@ -42,7 +39,7 @@ TEST(ShmChannel, Conforms) {
       for (const bool may_copy : {true, false}) {
         const auto errors = with_mail(
             size, ring, [](Channel& channel) { conformance::channel_conforms(channel); }, may_copy);
-        EXPECT_EQ(errors, nothing_thrown(size)) << "copies: " << may_copy;
+        EXPECT_EQ(errors, all_good(size)) << "copies: " << may_copy;
       }
     }
   }
@@ -87,7 +84,7 @@ TEST_P(ShmChannelTest, CarriesMoreThanItsRingHolds) {
       expect(in[at] == std::vector<unsigned char>(bytes_of(i), byte_of(peer, i)), "a message is wrong");
     }
   };
-  EXPECT_EQ(with_mail(2, 1 << 10, exchange, GetParam()), nothing_thrown(2));
+  EXPECT_EQ(with_mail(2, 1 << 10, exchange, GetParam()), all_good(2));
 }
 
 // The receive is posted before, or when a part of the message is there already.
@@ -128,7 +125,7 @@ TEST(ShmChannel, SaysThatTheRestOfAMessageWillNotCome) {
           }
         },
         /*may_copy=*/false);
-    EXPECT_EQ(errors, nothing_thrown(2)) << early;
+    EXPECT_EQ(errors, all_good(2)) << early;
   }
 }
 
@@ -152,7 +149,7 @@ TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
       expect(channel.cancel({&request, 1}), "nobody else writes to a receiver's buffer");
     }
   };
-  EXPECT_EQ(with_mail(2, 1 << 12, exchange), nothing_thrown(2));
+  EXPECT_EQ(with_mail(2, 1 << 12, exchange), all_good(2));
 }
 
 // However many wait for a peer that is busy elsewhere.
@@ -182,7 +179,7 @@ TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
       heard = true;
     }
   });
-  EXPECT_EQ(errors, nothing_thrown(3));
+  EXPECT_EQ(errors, all_good(3));
 }
 
 // Both have come before their receive.
@@ -210,7 +207,7 @@ TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
       expect(large == second, "what was withdrawn has arrived");
     }
   });
-  EXPECT_EQ(errors, nothing_thrown(2));
+  EXPECT_EQ(errors, all_good(2));
 }
 
 TEST(ShmChannel, SaysThatASendersMemoryIsGone) {

@@ -28,7 +28,7 @@ TEST(ShmCollectives, Conform) {
       const auto errors = with_shared_memory(size, limit, [&](int rank, ShmCollectives& own) {
         conformance::collectives_conform({own, rank, size});
       });
-      EXPECT_EQ(errors, nothing_thrown(size));
+      EXPECT_EQ(errors, all_good(size));
     }
   }
 }
@@ -160,7 +160,7 @@ TEST(ShmCollectives, AreRightInAnyOrder) {
           }
         }
       });
-      EXPECT_EQ(errors, nothing_thrown(size));
+      EXPECT_EQ(errors, all_good(size));
     }
   }
 }
@@ -198,7 +198,7 @@ TEST(ShmCollectives, GiveTheBitsOfOneCombination) {
               "other bits");
         }
       });
-      EXPECT_EQ(errors, nothing_thrown(kSize));
+      EXPECT_EQ(errors, all_good(kSize));
     }
   }
 }
@@ -222,7 +222,7 @@ TEST(ShmCollectives, ApplyTheFactorsOfTheRanks) {
           conformance::expect(std::fabs(output[i] - want) < 1e-9, "not scaled");
         }
       });
-      EXPECT_EQ(errors, nothing_thrown(kSize));
+      EXPECT_EQ(errors, all_good(kSize));
     }
   }
   Call halves{OpKind::kAllReduce, DType::kBFloat16, ReduceOp::kPremulSum};
@@ -245,7 +245,7 @@ TEST(ShmCollectives, RunAheadOfALateRankByNoMoreThanItsAreas) {
       if (rank == 0 && !late_began) sent = turn + 1;
     }
   });
-  EXPECT_EQ(errors, nothing_thrown(2));
+  EXPECT_EQ(errors, all_good(2));
   EXPECT_GE(sent, 1);
   EXPECT_LE(sent, 2);
 }
@@ -262,7 +262,7 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
     conformance::expect(own.cancel(request) && request.handle == 0, "nobody touches the tensor any more");
     conformance::expect(value == 1, "the tensor was changed");
   });
-  EXPECT_EQ(errors, nothing_thrown(2));
+  EXPECT_EQ(errors, all_good(2));
 }
 
 TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
@@ -282,7 +282,7 @@ TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
       conformance::expect(says(error->what(), "rank " + std::to_string(1 - rank)), error->what());
       conformance::expect(own.cancel(request), "nothing is in flight");
     });
-    EXPECT_EQ(errors, nothing_thrown(2)) << name_of(kind);
+    EXPECT_EQ(errors, all_good(2)) << name_of(kind);
   }
 }
 
@@ -306,7 +306,7 @@ TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
       conformance::expect(error && error->kind() == ErrorKind::kMismatch, "a disagreement passes");
       conformance::expect(says(error->what(), "4 elements for every rank"), error->what());
     });
-    EXPECT_EQ(errors, nothing_thrown(2)) << name_of(kind);
+    EXPECT_EQ(errors, all_good(2)) << name_of(kind);
   }
 }
 

@@ -23,8 +23,4 @@ std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body bo
   });
 }
 
-inline std::vector<std::string> nothing_thrown(int size) {
-  return std::vector<std::string>(static_cast<std::size_t>(size));
-}
-
 }  // namespace altorch::shm
