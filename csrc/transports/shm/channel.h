@@ -42,8 +42,8 @@ class ShmChannel : public Channel {
     void* to = nullptr;
     std::size_t bytes = 0;
     std::size_t moved = 0;  // through the ring, or copied
-    shm::Frame offer;       // that of a send stands in the table, that of a receive is being copied
-    std::optional<Error> error;
+    shm::Frame offer = {};  // that of a send stands in the table, that of a receive is being copied
+    std::optional<Error> error = {};
   };
   // A message that came before its receive.
   struct Early {
