@@ -90,23 +90,27 @@ void HostRelay::abort(const std::string& why) { carrier_->close(why); }
 void HostRelay::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
   std::vector<BlockMessage> messages;
+  unmarked_.clear();
   for (const Operation& operation : operations) {
-    if (is_vector_collective(operation.kind)) {
-      collective(operation, stream);
-    } else {
+    if (!is_vector_collective(operation.kind)) {
       add_messages(operation, carrier_->rank(), carrier_->size(), *device_, stream, messages);
+    } else if (!collective(operation, stream)) {
+      unmarked_.push_back(&operation);
     }
   }
   copy_own_messages(messages, carrier_->rank(), *device_, stream);
-  if (!messages.empty()) exchange(messages, stream);
+  if (!messages.empty() && !exchange(messages, stream)) {
+    for (const Operation& operation : operations)
+      if (!is_vector_collective(operation.kind)) unmarked_.push_back(&operation);
+  }
   if (!marks_) return;
   const auto& given_up = reinterpret_cast<const Flag*>(outcome_->given_up.get())->count;
-  for (const Operation& operation : operations)
-    poison_if(&given_up, operation, carrier_->rank(), carrier_->size(), *device_, stream);
+  for (const Operation* operation : unmarked_)
+    poison_if(&given_up, *operation, carrier_->rank(), carrier_->size(), *device_, stream);
 }
 
 std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate& gate, Flag& flag,
-                                         std::uint32_t round, const PinnedMemory& memory) {
+                                         std::uint32_t round, const PinnedMemory& memory, Handover results) {
   auto task = std::make_shared<Task>();
   task->operation = operation;
   task->input_counts.assign(operation.input_counts.begin(), operation.input_counts.end());
@@ -115,8 +119,11 @@ std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate&
   task->operation.output_counts = task->output_counts;
   task->gate = gate;
   outcome_->pending.fetch_add(1);
-  task->on_done = [outcome = outcome_, &flag, round, memory](Task& done) {
-    if (done.error) {
+  task->on_done = [outcome = outcome_, &flag, round, memory, results = std::move(results)](Task& done) {
+    if (!done.error) {
+      results.succeed();
+    } else {
+      results.give_up();
       const std::lock_guard lock(outcome->mutex);
       if (!outcome->failure) outcome->failure = done.error;
       reinterpret_cast<Flag*>(outcome->given_up.get())->raise(1);
@@ -138,12 +145,13 @@ std::int64_t HostRelay::step_of(const Operation& operation, int size, std::size_
   return PieceCutter::step_for(piece_bytes, operation.dtype, has_blocks(operation.kind) ? size + 1 : 1);
 }
 
-void HostRelay::collective(const Operation& operation, Stream stream) {
+bool HostRelay::collective(const Operation& operation, Stream stream) {
   const int size = carrier_->size();
   const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
   const std::uint64_t whole = append_call(operation.history, fingerprint(operation));
   const auto sides = sides_.fork(stream, cutter.pieces() > 1 ? 2 : 0);
   const Stream down = sides[0], up = sides[1];
+  bool hands_over = cutter.pieces() <= 1;
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const Slot slot = up_.take();
     cutter.cut(index, slot.data, piece_);
@@ -152,12 +160,18 @@ void HostRelay::collective(const Operation& operation, Stream stream) {
       const bool gathers = operation.kind == OpKind::kAllGather;
       (gathers ? piece_.operation.output_counts : piece_.operation.input_counts) = piece_.counts;
     }
+    hands_over =
+        hands_over && Handover::fits(piece_.used(slot.data), piece_.result_bytes(), pool_.slot_bytes);
+    Handover results;
+    if (hands_over)
+      results = Handover(piece_.outputs, slot.data + piece_.used(slot.data), poison_of(operation.dtype));
     piece_.operation.sequence = carrier_->next_sequence();
     // Pieces of other operations may look alike.
     piece_.operation.history = whole;
     // Submitted first: should the group be closed, nothing was enqueued that would wait for it.
     carrier_->submit(task_of(piece_.operation, fills ? Gate{slot.filled, slot.round} : slot.former(),
-                             empties ? *slot.carried : *slot.free, slot.round, up_.memory()));
+                             empties ? *slot.carried : *slot.free, slot.round, up_.memory(),
+                             std::move(results)));
     if (fills) {
       wait_for(slot.former(), down);
       for (const PieceCopy& copy : piece_.inputs)
@@ -172,9 +186,10 @@ void HostRelay::collective(const Operation& operation, Stream stream) {
     }
   }
   sides_.join(stream, sides);
+  return hands_over;
 }
 
-void HostRelay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+bool HostRelay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, carrier_->rank(), carrier_->size());
   const auto is_long = [&](const BlockMessage& message) { return message.bytes > piece_bytes_; };
   // On one stream what is sent must not wait for what is received.
@@ -184,11 +199,16 @@ void HostRelay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
     std::stable_partition(messages.begin(), messages.end(),
                           [](const BlockMessage& message) { return message.kind == OpKind::kSend; });
   }
+  std::size_t taken = 0;
+  for (const BlockMessage& message : messages)
+    if (message.kind == OpKind::kReceive) taken += message.bytes;
+  const bool hands_over = Handover::fits(taken, taken, piece_bytes_);  // each of them then
   const auto sides = sides_.fork(stream, overlaps ? 2 : 0);
   for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {
-    part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, sides[1]);
+    part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, hands_over, sides[1]);
   });
   sides_.join(stream, sides);
+  return hands_over;
 }
 
 void HostRelay::send(const BlockMessage& part, Stream stream) {
@@ -200,11 +220,15 @@ void HostRelay::send(const BlockMessage& part, Stream stream) {
   device_->raise(*slot.filled, slot.round, stream);
 }
 
-void HostRelay::receive(const BlockMessage& part, Stream stream) {
+void HostRelay::receive(const BlockMessage& part, bool hands_over, Stream stream) {
   const Slot slot = up_.take();
-  carrier_->post(task_of(piece_of(part, slot.data), slot.former(), *slot.carried, slot.round, up_.memory()));
+  PieceCopy result{part.data, slot.data, part.bytes};
+  Handover results;
+  if (hands_over) results = Handover({&result, 1}, slot.data + part.bytes, part.poison);
+  carrier_->post(task_of(piece_of(part, slot.data), slot.former(), *slot.carried, slot.round, up_.memory(),
+                         std::move(results)));
   device_->wait_for_flag(*slot.carried, slot.round, stream);
-  device_->copy_to_device(part.data, slot.data, part.bytes, stream);
+  device_->copy_to_device(result.device, result.host, result.bytes, stream);
   device_->raise(*slot.free, slot.round, stream);
 }
 

@@ -17,6 +17,7 @@
 
 #include "engine/communicator.h"
 #include "engine/gpu_route.h"
+#include "engine/host_staged/handover.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/host_staged/ring.h"
@@ -28,7 +29,7 @@ struct HostRelayOptions {
   std::size_t pinned_bytes = 64 << 20;   // in all
   std::size_t slots = 4;                 // of each of its two rings
   std::chrono::milliseconds timeout{0};  // for the ranks to meet
-  bool marks = true;                     // results that are given up, for which kernels must be had
+  bool marks = true;                     // large results that are given up, for which kernels must be had
   KeyValueStore* store = nullptr;        // where the ranks meet; null: the carrier's
 };
 
@@ -68,13 +69,14 @@ class HostRelay : public GpuRoute {
   };
   static Pool make_pool(Device& device, const HostRelayOptions& options);
 
-  void collective(const Operation& operation, Stream stream);
-  void exchange(std::vector<BlockMessage>& messages, Stream stream);
+  // True where the host marks the result if the call is given up; otherwise a kernel has to.
+  bool collective(const Operation& operation, Stream stream);
+  bool exchange(std::vector<BlockMessage>& messages, Stream stream);
   void send(const BlockMessage& part, Stream stream);
-  void receive(const BlockMessage& part, Stream stream);
-  // A task that raises `flag` when it ends, however it ends.
+  void receive(const BlockMessage& part, bool hands_over, Stream stream);
+  // A task that hands over its results and raises `flag` when it ends, however it ends.
   std::shared_ptr<Task> task_of(const Operation& operation, const Gate& gate, Flag& flag, std::uint32_t round,
-                                const PinnedMemory& memory);
+                                const PinnedMemory& memory, Handover results = {});
   void wait_for(const Gate& gate, Stream stream);
 
   const std::unique_ptr<Device> device_;
@@ -86,6 +88,7 @@ class HostRelay : public GpuRoute {
   SideStreams sides_;
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
   Piece piece_;
+  std::vector<const Operation*> unmarked_;  // of those that are being enqueued: by the host
 };
 
 }  // namespace altorch

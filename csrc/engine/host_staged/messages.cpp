@@ -19,8 +19,8 @@ void add_messages(const Operation& operation, int rank, int size, Device& device
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   const auto add = [&](OpKind kind, int peer, const void* data, std::int64_t offset, std::int64_t count) {
     auto* block = static_cast<std::byte*>(const_cast<void*>(data)) + offset * element;
-    messages.push_back(
-        {kind, peer, operation.tag, block, static_cast<std::size_t>(count * element), operation.timeout});
+    messages.push_back({kind, peer, operation.tag, block, static_cast<std::size_t>(count * element),
+                        operation.timeout, poison_of(operation.dtype)});
   };
   const OpKind kind = operation.kind;
   if (operation.is_message()) {

@@ -26,6 +26,7 @@ struct BlockMessage {
   std::byte* data;
   std::size_t bytes;
   std::chrono::milliseconds timeout;
+  std::uint64_t poison;  // poison_of() its type
 };
 
 // Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.

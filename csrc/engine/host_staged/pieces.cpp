@@ -7,6 +7,19 @@
 
 namespace altorch {
 
+std::size_t Piece::used(const std::byte* slot) const {
+  const std::byte* end = slot;
+  for (const auto* copies : {&inputs, &outputs})
+    for (const PieceCopy& copy : *copies) end = std::max<const std::byte*>(end, copy.host + copy.bytes);
+  return static_cast<std::size_t>(end - slot);
+}
+
+std::size_t Piece::result_bytes() const {
+  std::size_t bytes = 0;
+  for (const PieceCopy& copy : outputs) bytes += copy.bytes;
+  return bytes;
+}
+
 PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::int64_t step)
     : operation_(operation),
       rank_(rank),

@@ -24,6 +24,10 @@ struct Piece {
   Operation operation;  // on the slot; its spans point to `counts`
   std::vector<std::int64_t> counts;
   std::vector<PieceCopy> inputs, outputs;
+
+  // Bytes of the slot that the operation reads or writes, from its beginning on.
+  std::size_t used(const std::byte* slot) const;
+  std::size_t result_bytes() const;  // all outputs
 };
 
 // The collectives that go by pieces; the others are messages.

@@ -53,6 +53,7 @@ class FakeDevice : public Device {
   static void launch(std::function<void()> work, Stream stream);
   // Blocks until the stream is idle; false after a minute.
   bool synchronize(Stream stream);
+  int poisons() const { return poisons_; }  // enqueued so far
   std::size_t pinned_bytes() const { return *pinned_bytes_; }
   // The same, for when the device is gone.
   std::shared_ptr<const std::atomic<std::size_t>> pinned_counter() const { return pinned_bytes_; }
@@ -67,6 +68,7 @@ class FakeDevice : public Device {
   const std::shared_ptr<std::atomic<std::size_t>> pinned_bytes_ =
       std::make_shared<std::atomic<std::size_t>>(0);
   std::vector<std::unique_ptr<Worker>> workers_;
+  int poisons_ = 0;
 };
 
 }  // namespace altorch

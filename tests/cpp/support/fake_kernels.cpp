@@ -146,6 +146,7 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
 }
 
 void FakeDevice::poison(const PoisonJob& given, Stream stream) {
+  ++poisons_;
   kernels::Poison job;
   std::memcpy(&job, &given, sizeof job);
   launch(

@@ -54,6 +54,27 @@ TEST(HostRelay, TakesNoMorePinnedMemoryThanItMay) {
 
 TEST(HostRelay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
 
+// Where processes share a GPU, a kernel waits until it switches between them.
+TEST(HostRelay, NeedsNoKernelForSmallResults) {
+  on_ranks(relay, 3, [](Rank& me) {
+    const std::int64_t count = 1000, long_count = 20 * kPieceOfFloats;
+    std::vector<float> x(static_cast<std::size_t>(long_count), 1.0f),
+        all(static_cast<std::size_t>(3 * count));
+    std::vector<float> blocks(all.size(), 1.0f);
+    me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), count));
+    me.enqueue(operation_of(OpKind::kBroadcast, x.data(), x.data(), count, 1));
+    me.enqueue(operation_of(OpKind::kAllGather, x.data(), all.data(), count));
+    me.enqueue(operation_of(OpKind::kReduceScatter, all.data(), x.data(), count));
+    me.enqueue(operation_of(OpKind::kAllToAll, all.data(), blocks.data(), count));
+    me.finish();
+    EXPECT_EQ(me.device->poisons(), 0);
+    for (const float value : blocks) ASSERT_EQ(value, 3.0f);
+    EXPECT_EQ(slice(x, 0, count), std::vector<float>(static_cast<std::size_t>(count), 9.0f));
+    me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), long_count));
+    EXPECT_EQ(me.device->poisons(), 1);
+  });
+}
+
 // Pieces of 64 KiB of a longer vector: those of both ranks are alike.
 TEST(HostRelay, TellsPiecesOfDifferentOperationsApart) {
   ThreadGroup groups(2);
@@ -100,6 +121,7 @@ TEST(HostRelay, KeepsTheMemoryThatItsCarrierHasNotGivenBack) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it is under way
       me.route->abort("given up by the test");
       me.finish();
+      for (const float value : x) EXPECT_TRUE(std::isnan(value));
     });
     EXPECT_EQ(errors, std::vector<std::string>(2));
     EXPECT_EQ(*pinned > 0, keeps);
