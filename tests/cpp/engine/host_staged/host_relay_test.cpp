@@ -72,6 +72,7 @@ TEST(HostRelay, NeedsNoKernelForSmallResults) {
     EXPECT_EQ(slice(x, 0, count), std::vector<float>(static_cast<std::size_t>(count), 9.0f));
     me.enqueue(operation_of(OpKind::kAllReduce, x.data(), x.data(), long_count));
     EXPECT_EQ(me.device->poisons(), 1);
+    me.finish();
   });
 }
 
