@@ -22,6 +22,7 @@
 #include "engine/gpu_routes.h"
 #include "engine/route/rules.h"
 #include "reduction/reduce.h"
+#include "transports/shm/shared_memory.h"
 #include "transports/shm/transport.h"
 
 namespace py = pybind11;
@@ -319,6 +320,11 @@ PYBIND11_MODULE(_C, module) {
              "Why NCCL cannot allocate memory; empty: it can.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
+  module.def(
+      "shared_memory_obstacle",
+      [](int ranks) { return guarded([&] { return ShmTransport::obstacle(ranks); }); }, py::arg("ranks"),
+      "Why this process cannot share memory in a group of so many ranks, or None.");
+  module.def("shared_memory_home", &shared_memory_home, "Processes with the same text can share memory.");
   module.def("describe_job", &describe_mpi, "The MPI in use, or why there is none.");
   module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(),
              py::arg("mpi_library"), py::arg("shim_directory"),

@@ -27,6 +27,10 @@ constexpr Setting kSettings[] = {
      "Memory that the ranks of a group on one node share to carry CPU tensors, for all of them together; 0: "
      "none.",
      /*must_agree=*/true},
+    {"ALTORCH_NODE", "text", "",
+     "Ranks with different texts count as on different nodes, whatever host they run on: cuts one machine "
+     "into several "
+     "to try out what happens between nodes."},
     {"ALTORCH_PINNED_BYTES", "bytes", "33554432",
      "Pinned memory that each rank of a group may take to carry CUDA tensors through the host.",
      /*must_agree=*/true},

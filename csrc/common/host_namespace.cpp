@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "common/env.h"
+
 namespace altorch {
 
 std::string host_namespace(const std::string& kind) {
@@ -12,7 +14,8 @@ std::string host_namespace(const std::string& kind) {
   std::getline(file, boot);
   char target[128];
   const ssize_t length = readlink(("/proc/self/ns/" + kind).c_str(), target, sizeof target);
-  return boot + "/" + std::string(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+  const std::string space(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+  return boot + "/" + space + "/" + setting("ALTORCH_NODE");
 }
 
 }  // namespace altorch

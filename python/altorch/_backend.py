@@ -1,6 +1,8 @@
-"""Makes the backend of one process group: settles with the other ranks whether MPI carries it, else Gloo does.
+"""Makes the backend of one process group: settles with the other ranks what carries it.
 
-The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
+Ranks of one node share memory and need nothing else; where some are on other nodes MPI carries the group, else Gloo
+does. MPI comes in on one node too where somebody wants it: a launcher of its own, ALTORCH_MPI, or a rule for its own
+collectives in ALTORCH_ROUTE. The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
 and once more after it started, because starting may fail on one rank alone.
 """
 
@@ -35,6 +37,8 @@ class _Standing:
     refused_by_user: bool = False  # ALTORCH_MPI=none
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
+    home: str = ""  # ranks with the same one can share the group's memory; empty: this one shall not
+    wants_mpi: bool = False  # also where all ranks are on one node
 
     def fields(self) -> list[str]:
         return [json.dumps(value) for value in asdict(self).values()]
@@ -110,12 +114,13 @@ class _Group:
 
     def create(self) -> Any:
         everybody = [_Standing.of(fields) for fields in self.met.words]
-        obstacle = self._obstacle(everybody)
-        if obstacle is None:
-            backend, obstacle = self._over_mpi(everybody)
-            if backend is not None:
-                return backend
-        self._report(everybody, obstacle)
+        if not self._needs_only_memory(everybody):
+            obstacle = self._obstacle(everybody)
+            if obstacle is None:
+                backend, obstacle = self._over_mpi(everybody)
+                if backend is not None:
+                    return backend
+            self._report(everybody, obstacle)
         backend = self._over_gloo()
         if self.is_default:
             self.met.leave()
@@ -136,6 +141,11 @@ class _Group:
         except Exception as error:
             standing.reason = f"looking for an MPI library failed: {error}"
         launcher = _launcher.detect()
+        if not extension().shared_memory_obstacle(self.size):
+            standing.home = extension().shared_memory_home()
+        standing.wants_mpi = (
+            standing.chosen_by_user or launcher.starts_mpi or "native" in os.environ.get("ALTORCH_ROUTE", "")
+        )
         if standing.library and launcher.starts_mpi and launcher.size != self.size:
             standing.library = ""
             standing.reason = (
@@ -143,6 +153,15 @@ class _Group:
                 f"first group has {self.size}"
             )
         return standing
+
+    def _needs_only_memory(self, everybody: list[_Standing]) -> bool:
+        """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""
+        homes = {standing.home for standing in everybody}
+        return (
+            len(homes) == 1
+            and homes != {""}
+            and not any(standing.job or standing.wants_mpi for standing in everybody)
+        )
 
     def _obstacle(self, everybody: list[_Standing]) -> str | None:
         """Why MPI cannot carry this group; the same on every rank."""

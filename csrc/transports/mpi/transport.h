@@ -14,6 +14,7 @@ class MpiTransport : public Transport {
   MpiTransport(std::shared_ptr<Mpi> mpi, const std::vector<int>& global_ranks,
                const std::vector<int>& mpi_ranks);
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
+  bool has_collectives() const override { return true; }
 
  private:
   const std::shared_ptr<Mpi> mpi_;

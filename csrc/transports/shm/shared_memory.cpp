@@ -159,9 +159,11 @@ std::shared_ptr<std::byte> map(int file, std::size_t bytes) {
   return {static_cast<std::byte*>(memory), [bytes](std::byte* segment) { munmap(segment, bytes); }};
 }
 
+int make_file() { return memfd_create("altorch", MFD_CLOEXEC | MFD_ALLOW_SEALING); }
+
 std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::string& key, int size,
                                              std::size_t bytes, Clock::time_point deadline) {
-  const Descriptor file(memfd_create("altorch", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Descriptor file(make_file());
   if (*file < 0) fail("memfd_create");
   if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
     fail("taking " + std::to_string(bytes >> 20) + " MiB");
@@ -172,6 +174,12 @@ std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::st
 }
 
 }  // namespace
+
+std::optional<std::string> shared_memory_obstacle() {
+  const Descriptor file(make_file());
+  if (*file >= 0) return std::nullopt;
+  return std::string("the system gives none: memfd_create: ") + std::strerror(errno);
+}
 
 std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
                                         std::size_t bytes, std::chrono::milliseconds timeout) {

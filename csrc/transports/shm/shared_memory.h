@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/key_value_store.h"
@@ -14,6 +15,8 @@ namespace altorch {
 
 // Ranks that give the same text can share a segment.
 std::string shared_memory_home();
+// Why this process can make none, as a clause, or nothing.
+std::optional<std::string> shared_memory_obstacle();
 
 // Collective over ranks of one home: `size` ranks map the same `bytes`, zero at first. `key` is new for every
 // segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.

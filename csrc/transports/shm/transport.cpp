@@ -37,16 +37,27 @@ class ShmLinks : public Links {
   Channel& channel() override { return channel_; }
   std::vector<WholeCollectives*> collectives() override {
     std::vector<WholeCollectives*> all = {&collectives_};
-    for (WholeCollectives* each : other_->collectives()) all.push_back(each);
+    if (other_) {
+      for (WholeCollectives* each : other_->collectives()) all.push_back(each);
+    }
     return all;
   }
-  void mark_broken() override { other_->mark_broken(); }
+  void mark_broken() override {
+    if (other_) other_->mark_broken();
+  }
 
  private:
-  const std::unique_ptr<Links> other_;
+  const std::unique_ptr<Links> other_;  // null: it would bring nothing
   ShmCollectives collectives_;
   ShmChannel channel_;
 };
+
+// The same on all ranks.
+std::optional<std::string> unwanted(int ranks) {
+  if (!ShmCollectives::are_wanted()) return "ALTORCH_SHM_BYTES=0 refuses it";
+  if (ranks <= shm::Segment::kMostRanks) return std::nullopt;
+  return "it is for " + std::to_string(shm::Segment::kMostRanks) + " ranks at most";
+}
 
 Fields introduction() {
   Fields words = {shared_memory_home()};
@@ -57,7 +68,7 @@ Fields introduction() {
 // Together with the other ranks: all get the same answer. Nothing where they cannot share memory.
 std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   const int rank = group.rank, size = group.size();
-  if (size > shm::Segment::kMostRanks || !ShmCollectives::are_wanted()) return std::nullopt;
+  if (unwanted(size)) return std::nullopt;
   const std::string purpose = "to share memory in group '" + group.name + "'";
   Shared shared;
   shared.area_bytes = shm::Segment::area_bytes(size, ShmCollectives::limit());
@@ -97,10 +108,15 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
 
 }  // namespace
 
+std::optional<std::string> ShmTransport::obstacle(int ranks) {
+  if (auto why = unwanted(ranks)) return why;
+  return shared_memory_obstacle();
+}
+
 std::unique_ptr<Links> ShmTransport::open(const Membership& group, KeyValueStore& store) {
   auto shared = share(group, store);
-  auto other = other_->open(group, store);
-  if (!shared) return other;
+  if (!shared) return other_->open(group, store);
+  auto other = other_->has_collectives() ? other_->open(group, store) : nullptr;
   return std::make_unique<ShmLinks>(std::move(*shared), group.rank, group.size(), std::move(other));
 }
 

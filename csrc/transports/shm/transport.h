@@ -1,6 +1,10 @@
 // Shared memory as a transport of groups whose ranks are on one node. Groups of several nodes are left to another
-// transport, as are the collectives that only that has (an MPI's own).
+// transport, as are the collectives that only that has (an MPI's own); one without any (Gloo) makes no connections for
+// groups of one node.
 #pragma once
+
+#include <optional>
+#include <string>
 
 #include "transports/transport.h"
 
@@ -10,7 +14,11 @@ class ShmTransport : public Transport {
  public:
   explicit ShmTransport(std::shared_ptr<Transport> other) : other_(std::move(other)) {}
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
+  bool has_collectives() const override { return true; }
   void group_ends(const Membership& group) override { other_->group_ends(group); }
+
+  // Why this process cannot share memory in a group of so many ranks, as a clause, or nothing.
+  static std::optional<std::string> obstacle(int ranks);
 
  private:
   const std::shared_ptr<Transport> other_;

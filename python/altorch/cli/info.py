@@ -94,8 +94,8 @@ def extension_problem() -> str | None:
 
 def _routes() -> list[dict[str, Any]]:
     """One row per way to move tensors: name, whether it is open here, and the reason."""
-    rows = []
     problem = extension_problem()
+    rows = [_shared_memory_route(problem)]
     try:
         if problem:
             rows.append({"name": "mpi", "viable": False, "reason": "the extension does not load"})
@@ -108,7 +108,7 @@ def _routes() -> list[dict[str, Any]]:
 
         gloo = dist.is_available() and dist.is_gloo_available()
         reason = (
-            "torch's own; carries everything when there is no MPI"
+            "torch's own; carries CPU tensors between nodes when there is no MPI"
             if gloo
             else "this torch was built without Gloo"
         )
@@ -118,6 +118,16 @@ def _routes() -> list[dict[str, Any]]:
         gloo, reason = False, "the extension does not load"
     rows.append({"name": "gloo", "viable": gloo, "reason": reason})
     return rows + _cuda_routes(problem)
+
+
+def _shared_memory_route(problem: str | None) -> dict[str, Any]:
+    if problem:
+        return {"name": "shm", "viable": False, "reason": "the extension does not load"}
+    from altorch._extension import extension
+
+    obstacle = extension().shared_memory_obstacle(2)
+    reason = "memory that the ranks of a node share; a group of one node needs nothing else"
+    return {"name": "shm", "viable": not obstacle, "reason": obstacle or reason}
 
 
 def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
