@@ -95,9 +95,7 @@ bool ShmChannel::copy_on(Pending& receive) {
     receive.error =
         Error(ErrorKind::kTransport, named(receive.peer) + " gave up its message while it was being copied");
   } else if (!copied) {
-    receive.error = Error(ErrorKind::kTransport, "the memory of " + named(receive.peer) +
-                                                     " could not be read: its process has ended, or the "
-                                                     "tensor that it sends is gone");
+    receive.error = shm::unreadable(receive.peer);
   }
   conclude(receive, receive.peer, frame.bytes);
   return true;

@@ -27,7 +27,10 @@ std::size_t ShmCollectives::limit() { return static_cast<std::size_t>(numeric_se
 
 std::string ShmCollectives::describe(const Call& call, int ranks) {
   shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()));
-  shm::Job job{.call = call, .segment = &segment, .longest_block = longest_block(call)};
+  const std::vector<shm::Process> processes(
+      static_cast<std::size_t>(ranks));  // which may, as far as is known
+  shm::Job job{
+      .call = call, .segment = &segment, .longest_block = longest_block(call), .processes = processes};
   const shm::Pattern& pattern = shm::pattern_of(call);
   const std::int64_t steps = pattern.steps(job);
   return std::string(pattern.summary) + "; " + std::to_string(steps) + (steps == 1 ? " step\n" : " steps\n");
@@ -35,7 +38,11 @@ std::string ShmCollectives::describe(const Call& call, int ranks) {
 
 void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& request) {
   pattern_ = &shm::pattern_of(call);
-  job_ = {.call = call, .segment = &segment_, .first_step = step_ + 1, .longest_block = longest_block(call)};
+  job_ = {.call = call,
+          .segment = &segment_,
+          .first_step = step_ + 1,
+          .longest_block = longest_block(call),
+          .processes = processes_};
   job_.steps = pattern_->ranks_tell ? 1 : pattern_->steps(job_);
   job_.word = shm::word_of(*pattern_, job_);
   identity_ = identity;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "transports/shm/pattern.h"
 #include "transports/shm/segment.h"
@@ -13,7 +14,9 @@ namespace altorch {
 // Thread rules: one thread at a time. Never waits, allocates nothing.
 class ShmCollectives : public WholeCollectives {
  public:
-  explicit ShmCollectives(shm::Segment segment) : segment_(std::move(segment)) {}
+  // `processes`: by rank, where they may read each other's memory; otherwise none.
+  explicit ShmCollectives(shm::Segment segment, std::vector<shm::Process> processes = {})
+      : segment_(std::move(segment)), processes_(std::move(processes)) {}
 
   std::string_view name() const override { return kName; }
   bool comes_first() const override { return true; }
@@ -24,7 +27,8 @@ class ShmCollectives : public WholeCollectives {
   void start(const Call& call, std::uint64_t identity, Request& request) override;
   std::uint64_t steps() const override { return step_; }
   State test(Request& request, std::optional<Error>& error) override;
-  // Nobody reads or writes this rank's tensors but itself.
+  // Nobody writes to this rank's tensors but itself. Who still reads them finds out in the last step, to which this
+  // rank never comes, that it was in vain.
   bool cancel(Request& request) override;
 
   static bool has(const Call& call);
@@ -39,6 +43,7 @@ class ShmCollectives : public WholeCollectives {
   bool others_are_there();
 
   shm::Segment segment_;
+  const std::vector<shm::Process> processes_;
   std::uint64_t step_ = 0;  // the last that this rank has published
   // Of the call under way.
   shm::Job job_;

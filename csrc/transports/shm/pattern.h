@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "common/call.h"
 #include "common/error.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/single_copy.h"
 
 namespace altorch::shm {
 
@@ -21,6 +23,8 @@ struct Job {
   // Of the largest block that this rank knows of; where the ranks know different ones, the first step tells.
   std::int64_t longest_block = 0;
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
+  // By rank, where they may read each other's memory; otherwise empty.
+  std::span<const Process> processes = {};
 
   int rank() const { return segment->rank(); }
   int size() const { return segment->size(); }
@@ -42,14 +46,20 @@ struct Pattern {
   // How many steps a call takes; given `longest_block` of all ranks where they tell.
   std::int64_t (*steps)(const Job& job);
   // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step, get() reads those
-  // of the others, and may write to its own area of the next.
+  // of the others, and may write to its own area of the next. Throws Error(kTransport) where a rank's memory is gone.
   void (*put)(const Job& job, std::int64_t step);
   void (*get)(const Job& job, std::int64_t step);
 };
 
+namespace patterns {
+extern const Pattern kBarrier, kBroadcast, kAllGather, kGather, kScatter, kAllToAll;  // moves.cpp
+extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScatter;  // reductions.cpp
+}  // namespace patterns
+
 const Pattern& pattern_of(const Call& call);
 
-// The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice the count.
+// agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice
+// the count.
 std::uint64_t word_of(const Pattern& pattern, const Job& job);
 // Before the first step is published.
 void put_counts(const Pattern& pattern, const Job& job);

@@ -67,4 +67,11 @@ bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
   }
 }
 
+Error unreadable(int rank) {
+  return Error(ErrorKind::kTransport,
+               "the memory of rank " + std::to_string(rank) +
+                   " of the group could not be read: its process has ended, or the tensor "
+                   "that it sends is gone");
+}
+
 }  // namespace altorch::shm

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "common/error.h"
 #include "common/fields.h"
 
 namespace altorch::shm {
@@ -26,5 +27,8 @@ struct Process {
   // False where the process is gone or another one, or has no such memory.
   bool read(std::uint64_t from, void* to, std::size_t bytes) const;
 };
+
+// What read() returning false means to who wants the memory of `rank`.
+Error unreadable(int rank);
 
 }  // namespace altorch::shm

@@ -28,7 +28,7 @@ class ShmLinks : public Links {
  public:
   ShmLinks(Shared shared, int rank, int size, std::unique_ptr<Links> other)
       : other_(std::move(other)),
-        collectives_(shm::Segment(shared.memory, rank, size, shared.area_bytes)),
+        collectives_(shm::Segment(shared.memory, rank, size, shared.area_bytes), shared.processes),
         channel_(shared.memory,
                  shm::Mail(shared.memory.get() + shared.segment_bytes(size), rank, size, shared.ring_bytes),
                  std::move(shared.processes)) {}

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "support/map_store.h"
-#include "support/on_threads.h"
 #include "support/says.h"
 #include "transports/channel_conformance.h"
 #include "transports/shm/shared_memory.h"
+#include "transports/shm/shm_ranks.h"
 
 namespace altorch::shm {
 namespace {
@@ -23,7 +23,7 @@ using conformance::expect_done;
 template <typename Body>
 std::vector<std::string> with_mail(int size, std::size_t ring_bytes, Body body, bool may_copy = true) {
   MapStore store;
-  const std::vector<Process> processes(may_copy ? static_cast<std::size_t>(size) : 0, Process::own());
+  const std::vector<Process> processes = processes_of(size, may_copy);
   return on_threads(size, [&](int rank) {
     auto memory =
         share_memory(store, "mail", rank, size, Mail::bytes(size, ring_bytes), std::chrono::seconds(30));

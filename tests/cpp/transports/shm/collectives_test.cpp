@@ -25,10 +25,15 @@ constexpr std::size_t kSmallest = 1,
 TEST(ShmCollectives, Conform) {
   for (const int size : {2, 3, 5}) {
     for (const std::size_t limit : {kSmallest, kUsual}) {
-      const auto errors = with_shared_memory(size, limit, [&](int rank, ShmCollectives& own) {
-        conformance::collectives_conform({own, rank, size});
-      });
-      EXPECT_EQ(errors, all_good(size));
+      for (const bool may_read : {false, true}) {
+        const auto errors = with_shared_memory(
+            size, limit,
+            [&](int rank, ShmCollectives& own) {
+              conformance::collectives_conform({own, rank, size});
+            },
+            processes_of(size, may_read));
+        EXPECT_EQ(errors, all_good(size)) << may_read;
+      }
     }
   }
 }
@@ -128,6 +133,28 @@ void moves_right(const Member& me, Draw& draw) {
   conformance::expect(output == expected, "an uneven all_to_all is wrong");
 }
 
+// Blocks of all sizes, to and from one rank, and to all.
+void gathers_right(const Member& me, Draw& draw) {
+  const int root = static_cast<int>(draw.upto(me.size - 1));
+  const auto kind = std::array{OpKind::kGather, OpKind::kAllGather, OpKind::kScatter}[draw.random() % 3];
+  std::vector<std::int64_t> counts;
+  Bytes all, own;
+  for (int rank = 0; rank < me.size; ++rank) {
+    counts.push_back(draw.count());
+    const Bytes block = noise(static_cast<std::size_t>(counts.back()), static_cast<unsigned>(draw.random()));
+    all.insert(all.end(), block.begin(), block.end());
+    if (rank == me.rank) own = block;
+  }
+  const bool scatters = kind == OpKind::kScatter, has_all = me.rank == root || kind == OpKind::kAllGather;
+  const Bytes& expected = scatters ? own : all;
+  Bytes output(expected.size());
+  Call call{kind, DType::kUInt8, ReduceOp::kSum, root, scatters ? all.data() : own.data(), output.data()};
+  call.count = static_cast<std::int64_t>(own.size());
+  if (has_all) (scatters ? call.input_counts : call.output_counts) = counts;
+  run(me, call);
+  conformance::expect(!(scatters || has_all) || output == expected, "uneven blocks are wrong");
+}
+
 void shows_right(const Member& me, Draw& draw) {
   const int root = static_cast<int>(draw.upto(me.size - 1));
   const Bytes sent = noise(static_cast<std::size_t>(draw.count()), static_cast<unsigned>(draw.random()));
@@ -140,12 +167,13 @@ void shows_right(const Member& me, Draw& draw) {
 
 TEST(ShmCollectives, AreRightInAnyOrder) {
   for (const int size : {2, 3, 8}) {
-    for (const std::size_t limit : {kSmallest, kUsual}) {
-      const auto errors = with_shared_memory(size, limit, [&](int rank, ShmCollectives& own) {
+    for (const auto& [limit, may_read] :
+         {std::pair(kSmallest, false), {kUsual, false}, {kSmallest, true}, {kUsual, true}}) {
+      const auto body = [&](int rank, ShmCollectives& own) {
         const Member me{own, rank, size};
         Draw draw{std::mt19937(static_cast<unsigned>(size))};
         for (int turn = 0; turn < 60; ++turn) {
-          switch (draw.upto(3)) {
+          switch (draw.upto(4)) {
             case 0:
               moves_right(me, draw);
               break;
@@ -155,12 +183,16 @@ TEST(ShmCollectives, AreRightInAnyOrder) {
             case 2:
               run(me, Call{OpKind::kBarrier});
               break;
+            case 3:
+              gathers_right(me, draw);
+              break;
             default:
               reduces_right(me, draw);
           }
         }
-      });
-      EXPECT_EQ(errors, all_good(size));
+      };
+      const auto errors = with_shared_memory(size, limit, body, processes_of(size, may_read));
+      EXPECT_EQ(errors, all_good(size)) << may_read;
     }
   }
 }
@@ -263,6 +295,30 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
     conformance::expect(value == 1, "the tensor was changed");
   });
   EXPECT_EQ(errors, all_good(2));
+}
+
+// Rank 1's memory cannot be read: its process is another one. Rank 0's can, and still the call ends nowhere.
+TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
+  std::vector<Process> processes = processes_of(2, true);
+  ++processes[1].number;
+  const auto errors = with_shared_memory(
+      2, kUsual,
+      [&](int rank, ShmCollectives& own) {
+        std::vector<float> input(1 << 16), output(2 << 16);
+        Request request;
+        std::optional<Error> error;
+        own.start(Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input.data(), output.data(),
+                       1 << 16},
+                  1, request);
+        const auto end =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(rank == 0 ? 10'000 : 200);
+        while (std::chrono::steady_clock::now() < end)
+          conformance::expect(own.test(request, error) == State::kPending, "it came to an end");
+        own.cancel(request);
+      },
+      processes);
+  EXPECT_TRUE(says(errors[0], "the memory of rank 1 of the group could not be read")) << errors[0];
+  EXPECT_EQ(errors[1], "");
 }
 
 TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {

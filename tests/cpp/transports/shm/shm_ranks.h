@@ -10,17 +10,23 @@
 
 namespace altorch::shm {
 
-// `body(rank, collectives)` on a thread per rank; what each threw.
+// `body(rank, collectives)` on a thread per rank; what each threw. `processes`: as ShmCollectives takes them.
 template <typename Body>
-std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body body) {
+std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body body,
+                                            const std::vector<Process>& processes = {}) {
   MapStore store;
   const std::size_t area = Segment::area_bytes(size, limit);
   return on_threads(size, [&](int rank) {
     auto memory =
         share_memory(store, "test", rank, size, Segment::bytes(size, area), std::chrono::seconds(30));
-    ShmCollectives own(Segment(std::move(memory), rank, size, area));
+    ShmCollectives own(Segment(std::move(memory), rank, size, area), processes);
     body(rank, own);
   });
+}
+
+// Ranks that may read each other's memory, or not.
+inline std::vector<Process> processes_of(int size, bool may_read) {
+  return std::vector<Process>(may_read ? static_cast<std::size_t>(size) : 0, Process::own());
 }
 
 }  // namespace altorch::shm

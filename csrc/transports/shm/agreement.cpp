@@ -1,0 +1,60 @@
+// How the ranks of a call find out that they disagree about its blocks.
+#include <string>
+
+#include "common/fnv.h"
+#include "transports/shm/pattern.h"
+
+namespace altorch::shm {
+namespace {
+
+// Whether all ranks must have the same blocks: their words must be equal.
+bool blocks_agree(const Pattern& pattern) { return pattern.has_for && !pattern.ranks_tell; }
+bool compares(const Pattern& pattern, const Job& job) {
+  return pattern.has_for && (pattern.ranks_tell || job.call.uneven());
+}
+
+}  // namespace
+
+void put_counts(const Pattern& pattern, const Job& job) {
+  if (!compares(pattern, job)) return;
+  std::int64_t* const own = job.segment->counts(job.rank(), job.first_step);
+  for (int peer = 0; peer < job.size(); ++peer) own[peer] = pattern.has_for(job, peer);
+}
+
+std::uint64_t word_of(const Pattern& pattern, const Job& job) {
+  if (!blocks_agree(pattern)) return static_cast<std::uint64_t>(job.longest_block);
+  if (!job.call.uneven()) return static_cast<std::uint64_t>(job.call.count) << 1;
+  Fnv hash;
+  for (const auto& counts : {job.call.input_counts, job.call.output_counts})
+    for (const std::int64_t count : counts) hash.add(static_cast<std::uint64_t>(count));
+  return hash.value() | 1;
+}
+
+std::optional<Error> disagreement(const Pattern& pattern, const Job& job) {
+  const auto differs = [](int peer, const std::string& what) {
+    return Error(ErrorKind::kMismatch, "rank " + std::to_string(peer) + " of the group has " + what +
+                                           ": the ranks disagree about the size of a tensor.");
+  };
+  const auto word = [&](int peer) { return job.segment->word(peer, job.first_step); };
+  const bool uneven = job.call.uneven();
+  for (int peer = 0; peer < job.size() && blocks_agree(pattern); ++peer) {
+    if ((word(peer) & 1) == (uneven ? 1 : 0)) continue;
+    return differs(peer, uneven ? std::to_string(word(peer) >> 1) +
+                                      " elements for every rank, and this rank blocks of several sizes"
+                                : "blocks of several sizes, and this rank " + std::to_string(job.call.count) +
+                                      " elements for every rank");
+  }
+  for (int peer = 0; peer < job.size() && compares(pattern, job); ++peer) {
+    const std::int64_t wanted = pattern.wants_of(job, peer);
+    const std::int64_t has = job.segment->counts(peer, job.first_step)[job.rank()];
+    if (wanted == Pattern::kNone || has == wanted) continue;
+    return differs(peer,
+                   std::to_string(has) + " elements for this rank, which expects " + std::to_string(wanted));
+  }
+  for (int peer = 0; peer < job.size() && blocks_agree(pattern); ++peer) {
+    if (word(peer) != job.word) return differs(peer, "other blocks than this rank");
+  }
+  return std::nullopt;
+}
+
+}  // namespace altorch::shm
