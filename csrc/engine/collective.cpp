@@ -1,7 +1,6 @@
 #include "engine/collective.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "common/keep_for_ever.h"
 #include "engine/fingerprint.h"
@@ -13,16 +12,24 @@ namespace {
 // Algorithms whose scratch grows with the vector run on pieces of this many bytes.
 constexpr std::int64_t kPieceBytes = 8 << 20;
 
-// Engine tags use the upper half of the tag space, users' messages the lower.
-int tag_bits(const Channel& channel) {
-  return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
+std::unique_ptr<HierarchicalCollectives> hierarchy_of(Links& links) {
+  const Node* node = links.node();
+  return node ? std::make_unique<HierarchicalCollectives>(*node, links.channel()) : nullptr;
+}
+
+// Best first.
+std::vector<WholeCollectives*> all_of(WholeCollectives* hierarchical, Links& links) {
+  std::vector<WholeCollectives*> all = links.collectives();
+  if (hierarchical) all.insert(all.begin(), hierarchical);
+  return all;
 }
 
 World world_of(const Channel& channel, std::span<WholeCollectives* const> all) {
   World world{.ranks = channel.size()};
   for (const WholeCollectives* each : all) {
     world.whole.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
-                           each->comes_first(), each->finishes_reductions()});
+                           each->comes_first(), each->finishes_reductions(), each->takes_staged(),
+                           each->reason()});
   }
   return world;
 }
@@ -30,11 +37,12 @@ World world_of(const Channel& channel, std::span<WholeCollectives* const> all) {
 }  // namespace
 
 Collective::Collective(Links& links, const Rules& rules)
-    : whole_(links.collectives()),
+    : hierarchical_(hierarchy_of(links)),
+      whole_(all_of(hierarchical_.get(), links)),
       world_(world_of(links.channel(), whole_)),
       rules_(rules),
       channel_(links.channel()),
-      tag_bits_(tag_bits(channel_)) {}
+      tag_bits_(engine_tag_bits(channel_)) {}
 
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");

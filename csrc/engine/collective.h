@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "collectives/executor.h"
+#include "engine/hierarchical/collectives.h"
 #include "engine/operation.h"
 #include "engine/route/decide.h"
 #include "engine/schedule_cache.h"
@@ -44,6 +45,8 @@ class Collective {
   State advance_piece(std::optional<Error>& error, bool& moved);
   std::optional<Error> check_agreement() const;
 
+  const std::unique_ptr<HierarchicalCollectives>
+      hierarchical_;  // null: the group is on one node, or alone on each
   const std::vector<WholeCollectives*> whole_;
   const World world_;
   const Rules& rules_;

@@ -2,6 +2,7 @@
 
 #include "collectives/printer.h"
 #include "common/error.h"
+#include "engine/hierarchical/collectives.h"
 #include "engine/host_staged/layout.h"
 #include "engine/route/decide.h"
 #include "engine/route/table.h"
@@ -21,11 +22,25 @@ Enum named(const std::string& name, int count, const char* what) {
   refuse("'" + name + "' is no " + what);
 }
 
-// As of a group with MPI, and memory that its ranks share where they are on one node.
+// Ranks in a row on each node.
+hierarchical::Layout layout_of(int ranks, int nodes, int rank = 0) {
+  std::vector<int> node_of_rank;
+  for (int each = 0; each < ranks; ++each)
+    node_of_rank.push_back(static_cast<int>(static_cast<std::int64_t>(each) * nodes / ranks));
+  return {std::move(node_of_rank), rank};
+}
+
+// As of a group with MPI, and memory that the ranks of each node share.
 World on_host(int ranks, int nodes) {
   World world{.ranks = ranks};
   if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted())
-    world.whole.push_back({ShmCollectives::kName, ShmCollectives::has, true, true});
+    world.whole.push_back(
+        {ShmCollectives::kName, ShmCollectives::has, true, true, false, ShmCollectives::kReason});
+  if (const auto layout = layout_of(ranks, nodes); layout.pays() && ShmCollectives::are_wanted()) {
+    const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
+    world.whole.push_back(
+        {HierarchicalCollectives::kName, has, true, false, true, HierarchicalCollectives::kReason});
+  }
   world.whole.push_back(
       {MpiCollectives::kName, [ranks](const Call& asked) { return MpiCollectives::has(asked, ranks); }});
   return world;
@@ -73,6 +88,8 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
     said.seconds = route.algorithm->cost(question.ranks, bytes, model);
   } else if (route.name == ShmCollectives::kName) {
     said.rounds = ShmCollectives::describe(asked, question.ranks);
+  } else if (route.name == HierarchicalCollectives::kName) {
+    said.rounds = hierarchical::describe(asked, layout_of(question.ranks, question.nodes, question.rank));
   } else {
     said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
   }
@@ -143,7 +160,9 @@ Explanation explain(const Question& question) {
   } else {
     said.route = taken->algorithm                       ? "messages between the ranks"
                  : taken->name == ShmCollectives::kName ? "memory that the ranks share"
-                                                        : "the transport's own collective";
+                 : taken->name == HierarchicalCollectives::kName
+                     ? "memory on each node, messages between nodes"
+                     : "the transport's own collective";
     add_rounds(said, *taken, asked, world, question);
   }
   return said;

@@ -1,5 +1,6 @@
 #include "engine/fingerprint.h"
 
+#include <bit>
 #include <numeric>
 
 #include "common/error.h"
@@ -93,6 +94,10 @@ std::uint64_t append_call(std::uint64_t history, std::uint64_t fingerprint) {
 
 // Few bits of the number suffice: messages with equal tags arrive in order, so that only ranks that disagree
 // need to be told apart, and those differ in the history.
+int engine_tag_bits(const Channel& channel) {
+  return std::bit_width(static_cast<std::uint64_t>(channel.max_tag())) - 2;
+}
+
 std::int64_t collective_tag(const Operation& operation, std::uint64_t fingerprint, int bits) {
   const int hash_bits = bits - kSequenceBits;
   if (hash_bits < kFewestHashBits) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "transports/channel.h"
+#include "transports/node.h"
 #include "transports/whole_collectives.h"
 
 namespace altorch {
@@ -16,6 +17,8 @@ class Links {
   virtual Channel& channel() = 0;
   // Best first; none where the transport has messages only.
   virtual std::vector<WholeCollectives*> collectives() { return {}; }
+  // Where the group spans several nodes, and some of them share memory: how. Null otherwise.
+  virtual const Node* node() { return nullptr; }
   // Something is still in flight that can never be completed: release nothing that it may touch.
   virtual void mark_broken() = 0;
 };

@@ -16,6 +16,7 @@ class WholeCollectives {
   virtual std::string_view name() const = 0;
   // Whether they are taken for what they offer without being asked for.
   virtual bool comes_first() const { return false; }
+  virtual const char* reason() const { return ""; }  // then: why, one clause
   // Whether this call can be carried out with torch's semantics and the same bits on every rank. Decided from what
   // all ranks know alike: kind, type, reduction.
   virtual bool offers(const Call& call) const = 0;
@@ -25,6 +26,8 @@ class WholeCollectives {
   // Whether half types are added in float32, AVG is the mean and PREMUL_SUM's factors are applied. Where not, the
   // engine does so before and after.
   virtual bool finishes_reductions() const { return false; }
+  // Whether the engine may do so by bringing half types as float32 and products with factors, piece by piece.
+  virtual bool takes_staged() const { return false; }
   // Posts without blocking. The spans of `call` live until the call is done. `identity`: the same on all ranks that
   // are in the same call, after the same calls. All ranks must start their calls in the same order.
   virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;

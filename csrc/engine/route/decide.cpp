@@ -20,8 +20,8 @@ const char* host_obstacle(const Route& route, const Operation& operation, const 
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
   constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
   if (route.whole == kNoWhole) return kNone;
-  const bool lacks_precision = is_staged(route, operation, world);
   const WholeRow& row = world.whole[static_cast<std::size_t>(route.whole)];
+  const bool lacks_precision = is_staged(route, operation, world) && !row.takes_staged;
   return !lacks_precision && row.offers(operation) ? nullptr : kNone;
 }
 
@@ -38,9 +38,8 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
   }
   for (std::size_t i = 0; i < world.whole.size(); ++i) {
     if (!world.whole[i].comes_first) continue;
-    const Route whole{.name = world.whole[i].name,
-                      .reason = "one node: through memory that its ranks share",
-                      .whole = static_cast<int>(i)};
+    const Route whole{
+        .name = world.whole[i].name, .reason = world.whole[i].reason, .whole = static_cast<int>(i)};
     if (takes(whole)) return whole;
   }
   const Route usual = default_route(operation, world.ranks, bytes);

@@ -5,6 +5,7 @@
 
 #include "common/env.h"
 #include "common/error.h"
+#include "engine/hierarchical/collectives.h"
 #include "engine/route/table.h"
 #include "transports/mpi/collectives.h"
 #include "transports/shm/collectives.h"
@@ -74,7 +75,8 @@ Rules::Rules() {
     for (const GpuRouteRow* row : gpu_route_rows()) {
       if (choice == row->name) parsed.gpu_route = row->name;
     }
-    for (const std::string_view name : {MpiCollectives::kName, ShmCollectives::kName}) {
+    for (const std::string_view name :
+         {MpiCollectives::kName, ShmCollectives::kName, HierarchicalCollectives::kName}) {
       if (choice == name && !all_on_gpus) parsed.whole = name;
     }
     if (parsed.gpu_route.empty() && parsed.whole.empty()) {

@@ -29,7 +29,8 @@ struct GpuPeerInfo {
 struct WholeRow {
   std::string_view name;
   std::function<bool(const Call&)> offers;
-  bool comes_first = false, finishes_reductions = false;
+  bool comes_first = false, finishes_reductions = false, takes_staged = false;
+  const char* reason = "";  // why it comes first, one clause
 };
 
 struct World {

@@ -20,6 +20,8 @@ class ShmCollectives : public WholeCollectives {
 
   std::string_view name() const override { return kName; }
   bool comes_first() const override { return true; }
+  static constexpr const char* kReason = "one node: through memory that its ranks share";
+  const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return has(call); }
   // A rank in another call is waited for, until the watchdog says why that is in vain.
   bool compares_calls() const override { return true; }

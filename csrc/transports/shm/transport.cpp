@@ -1,6 +1,7 @@
 #include "transports/shm/transport.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -14,24 +15,36 @@
 namespace altorch {
 namespace {
 
-// What the ranks of a group on one node have in common.
+// Where the ranks of a group are, and what those of this rank's node have in common.
 struct Shared {
-  std::shared_ptr<std::byte> memory;
+  std::vector<int> node_of_rank;        // by rank of the group, numbered in the order of their first ranks
+  int nodes = 0, largest = 0;           // the most ranks of a node
+  std::vector<shm::Process> processes;  // by rank of the node; empty where they may not copy from each other
+  int rank = 0, size = 0;               // on the node
   std::size_t area_bytes = 0, ring_bytes = 0;
-  std::vector<shm::Process> processes;  // by rank; empty where they may not copy from each other
+  std::shared_ptr<std::byte> memory;
 
-  std::size_t segment_bytes(int size) const { return shm::Segment::bytes(size, area_bytes); }
-  std::size_t bytes(int size) const { return segment_bytes(size) + shm::Mail::bytes(size, ring_bytes); }
+  bool one_node() const { return nodes == 1; }
+  std::size_t segment_bytes() const { return shm::Segment::bytes(size, area_bytes); }
+  // Messages go through the memory where it reaches everybody.
+  std::size_t bytes() const {
+    return segment_bytes() + (one_node() ? shm::Mail::bytes(size, ring_bytes) : 0);
+  }
+  ShmCollectives collectives() const {
+    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes), processes);
+  }
 };
 
 class ShmLinks : public Links {
  public:
-  ShmLinks(Shared shared, int rank, int size, std::unique_ptr<Links> other)
+  // `other`: null where it would bring nothing.
+  ShmLinks(Shared shared, std::unique_ptr<Links> other)
       : other_(std::move(other)),
-        collectives_(shm::Segment(shared.memory, rank, size, shared.area_bytes), shared.processes),
+        collectives_(shared.collectives()),
         channel_(shared.memory,
-                 shm::Mail(shared.memory.get() + shared.segment_bytes(size), rank, size, shared.ring_bytes),
-                 std::move(shared.processes)) {}
+                 shm::Mail(shared.memory.get() + shared.segment_bytes(), shared.rank, shared.size,
+                           shared.ring_bytes),
+                 shared.processes) {}
 
   const char* transport() const override { return "shm"; }
   Channel& channel() override { return channel_; }
@@ -47,12 +60,30 @@ class ShmLinks : public Links {
   }
 
  private:
-  const std::unique_ptr<Links> other_;  // null: it would bring nothing
+  const std::unique_ptr<Links> other_;
   ShmCollectives collectives_;
   ShmChannel channel_;
 };
 
-// The same on all ranks.
+// Of a group on several nodes: another transport's, and what the ranks of this node share.
+class NodeLinks : public Links {
+ public:
+  NodeLinks(Shared shared, std::unique_ptr<Links> other) : other_(std::move(other)) {
+    if (shared.size > 1) collectives_.emplace(shared.collectives());
+    node_ = {std::move(shared.node_of_rank), collectives_ ? &*collectives_ : nullptr};
+  }
+  const char* transport() const override { return other_->transport(); }
+  Channel& channel() override { return other_->channel(); }
+  std::vector<WholeCollectives*> collectives() override { return other_->collectives(); }
+  const Node* node() override { return &node_; }
+  void mark_broken() override { other_->mark_broken(); }
+
+ private:
+  const std::unique_ptr<Links> other_;
+  std::optional<ShmCollectives> collectives_;
+  Node node_;
+};
+
 std::optional<std::string> unwanted(int ranks) {
   if (!ShmCollectives::are_wanted()) return "ALTORCH_SHM_BYTES=0 refuses it";
   if (ranks <= shm::Segment::kMostRanks) return std::nullopt;
@@ -65,43 +96,66 @@ Fields introduction() {
   return words;
 }
 
-// Together with the other ranks: all get the same answer. Nothing where they cannot share memory.
-std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
-  const int rank = group.rank, size = group.size();
-  if (unwanted(size)) return std::nullopt;
-  const std::string purpose = "to share memory in group '" + group.name + "'";
-  Shared shared;
-  shared.area_bytes = shm::Segment::area_bytes(size, ShmCollectives::limit());
-  shared.ring_bytes = shm::Mail::ring_bytes(size, ShmCollectives::limit());
-  std::vector<std::string> homes;
-  for (const auto& word :
-       meet(store, "shm/homes", rank, size, group.timeout, purpose, encode_fields(introduction()))) {
-    Fields fields = decode_fields(word);
-    homes.push_back(fields.at(0));
-    fields.erase(fields.begin());
-    shared.processes.push_back(shm::Process::from(fields));
+// `words`: everybody's introduction.
+Shared survey(const std::vector<std::string>& words, int rank) {
+  Shared found;
+  std::vector<Fields> all;
+  for (const std::string& word : words) all.push_back(decode_fields(word));
+  std::map<std::string, int> node_of;  // by home
+  std::vector<int> sizes;
+  for (const Fields& fields : all) {
+    const int node = node_of.emplace(fields.at(0), found.nodes).first->second;
+    if (node == found.nodes) ++found.nodes, sizes.push_back(0);
+    found.largest = std::max(found.largest, ++sizes[static_cast<std::size_t>(node)]);
+    found.node_of_rank.push_back(node);
   }
-  if (std::any_of(homes.begin(), homes.end(), [&](const auto& home) { return home != homes.front(); }))
-    return std::nullopt;
+  const auto self = static_cast<std::size_t>(rank);
+  for (std::size_t each = 0; each < all.size(); ++each) {
+    if (found.node_of_rank[each] != found.node_of_rank[self]) continue;
+    if (each == self) found.rank = found.size;
+    ++found.size;
+    all[each].erase(all[each].begin());
+    found.processes.push_back(shm::Process::from(all[each]));
+  }
+  found.area_bytes = shm::Segment::area_bytes(found.size, ShmCollectives::limit());
+  found.ring_bytes = shm::Mail::ring_bytes(found.size, ShmCollectives::limit());
+  return found;
+}
 
-  std::string obstacle;
-  try {
-    shared.memory = share_memory(store, "shm/segment", rank, size, shared.bytes(size), group.timeout);
-  } catch (const Error& error) {
-    obstacle = error.what();
+// Together with the other ranks: all get the same answer. Nothing where no two ranks can share memory.
+std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
+  if (!ShmCollectives::are_wanted()) return std::nullopt;
+  const int rank = group.rank, size = group.size();
+  const std::string purpose = "to share memory in group '" + group.name + "'";
+  const auto words =
+      meet(store, "shm/homes", rank, size, group.timeout, purpose, encode_fields(introduction()));
+  Shared shared = survey(words, rank);
+  if (shared.largest == 1 || unwanted(shared.largest)) return std::nullopt;
+
+  const auto self = static_cast<std::size_t>(rank);
+  std::string obstacle, no_copies;
+  if (shared.size > 1) {
+    try {
+      const std::string key = "shm/segment/" + std::to_string(shared.node_of_rank[self]);
+      shared.memory = share_memory(store, key, shared.rank, shared.size, shared.bytes(), group.timeout);
+    } catch (const Error& error) {
+      obstacle = error.what();
+    }
+    // What holds for one neighbour holds for all: they are processes of one user.
+    const auto neighbour = static_cast<std::size_t>((shared.rank + 1) % shared.size);
+    no_copies = shared.processes[neighbour].obstacle().value_or("");
   }
-  // What holds for one neighbour holds for all: they are processes of one user.
-  const auto& neighbour = shared.processes[static_cast<std::size_t>((rank + 1) % size)];
-  const std::string no_copies = neighbour.obstacle().value_or("");
-  for (const auto& word :
-       meet(store, "shm/shared", rank, size, group.timeout, purpose, encode_fields({obstacle, no_copies}))) {
-    const Fields said = decode_fields(word);
+  const auto verdicts =
+      meet(store, "shm/shared", rank, size, group.timeout, purpose, encode_fields({obstacle, no_copies}));
+  for (std::size_t each = 0; each < verdicts.size(); ++each) {
+    const Fields said = decode_fields(verdicts[each]);
     if (!said.at(0).empty()) {
       if (rank == 0)
         log(LogLevel::kWarning, "group '" + group.name + "' goes without shared memory: " + said[0]);
       return std::nullopt;
     }
-    if (!said.at(1).empty()) shared.processes.clear();
+    if (!said.at(1).empty() && shared.node_of_rank[each] == shared.node_of_rank[self])
+      shared.processes.clear();
   }
   return shared;
 }
@@ -116,8 +170,9 @@ std::optional<std::string> ShmTransport::obstacle(int ranks) {
 std::unique_ptr<Links> ShmTransport::open(const Membership& group, KeyValueStore& store) {
   auto shared = share(group, store);
   if (!shared) return other_->open(group, store);
+  if (!shared->one_node()) return std::make_unique<NodeLinks>(std::move(*shared), other_->open(group, store));
   auto other = other_->has_collectives() ? other_->open(group, store) : nullptr;
-  return std::make_unique<ShmLinks>(std::move(*shared), group.rank, group.size(), std::move(other));
+  return std::make_unique<ShmLinks>(std::move(*shared), std::move(other));
 }
 
 }  // namespace altorch

@@ -1,0 +1,124 @@
+#include "engine/hierarchical/collectives.h"
+
+#include <algorithm>
+
+#include "common/fnv.h"
+#include "common/keep_for_ever.h"
+#include "engine/fingerprint.h"
+#include "engine/operation.h"
+#include "engine/route/defaults.h"
+#include "engine/route/rules.h"
+
+namespace altorch {
+
+using hierarchical::Stage;
+
+namespace {
+
+// A longer vector is carried in parts, so that algorithms need little memory of their own.
+constexpr std::int64_t kPart = 8 << 20;
+
+bool is_vector(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast;
+}
+
+}  // namespace
+
+HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& channel)
+    : node_(node),
+      layout_(node.node_of_rank, channel.rank()),
+      tag_bits_(engine_tag_bits(channel)),
+      between_(channel) {}
+
+void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, Request& request) {
+  if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
+  call_ = call;
+  identity_ = identity;
+  done_ = 0;
+  stages_.clear();
+  stage_ = 0;
+  plan_next();
+  request.handle = 1;
+  if (!stages_.empty()) start_stage();
+}
+
+bool HierarchicalCollectives::plan_next() {
+  if (done_ > 0 && (!is_vector(call_.kind) || done_ >= call_.count)) return false;
+  Call part = call_;
+  const auto element = static_cast<std::int64_t>(size_of(call_.dtype));
+  if (is_vector(call_.kind)) {
+    part.count = std::min(call_.count - done_, kPart / element);
+    if (part.input) part.input = static_cast<const std::byte*>(call_.input) + done_ * element;
+    if (part.output) part.output = static_cast<std::byte*>(call_.output) + done_ * element;
+  }
+  const std::int64_t beside = hierarchical::partial_elements(part, layout_);
+  void* const partial = memory_->partial.reserve(static_cast<std::size_t>(beside * element));
+  stages_ = hierarchical::plan_of(part, layout_, partial);
+  stage_ = 0;
+  done_ += std::max<std::int64_t>(part.count, 1);
+  return true;
+}
+
+void HierarchicalCollectives::start_stage() {
+  Stage& stage = stages_[stage_];
+  messages_fly_ = !stage.is_on_node();
+  if (messages_fly_) return start_messages(stage);
+  node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), on_node_);
+}
+
+void HierarchicalCollectives::start_messages(Stage& stage) {
+  const int size = static_cast<int>(stage.members.size());
+  between_.become(stage.members, stage.own);
+  Operation operation;
+  static_cast<Call&>(operation) = stage.call;
+  const Route route = default_route(operation, size, payload_bytes(operation, size));
+  const Call& call = stage.call;
+  Problem problem{stage.own, size, call.root, call.count, call.input_counts, call.output_counts, 0};
+  if (route.algorithm->pipelined) problem.segment_count = segment_elements(call.dtype);
+  const Schedule* schedule = &uneven_schedule_;
+  if (call.uneven()) {
+    uneven_schedule_ = route.algorithm->build(problem);
+  } else {  // members are one of each node, so that this rank always has the same place among as many
+    schedule = &schedules_.even(*route.algorithm, problem);
+  }
+  void* scratch =
+      memory_->scratch.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(call.dtype));
+  const auto hash = static_cast<std::int64_t>(
+      Fnv().add(identity_).add(static_cast<std::uint64_t>(stage.number)).value() >> 8);
+  const std::int64_t half = std::int64_t{1} << tag_bits_;
+  execution_.start(*schedule, between_, {call.input, call.output, scratch, call.dtype, call.op},
+                   half | (hash & (half - 1)));
+}
+
+std::uint64_t HierarchicalCollectives::steps() const {
+  constexpr std::uint64_t kMostRounds = 1 << 20;
+  return stages_done_ * kMostRounds + execution_.round() + (node_.shared ? node_.shared->steps() : 0);
+}
+
+State HierarchicalCollectives::test(Request& request, std::optional<Error>& error) {
+  if (request.handle == 0) return State::kDone;
+  while (true) {
+    if (stage_ < stages_.size()) {
+      const State state = messages_fly_ ? execution_.advance(error) : node_.shared->test(on_node_, error);
+      if (state != State::kDone) return state;
+      ++stages_done_;
+      ++stage_;
+    }
+    if (stage_ == stages_.size() && !plan_next()) break;
+    if (stage_ < stages_.size()) start_stage();
+  }
+  memory_->scratch.trim();
+  memory_->partial.trim();
+  request.handle = 0;
+  return State::kDone;
+}
+
+bool HierarchicalCollectives::cancel(Request& request) {
+  if (request.handle == 0) return true;
+  request.handle = 0;
+  const bool clean = messages_fly_ ? execution_.cancel() : node_.shared->cancel(on_node_);
+  if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
+  return clean;
+}
+
+}  // namespace altorch

@@ -1,0 +1,66 @@
+// Collectives of a group that spans nodes: through memory on each, by messages between them (plan.h).
+#pragma once
+
+#include <memory>
+
+#include "collectives/executor.h"
+#include "engine/hierarchical/part_channel.h"
+#include "engine/hierarchical/plan.h"
+#include "engine/schedule_cache.h"
+#include "engine/scratch.h"
+#include "transports/node.h"
+
+namespace altorch {
+
+// Thread rules: one thread at a time. Never waits.
+class HierarchicalCollectives : public WholeCollectives {
+ public:
+  // `channel`: of the whole group. `node` and `channel` outlive it.
+  HierarchicalCollectives(const Node& node, Channel& channel);
+
+  static constexpr std::string_view kName = "hierarchical";
+  static constexpr const char* kReason = "several nodes: through memory on each, by messages between them";
+  std::string_view name() const override { return kName; }
+  const char* reason() const override { return kReason; }
+  bool offers(const Call& call) const override { return hierarchical::has_plan(call, layout_); }
+  // On a node; messages between nodes carry the identity in their tags.
+  bool compares_calls() const override { return true; }
+  bool comes_first() const override { return true; }
+  bool takes_staged() const override { return true; }
+  void start(const Call& call, std::uint64_t identity, Request& request) override;
+  std::uint64_t steps() const override;
+  State test(Request& request, std::optional<Error>& error) override;
+  bool cancel(Request& request) override;
+
+ private:
+  // The next part of a vector that is too long for one plan.
+  bool plan_next();
+  void start_stage();
+  void start_messages(hierarchical::Stage& stage);
+
+  const Node& node_;
+  const hierarchical::Layout layout_;
+  const int tag_bits_;
+  hierarchical::PartChannel between_;
+
+  // The call under way.
+  Call call_;
+  std::uint64_t identity_ = 0;
+  std::int64_t done_ = 0;  // elements
+  std::vector<hierarchical::Stage> stages_;
+  std::size_t stage_ = 0;
+  Request on_node_;
+  bool messages_fly_ = false;
+  std::uint64_t stages_done_ = 0;  // in the life of the group
+
+  // What transports may write to and read from while a call is under way.
+  struct Memory {
+    Scratch scratch, partial;
+  };
+  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
+  ScheduleCache schedules_;
+  Schedule uneven_schedule_;
+  Execution execution_;
+};
+
+}  // namespace altorch

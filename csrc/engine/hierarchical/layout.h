@@ -1,0 +1,44 @@
+// Which rank lies where, as plans ask.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace altorch::hierarchical {
+
+class Layout {
+ public:
+  // `node_of_rank`: by rank; nodes are numbered in the order of their first ranks.
+  Layout(std::vector<int> node_of_rank, int rank);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(node_of_rank_.size()); }
+  int nodes() const { return static_cast<int>(ranks_of_.size()); }
+  int node_of(int rank) const { return node_of_rank_[static_cast<std::size_t>(rank)]; }
+  int own_node() const { return node_of(rank_); }
+  const std::vector<int>& ranks_of(int node) const { return ranks_of_[static_cast<std::size_t>(node)]; }
+  const std::vector<int>& neighbours() const { return ranks_of(own_node()); }  // this rank included
+  // Its place among those of its node.
+  int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
+  int own_place() const { return place_of(rank_); }
+
+  // Whether every node has as many ranks as every other.
+  bool is_even() const { return is_even_; }
+  // Whether the ranks of each node follow one another.
+  bool is_contiguous() const { return is_contiguous_; }
+  bool pays() const { return nodes() > 1 && nodes() < size(); }
+
+  // One rank of each node: `root` of its own, the first of the others. root < 0: the first of all.
+  std::vector<int> leaders(int root = -1) const;
+  // The ranks that have this rank's place on their nodes; where is_even().
+  std::vector<int> rail() const;
+
+ private:
+  const std::vector<int> node_of_rank_;
+  const int rank_;
+  std::vector<std::vector<int>> ranks_of_;  // by node
+  std::vector<int> place_of_;
+  bool is_even_ = true, is_contiguous_ = true;
+};
+
+}  // namespace altorch::hierarchical
