@@ -16,12 +16,13 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
+	@echo 'make test-nodes  the collectives on two nodes, cut out of this machine'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
@@ -76,6 +77,10 @@ test-mpi: build
 test-openmpi: build
 	@if [ -z '$(OPENMPI)' ]; then echo 'test-openmpi: skipped, no Open MPI here (apt install libopenmpi-dev openmpi-bin)'; \
 	else ALTORCH_MPI='$(OPENMPI)' $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE); fi
+
+# Two nodes, cut out of this machine: through memory on each, by messages between them.
+test-nodes: build
+	ALTORCH_TEST_NODES=2 $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
 
 test-gloo: build
 	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)

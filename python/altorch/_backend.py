@@ -2,7 +2,9 @@
 
 Ranks of one node share memory and need nothing else; where some are on other nodes MPI carries the group, else Gloo
 does. MPI comes in on one node too where somebody wants it: a launcher of its own, ALTORCH_MPI, or a rule for its own
-collectives in ALTORCH_ROUTE. The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
+collectives in ALTORCH_ROUTE.
+
+The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
 and once more after it started, because starting may fail on one rank alone.
 """
 
