@@ -89,7 +89,9 @@ void add_rounds(Explanation& said, const Route& route, const Operation& asked, c
   } else if (route.name == ShmCollectives::kName) {
     said.rounds = ShmCollectives::describe(asked, question.ranks);
   } else if (route.name == HierarchicalCollectives::kName) {
-    said.rounds = hierarchical::describe(asked, layout_of(question.ranks, question.nodes, question.rank));
+    const auto layout = layout_of(question.ranks, question.nodes, question.rank);
+    said.rounds = hierarchical::describe(asked, layout);
+    said.seconds = HierarchicalCollectives::cost(asked, layout, model);
   } else {
     said.rounds = "the MPI library's own collective, after the ranks compared what they call\n";
   }

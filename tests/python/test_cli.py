@@ -267,6 +267,16 @@ def test_explain_shared_memory_where_there_is_some():
     assert document(*asked, "--nodes", "2", env={"ALTORCH_ROUTE": "all_reduce=shm"})["algorithm"] != "shm"
 
 
+def test_explain_what_happens_on_several_nodes():
+    asked = ("explain", "all_reduce", "--bytes", "1K", "--ranks", "4", "--nodes", "2")
+    found = document(*asked)
+    assert found["algorithm"] == "hierarchical" and "with ranks 0 2" in found["rounds_text"]
+    assert "reduce_scatter" in altorch("explain", "all_reduce", "--bytes", "4M", "--ranks", "4", "--nodes", "2")
+    assert document(*asked, env={"ALTORCH_ROUTE": "all_reduce=ring"})["algorithm"] == "ring"
+    for alone in (("--nodes", "4"), ("--nodes", "1")):
+        assert document(*asked[:-2], *alone)["algorithm"] != "hierarchical"
+
+
 def test_explain_shows_rounds_and_obeys_the_choice():
     found = document("explain", "all_reduce", "--bytes", "1K", "--ranks", "4", "--algorithm", "ring")
     assert found["algorithm"] == "ring"

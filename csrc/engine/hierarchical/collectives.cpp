@@ -22,7 +22,26 @@ bool is_vector(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast;
 }
 
+// Between so many members.
+const Algorithm& algorithm_for(const Call& call, int members) {
+  Operation operation;
+  static_cast<Call&>(operation) = call;
+  return *default_route(operation, members, payload_bytes(operation, members)).algorithm;
+}
+
 }  // namespace
+
+double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layout& layout,
+                                     const CostModel& model) {
+  double seconds = 0;
+  for (const Stage& stage : hierarchical::plan_of(call, layout, nullptr)) {
+    if (stage.is_on_node()) continue;
+    const int members = static_cast<int>(stage.members.size());
+    const auto bytes = static_cast<double>(stage.call.count) * static_cast<double>(size_of(call.dtype));
+    seconds += algorithm_for(stage.call, members).cost(members, bytes, model);
+  }
+  return seconds;
+}
 
 HierarchicalCollectives::HierarchicalCollectives(const Node& node, Channel& channel)
     : node_(node),
@@ -69,17 +88,15 @@ void HierarchicalCollectives::start_stage() {
 void HierarchicalCollectives::start_messages(Stage& stage) {
   const int size = static_cast<int>(stage.members.size());
   between_.become(stage.members, stage.own);
-  Operation operation;
-  static_cast<Call&>(operation) = stage.call;
-  const Route route = default_route(operation, size, payload_bytes(operation, size));
   const Call& call = stage.call;
+  const Algorithm& algorithm = algorithm_for(call, size);
   Problem problem{stage.own, size, call.root, call.count, call.input_counts, call.output_counts, 0};
-  if (route.algorithm->pipelined) problem.segment_count = segment_elements(call.dtype);
+  if (algorithm.pipelined) problem.segment_count = segment_elements(call.dtype);
   const Schedule* schedule = &uneven_schedule_;
   if (call.uneven()) {
-    uneven_schedule_ = route.algorithm->build(problem);
+    uneven_schedule_ = algorithm.build(problem);
   } else {  // members are one of each node, so that this rank always has the same place among as many
-    schedule = &schedules_.even(*route.algorithm, problem);
+    schedule = &schedules_.even(algorithm, problem);
   }
   void* scratch =
       memory_->scratch.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(call.dtype));

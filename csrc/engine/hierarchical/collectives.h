@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "collectives/algorithm.h"
 #include "collectives/executor.h"
 #include "engine/hierarchical/part_channel.h"
 #include "engine/hierarchical/plan.h"
@@ -27,6 +28,8 @@ class HierarchicalCollectives : public WholeCollectives {
   bool compares_calls() const override { return true; }
   bool comes_first() const override { return true; }
   bool takes_staged() const override { return true; }
+  // Seconds of the messages between nodes, by the model; memory is not in it.
+  static double cost(const Call& call, const hierarchical::Layout& layout, const CostModel& model);
   void start(const Call& call, std::uint64_t identity, Request& request) override;
   std::uint64_t steps() const override;
   State test(Request& request, std::optional<Error>& error) override;

@@ -19,6 +19,7 @@ std::int64_t bytes_of(const Call& call) {
 }
 
 std::byte* at(const Call& call, void* base, std::int64_t elements) {
+  if (!base) return nullptr;  // described, not run
   return static_cast<std::byte*>(base) + elements * static_cast<std::int64_t>(size_of(call.dtype));
 }
 

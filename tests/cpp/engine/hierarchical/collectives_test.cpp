@@ -198,6 +198,7 @@ TEST(HierarchicalCollectives, SayWhatHappens) {
             "stage 3: broadcast of 100 elements among the 2 ranks of the node\n");
   call.count = 1 << 20;
   EXPECT_TRUE(says(hierarchical::describe(call, layout), "reduce_scatter"));
+  EXPECT_GT(HierarchicalCollectives::cost(call, layout, {}), 1e-6);
 }
 
 }  // namespace
