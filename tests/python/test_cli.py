@@ -271,7 +271,9 @@ def test_explain_what_happens_on_several_nodes():
     asked = ("explain", "all_reduce", "--bytes", "1K", "--ranks", "4", "--nodes", "2")
     found = document(*asked)
     assert found["algorithm"] == "hierarchical" and "with ranks 0 2" in found["rounds_text"]
-    assert "reduce_scatter" in altorch("explain", "all_reduce", "--bytes", "4M", "--ranks", "4", "--nodes", "2")
+    assert "reduce_scatter" in altorch(
+        "explain", "all_reduce", "--bytes", "4M", "--ranks", "4", "--nodes", "2"
+    )
     assert document(*asked, env={"ALTORCH_ROUTE": "all_reduce=ring"})["algorithm"] == "ring"
     for alone in (("--nodes", "4"), ("--nodes", "1")):
         assert document(*asked[:-2], *alone)["algorithm"] != "hierarchical"
