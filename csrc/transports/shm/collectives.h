@@ -11,7 +11,7 @@
 
 namespace altorch {
 
-// Thread rules: one thread at a time. Never waits, allocates nothing.
+// Thread rules: one thread at a time. Never waits; allocates only for an all_to_all whose input and output overlap.
 class ShmCollectives : public WholeCollectives {
  public:
   // `processes`: by rank, where they may read each other's memory; otherwise none.
@@ -30,7 +30,7 @@ class ShmCollectives : public WholeCollectives {
   std::uint64_t steps() const override { return step_; }
   State test(Request& request, std::optional<Error>& error) override;
   // Nobody writes to this rank's tensors but itself. Who still reads them finds out in the last step, to which this
-  // rank never comes, that it was in vain.
+  // rank comes only after all have read, that it was in vain.
   bool cancel(Request& request) override;
 
   static bool has(const Call& call);
@@ -49,6 +49,7 @@ class ShmCollectives : public WholeCollectives {
   std::uint64_t step_ = 0;  // the last that this rank has published
   // Of the call under way.
   shm::Job job_;
+  std::vector<std::byte> input_copy_;  // of one that the output overlaps
   const shm::Pattern* pattern_ = nullptr;
   std::uint64_t identity_ = 0;
   std::int64_t done_ = 0;   // steps

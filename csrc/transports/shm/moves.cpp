@@ -51,12 +51,14 @@ std::int64_t in_place_piece(const Job& job) { return kInPlaceStep / job.size() /
 Range now_of(const Job& job, std::int64_t block, int cuts, std::int64_t step) {
   return part(block, is_read_in_place(job, block) ? in_place_piece(job) : piece_elements(job, cuts), step);
 }
-// The last step moves nothing: when all are there, all have read.
+// The last two steps move nothing. A rank shows a step when all have *shown* the one before, so who has shown the last
+// knows that all have shown the last but one, and that they did only after their last read: from then on the owner may
+// give up, and its memory may change, without that anybody still reads it.
 std::int64_t steps_of_blocks(const Job& job, int cuts) {
   const std::int64_t through_areas = std::min(job.longest_block, in_place_from(job) - 1);
   const std::int64_t steps = steps_for(through_areas, piece_elements(job, cuts));
   if (!is_read_in_place(job, job.longest_block)) return steps;
-  return std::max(steps, steps_for(job.longest_block, in_place_piece(job)) + 1);
+  return std::max(steps, steps_for(job.longest_block, in_place_piece(job)) + 2);
 }
 
 void put_address(const Job& job, const void* base, std::int64_t step) {

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <random>
+#include <thread>
 
 #include "reduction/reduce.h"
 #include "reduction/reference.h"
@@ -319,6 +321,64 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
       processes);
   EXPECT_TRUE(says(errors[0], "the memory of rank 1 of the group could not be read")) << errors[0];
   EXPECT_EQ(errors[1], "");
+}
+
+// Rank 0 reads, gives up and changes its tensor before rank 1, which is late, reads it: that must not end well.
+TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
+  std::promise<void> started, cancelled;
+  const auto errors = with_shared_memory(
+      2, kUsual,
+      [&](int rank, ShmCollectives& own) {
+        std::vector<float> input(1 << 16, 1.f), output(2 << 16);
+        Request request;
+        std::optional<Error> error;
+        const auto tests = [&] {
+          for (int i = 0; i < 100; ++i)
+            conformance::expect(own.test(request, error) == State::kPending, "it came to an end");
+        };
+        if (rank == 0) started.get_future().wait();
+        own.start(Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input.data(), output.data(),
+                       1 << 16},
+                  1, request);
+        if (rank == 1) {
+          conformance::expect(own.test(request, error) == State::kPending, "it came to an end alone");
+          started.set_value();
+          cancelled.get_future().wait();
+        }
+        tests();
+        own.cancel(request);
+        if (rank == 0) {
+          input.assign(input.size(), 7.f);
+          cancelled.set_value();
+        }
+      },
+      processes_of(2, true));
+  EXPECT_EQ(errors, all_good(2));
+}
+
+// The blocks that arrive lie where those were that leave.
+TEST(ShmCollectives, ExchangeBlocksInOneTensor) {
+  constexpr std::int64_t kBlock = 1 << 16;
+  const auto errors = with_shared_memory(
+      2, kUsual,
+      [&](int rank, ShmCollectives& own) {
+        std::vector<float> both(2 * kBlock);
+        for (int peer = 0; peer < 2; ++peer)
+          std::fill_n(both.begin() + peer * kBlock, kBlock, static_cast<float>(10 * rank + peer));
+        Request request;
+        std::optional<Error> error;
+        own.start(
+            Call{OpKind::kAllToAll, DType::kFloat32, ReduceOp::kSum, 0, both.data(), both.data(), kBlock}, 1,
+            request);
+        while (own.test(request, error) == State::kPending) std::this_thread::yield();
+        conformance::expect(!error, "it failed");
+        for (int peer = 0; peer < 2; ++peer)
+          conformance::expect(std::count(both.begin() + peer * kBlock, both.begin() + (peer + 1) * kBlock,
+                                         static_cast<float>(10 * peer + rank)) == kBlock,
+                              "a block is another");
+      },
+      processes_of(2, true));
+  EXPECT_EQ(errors, all_good(2));
 }
 
 TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
