@@ -14,7 +14,8 @@ bool Handover::fits(std::size_t used, std::size_t results, std::size_t slot_byte
   return results <= kMost && used + results + kPlace <= slot_bytes;
 }
 
-Handover::Handover(std::span<PieceCopy> outputs, std::byte* place, std::uint64_t poison) : poison_(poison) {
+Handover::Handover(std::span<PieceCopy> outputs, std::byte* place, std::uint64_t poison, Gate former)
+    : poison_(poison), former_(former) {
   const auto past = reinterpret_cast<std::uintptr_t>(place) % kPlace;
   if (past > 0) place += kPlace - past;
   moves_.reserve(outputs.size());
@@ -30,6 +31,7 @@ void Handover::succeed() const {
 }
 
 void Handover::give_up() const {
+  if (!former_.open()) return;
   for (const Move& move : moves_) {
     for (std::size_t at = 0; at < move.bytes; at += sizeof poison_)
       std::memcpy(move.to + at, &poison_, std::min(sizeof poison_, move.bytes - at));

@@ -25,10 +25,12 @@ class Handover {
   // Whether results of so many bytes, behind `used` bytes of a slot, can be handed over in it.
   static bool fits(std::size_t used, std::size_t results, std::size_t slot_bytes);
   // Of `outputs`, whose host side becomes the second place, from `place` on. `poison`: poison_of() their type.
-  Handover(std::span<PieceCopy> outputs, std::byte* place, std::uint64_t poison);
+  // `former`: opens when nobody takes anything more from there that an earlier use of the slot has left.
+  Handover(std::span<PieceCopy> outputs, std::byte* place, std::uint64_t poison, Gate former = {});
 
   // On the host, before the GPU is told to take them.
   void succeed() const;
+  // Leaves no mark while an earlier call's result, which may be good, is still to be taken from there.
   void give_up() const;
 
  private:
@@ -39,6 +41,7 @@ class Handover {
   };
   std::vector<Move> moves_;
   std::uint64_t poison_ = 0;
+  Gate former_;
 };
 
 }  // namespace altorch

@@ -164,7 +164,8 @@ bool HostRelay::collective(const Operation& operation, Stream stream) {
         hands_over && Handover::fits(piece_.used(slot.data), piece_.result_bytes(), pool_.slot_bytes);
     Handover results;
     if (hands_over)
-      results = Handover(piece_.outputs, slot.data + piece_.used(slot.data), poison_of(operation.dtype));
+      results = Handover(piece_.outputs, slot.data + piece_.used(slot.data), poison_of(operation.dtype),
+                         slot.former());
     piece_.operation.sequence = carrier_->next_sequence();
     // Pieces of other operations may look alike.
     piece_.operation.history = whole;
@@ -224,7 +225,7 @@ void HostRelay::receive(const BlockMessage& part, bool hands_over, Stream stream
   const Slot slot = up_.take();
   PieceCopy result{part.data, slot.data, part.bytes};
   Handover results;
-  if (hands_over) results = Handover({&result, 1}, slot.data + part.bytes, part.poison);
+  if (hands_over) results = Handover({&result, 1}, slot.data + part.bytes, part.poison, slot.former());
   carrier_->post(task_of(piece_of(part, slot.data), slot.former(), *slot.carried, slot.round, up_.memory(),
                          std::move(results)));
   device_->wait_for_flag(*slot.carried, slot.round, stream);

@@ -139,6 +139,7 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
       const std::string key = "shm/segment/" + std::to_string(shared.node_of_rank[self]);
       shared.memory = share_memory(store, key, shared.rank, shared.size, shared.bytes(), group.timeout);
     } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kTimeout) throw;  // the others wait as long, and say so too
       obstacle = error.what();
     }
     // What holds for one neighbour holds for all: they are processes of one user.

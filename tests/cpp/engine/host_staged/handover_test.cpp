@@ -21,9 +21,9 @@ struct Slot {
       {reinterpret_cast<std::byte*>(tensors + kFirst), reinterpret_cast<std::byte*>(data + kFirst),
        4 * kSecond}};
 
-  Handover hand_over(std::size_t offset) {
+  Handover hand_over(std::size_t offset, Gate former = {}) {
     std::iota(data, data + kFirst + kSecond, 1.0f);
-    return Handover(outputs, reinterpret_cast<std::byte*>(data) + offset, poison_of(DType::kFloat32));
+    return Handover(outputs, reinterpret_cast<std::byte*>(data) + offset, poison_of(DType::kFloat32), former);
   }
   // What the GPU takes.
   std::vector<float> taken() const {
@@ -49,6 +49,19 @@ TEST(Handover, LeavesAMarkThatLateBytesDoNotReach) {
   Slot slot;
   slot.hand_over(32).give_up();
   for (std::size_t i = 0; i < Slot::kFirst + Slot::kSecond; ++i) slot.data[i] = 7.0f;  // of a transport
+  for (const float value : slot.taken()) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(Handover, LeavesTheResultOfAnEarlierCallUntilItIsTaken) {
+  Flag taken{};
+  Slot slot;
+  const Handover results = slot.hand_over(32, Gate{&taken, 1});
+  results.succeed();  // for the earlier call's result
+  const std::vector<float> good = slot.taken();
+  results.give_up();
+  EXPECT_EQ(slot.taken(), good);
+  taken.raise(1);
+  results.give_up();
   for (const float value : slot.taken()) EXPECT_TRUE(std::isnan(value));
 }
 
