@@ -29,8 +29,7 @@ constexpr Setting kSettings[] = {
      /*must_agree=*/true},
     {"ALTORCH_NODE", "text", "",
      "Ranks with different texts count as on different nodes, whatever host they run on: cuts one machine "
-     "into several "
-     "to try out what happens between nodes."},
+     "into several to try out what happens between nodes."},
     {"ALTORCH_PINNED_BYTES", "bytes", "33554432",
      "Pinned memory that each rank of a group may take to carry CUDA tensors through the host.",
      /*must_agree=*/true},

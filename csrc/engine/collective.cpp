@@ -90,22 +90,22 @@ void Collective::start_whole() {
 void Collective::start_agreement() {
   const Algorithm* barrier = find_algorithm(OpKind::kBarrier, "dissemination");
   Problem problem{.rank = channel_.rank(), .size = channel_.size()};
-  uneven_schedule_ = barrier->build(problem);
-  memory_->agreement.assign(1 + uneven_schedule_.steps.size(), fingerprint_);
-  for (std::size_t i = 0; i < uneven_schedule_.steps.size(); ++i) {
-    Step& step = uneven_schedule_.steps[i];
+  agreement_ = barrier->build(problem);
+  memory_->agreement.assign(1 + agreement_.steps.size(), fingerprint_);
+  for (std::size_t i = 0; i < agreement_.steps.size(); ++i) {
+    Step& step = agreement_.steps[i];
     if (step.kind == StepKind::kSend) step.a = {Region::kInput, 0, 1};
     if (step.kind == StepKind::kReceive) step.a = {Region::kOutput, static_cast<std::int64_t>(i), 1};
   }
   phase_ = Phase::kAgreement;
   execution_.start(
-      uneven_schedule_, channel_,
+      agreement_, channel_,
       {memory_->agreement.data(), memory_->agreement.data() + 1, nullptr, DType::kUInt64, ReduceOp::kSum},
       tag_);
 }
 
 std::optional<Error> Collective::check_agreement() const {
-  for (const Step& step : uneven_schedule_.steps) {
+  for (const Step& step : agreement_.steps) {
     if (step.kind != StepKind::kReceive) continue;
     const std::uint64_t theirs = memory_->agreement[static_cast<std::size_t>(step.a.offset) + 1];
     if (theirs == memory_->agreement[0]) continue;
@@ -117,23 +117,10 @@ std::optional<Error> Collective::check_agreement() const {
 }
 
 void Collective::run_schedule(const Operation& operation, const Algorithm& algorithm) {
-  Problem problem{channel_.rank(),
-                  channel_.size(),
-                  operation.root,
-                  operation.count,
-                  operation.input_counts,
-                  operation.output_counts,
-                  0};
-  if (algorithm.pipelined) problem.segment_count = segment_elements(operation.dtype);
-  const Schedule* schedule = &uneven_schedule_;
-  if (operation.uneven()) {
-    uneven_schedule_ = algorithm.build(problem);
-  } else {
-    schedule = &schedules_.even(algorithm, problem);
-  }
+  const Schedule& schedule = schedules_.of(algorithm, operation, channel_.rank(), channel_.size());
   void* scratch =
-      memory_->scratch.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(operation.dtype));
-  execution_.start(*schedule, channel_,
+      memory_->scratch.reserve(static_cast<std::size_t>(schedule.scratch_count) * size_of(operation.dtype));
+  execution_.start(schedule, channel_,
                    {operation.input, operation.output, scratch, operation.dtype, operation.op}, tag_);
 }
 

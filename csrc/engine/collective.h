@@ -71,7 +71,7 @@ class Collective {
   };
   std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   ScheduleCache schedules_;
-  Schedule uneven_schedule_;
+  Schedule agreement_;  // the barrier in which ranks compare what they call
   Execution execution_;
   Request whole_request_;
 };

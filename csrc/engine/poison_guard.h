@@ -3,11 +3,11 @@
 // whatever comes later in the stream, or after it was waited for, sees the mark.
 //
 // Whatever lets a stream go on has to say so first. The routes through the host have a word for that beside
-// their flags (and what goes by the host and is small needs no kernel: handover.h); for NCCL, which knows no such word, PoisonGuard has one. It lies in pinned memory, where a
-// store raises it: whoever has to end a call that hangs must not call CUDA, which may hold every caller up as
-// long as one copies to or from pageable memory behind that very call. Measured on an H200: 2.7 us on the
-// device behind a kernel (1.8 us in a graph), 3.4 us of the host; a word on the device would take 1.1 us
-// less.
+// their flags (and what goes by the host and is small needs no kernel: handover.h); for NCCL, which knows no
+// such word, PoisonGuard has one. It lies in pinned memory, where a store raises it: whoever has to end a call
+// that hangs must not call CUDA, which may hold every caller up as long as one copies to or from pageable memory
+// behind that very call. Measured on an H200: 2.7 us on the device behind a kernel (1.8 us in a graph), 3.4 us
+// of the host; a word on the device would take 1.1 us less.
 #pragma once
 
 #include <memory>

@@ -6,13 +6,23 @@
 #include <unordered_map>
 
 #include "collectives/algorithm.h"
+#include "common/call.h"
+#include "engine/route/rules.h"
 
 namespace altorch {
 
 // Thread rules: one user at a time.
 class ScheduleCache {
  public:
-  // The schedule of an even problem; stays valid until the next call.
+  // The schedule of a call for `rank` of `size`, which must be the same for all calls; stays valid until the next one.
+  const Schedule& of(const Algorithm& algorithm, const Call& call, int rank, int size) {
+    Problem problem{rank, size, call.root, call.count, call.input_counts, call.output_counts, 0};
+    if (algorithm.pipelined) problem.segment_count = segment_elements(call.dtype);
+    if (!call.uneven()) return even(algorithm, problem);
+    return uneven_ = algorithm.build(problem);
+  }
+
+ private:
   const Schedule& even(const Algorithm& algorithm, const Problem& problem) {
     const Key key{&algorithm, problem.count, problem.segment_count, problem.root};
     const auto found = schedules_.find(key);
@@ -27,7 +37,6 @@ class ScheduleCache {
     return *schedules_.emplace(key, std::move(built)).first->second;
   }
 
- private:
   static constexpr std::size_t kMostSteps = 1 << 15;  // about 3 MB
   struct Key {
     const Algorithm* algorithm;
@@ -45,6 +54,7 @@ class ScheduleCache {
   };
   std::unordered_map<Key, std::unique_ptr<Schedule>, Hash> schedules_;
   std::size_t steps_ = 0;
+  Schedule uneven_;  // not kept: the counts of such calls rarely come again
 };
 
 }  // namespace altorch

@@ -7,7 +7,6 @@
 #include "engine/fingerprint.h"
 #include "engine/operation.h"
 #include "engine/route/defaults.h"
-#include "engine/route/rules.h"
 
 namespace altorch {
 
@@ -70,7 +69,7 @@ bool HierarchicalCollectives::plan_next() {
     if (part.input) part.input = static_cast<const std::byte*>(call_.input) + done_ * element;
     if (part.output) part.output = static_cast<std::byte*>(call_.output) + done_ * element;
   }
-  const std::int64_t beside = hierarchical::partial_elements(part, layout_);
+  const std::int64_t beside = hierarchical::partial_elements(part);
   void* const partial = memory_->partial.reserve(static_cast<std::size_t>(beside * element));
   stages_ = hierarchical::plan_of(part, layout_, partial);
   stage_ = 0;
@@ -79,31 +78,25 @@ bool HierarchicalCollectives::plan_next() {
 }
 
 void HierarchicalCollectives::start_stage() {
-  Stage& stage = stages_[stage_];
+  const Stage& stage = stages_[stage_];
   messages_fly_ = !stage.is_on_node();
   if (messages_fly_) return start_messages(stage);
   node_.shared->start(stage.call, append_call(identity_, static_cast<std::uint64_t>(stage.number)), on_node_);
 }
 
-void HierarchicalCollectives::start_messages(Stage& stage) {
+void HierarchicalCollectives::start_messages(const Stage& stage) {
   const int size = static_cast<int>(stage.members.size());
   between_.become(stage.members, stage.own);
   const Call& call = stage.call;
   const Algorithm& algorithm = algorithm_for(call, size);
-  Problem problem{stage.own, size, call.root, call.count, call.input_counts, call.output_counts, 0};
-  if (algorithm.pipelined) problem.segment_count = segment_elements(call.dtype);
-  const Schedule* schedule = &uneven_schedule_;
-  if (call.uneven()) {
-    uneven_schedule_ = algorithm.build(problem);
-  } else {  // members are one of each node, so that this rank always has the same place among as many
-    schedule = &schedules_.even(algorithm, problem);
-  }
+  // Members are one of each node, so that this rank always has the same place among as many.
+  const Schedule& schedule = schedules_.of(algorithm, call, stage.own, size);
   void* scratch =
-      memory_->scratch.reserve(static_cast<std::size_t>(schedule->scratch_count) * size_of(call.dtype));
+      memory_->scratch.reserve(static_cast<std::size_t>(schedule.scratch_count) * size_of(call.dtype));
   const auto hash = static_cast<std::int64_t>(
       Fnv().add(identity_).add(static_cast<std::uint64_t>(stage.number)).value() >> 8);
   const std::int64_t half = std::int64_t{1} << tag_bits_;
-  execution_.start(*schedule, between_, {call.input, call.output, scratch, call.dtype, call.op},
+  execution_.start(schedule, between_, {call.input, call.output, scratch, call.dtype, call.op},
                    half | (hash & (half - 1)));
 }
 

@@ -39,7 +39,7 @@ class HierarchicalCollectives : public WholeCollectives {
   // The next part of a vector that is too long for one plan.
   bool plan_next();
   void start_stage();
-  void start_messages(hierarchical::Stage& stage);
+  void start_messages(const hierarchical::Stage& stage);
 
   const Node& node_;
   const hierarchical::Layout layout_;
@@ -62,7 +62,6 @@ class HierarchicalCollectives : public WholeCollectives {
   };
   std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   ScheduleCache schedules_;
-  Schedule uneven_schedule_;
   Execution execution_;
 };
 

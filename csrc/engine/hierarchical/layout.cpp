@@ -16,8 +16,8 @@ Layout::Layout(std::vector<int> node_of_rank, int rank)
 
 std::vector<int> Layout::leaders(int root) const {
   std::vector<int> all;
-  for (const auto& ranks : ranks_of_) all.push_back(ranks.front());
-  if (root >= 0) all[static_cast<std::size_t>(node_of(root))] = root;
+  all.reserve(ranks_of_.size());
+  for (int node = 0; node < nodes(); ++node) all.push_back(leader_of(node, root));
   return all;
 }
 

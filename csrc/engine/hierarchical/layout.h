@@ -21,6 +21,7 @@ class Layout {
   // Its place among those of its node.
   int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
   int own_place() const { return place_of(rank_); }
+  bool is_alone() const { return neighbours().size() == 1; }  // on its node
 
   // Whether every node has as many ranks as every other.
   bool is_even() const { return is_even_; }
@@ -28,7 +29,11 @@ class Layout {
   bool is_contiguous() const { return is_contiguous_; }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
 
-  // One rank of each node: `root` of its own, the first of the others. root < 0: the first of all.
+  // `root` where it is on that node, otherwise the node's first rank. root < 0: always that.
+  int leader_of(int node, int root = -1) const {
+    return root >= 0 && node_of(root) == node ? root : ranks_of(node).front();
+  }
+  // Of every node.
   std::vector<int> leaders(int root = -1) const;
   // The ranks that have this rank's place on their nodes; where is_even().
   std::vector<int> rail() const;

@@ -1,7 +1,7 @@
 // Some ranks of a channel, as a channel of their own.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "transports/channel.h"
 
@@ -11,9 +11,9 @@ namespace altorch::hierarchical {
 class PartChannel : public Channel {
  public:
   explicit PartChannel(Channel& whole) : whole_(whole) {}
-  // `members`: ranks of the whole channel, this one at `own`. While nothing is in flight.
-  void become(std::vector<int> members, int own) {
-    members_ = std::move(members);
+  // `members`: ranks of the whole channel, this one at `own`; they outlive its use. While nothing is in flight.
+  void become(std::span<const int> members, int own) {
+    members_ = members;
     own_ = own;
   }
 
@@ -34,7 +34,7 @@ class PartChannel : public Channel {
 
  private:
   Channel& whole_;
-  std::vector<int> members_;
+  std::span<const int> members_;
   int own_ = 0;
 };
 

@@ -34,7 +34,7 @@ class Planner {
   std::vector<Stage> stages() {
     switch (call_.kind) {
       case OpKind::kAllReduce:
-        by_rails() ? all_reduce_by_rails() : all_reduce();
+        layout_.is_even() && bytes_of(call_) >= kRails ? all_reduce_by_rails() : all_reduce();
         break;
       case OpKind::kReduce:
         reduce();
@@ -50,19 +50,15 @@ class Planner {
     }
     return std::move(stages_);
   }
-  bool by_rails() const {
-    return layout_.is_even() && bytes_of(call_) >= kRails && call_.kind == OpKind::kAllReduce;
-  }
 
  private:
   Call part(OpKind kind, int root, const void* input, void* output) const {
-    Call made{kind, call_.dtype, op_, root, input, output, call_.count};
-    return made;
+    return {kind, call_.dtype, op_, root, input, output, call_.count};
   }
   // A rank that is alone on its node has nothing to do there.
   Stage* on_node(const Call& call) {
     ++number_;
-    if (layout_.neighbours().size() == 1) return nullptr;
+    if (layout_.is_alone()) return nullptr;
     stages_.push_back({.number = number_, .call = call, .own = layout_.own_place()});
     return &stages_.back();
   }
@@ -82,10 +78,7 @@ class Planner {
     (scatters ? stage->call.input_counts : stage->call.output_counts) = stage->counts;
     stage->call.count = stage->counts[static_cast<std::size_t>(stage->own)];
   }
-  int leader_of(int node, int root) const {
-    return root >= 0 && layout_.node_of(root) == node ? root : layout_.ranks_of(node).front();
-  }
-  int own_leader(int root = -1) const { return layout_.place_of(leader_of(layout_.own_node(), root)); }
+  int own_leader(int root) const { return layout_.place_of(layout_.leader_of(layout_.own_node(), root)); }
 
   void barrier() {
     on_node(part(OpKind::kBarrier, 0, nullptr, nullptr));
@@ -111,11 +104,11 @@ class Planner {
   }
   void reduce() {
     const int root = call_.root;
-    const bool leads = layout_.own_place() == own_leader(root), alone = layout_.neighbours().size() == 1;
+    const bool leads = layout_.own_place() == own_leader(root);
     void* const sum = layout_.rank() == root ? call_.output : partial_;
     on_node(part(OpKind::kReduce, own_leader(root), call_.input, leads ? sum : partial_));
     among(layout_.leaders(root),
-          part(OpKind::kReduce, layout_.node_of(root), alone ? call_.input : sum, call_.output));
+          part(OpKind::kReduce, layout_.node_of(root), layout_.is_alone() ? call_.input : sum, call_.output));
   }
   void broadcast() {
     among(layout_.leaders(call_.root),
@@ -126,11 +119,12 @@ class Planner {
   void all_gather() {
     void* const own = at(call_, call_.output, layout_.neighbours().front() * call_.count);
     std::vector<std::int64_t> counts;
+    counts.reserve(static_cast<std::size_t>(layout_.nodes()));
     for (int node = 0; node < layout_.nodes(); ++node)
       counts.push_back(call_.count * static_cast<std::int64_t>(layout_.ranks_of(node).size()));
-    const bool alone = layout_.neighbours().size() == 1;
     on_node(part(OpKind::kGather, 0, call_.input, own));
-    give(among(layout_.leaders(), part(OpKind::kAllGather, 0, alone ? call_.input : own, call_.output)),
+    give(among(layout_.leaders(),
+               part(OpKind::kAllGather, 0, layout_.is_alone() ? call_.input : own, call_.output)),
          counts);
     if (Stage* last = on_node(part(OpKind::kBroadcast, 0, nullptr, call_.output)))
       last->call.count = call_.count * layout_.size();
@@ -163,9 +157,7 @@ bool has_plan(const Call& call, const Layout& layout) {
   }
 }
 
-std::int64_t partial_elements(const Call& call, const Layout&) {
-  return call.kind == OpKind::kReduce ? call.count : 0;
-}
+std::int64_t partial_elements(const Call& call) { return call.kind == OpKind::kReduce ? call.count : 0; }
 
 std::vector<Stage> plan_of(const Call& call, const Layout& layout, void* partial) {
   return Planner(call, layout, partial).stages();

@@ -29,7 +29,7 @@ struct Stage {
 
 bool has_plan(const Call& call, const Layout& layout);
 // Elements that a rank needs beside its own buffers.
-std::int64_t partial_elements(const Call& call, const Layout& layout);
+std::int64_t partial_elements(const Call& call);
 // `partial`: so many of them.
 std::vector<Stage> plan_of(const Call& call, const Layout& layout, void* partial);
 // For people.

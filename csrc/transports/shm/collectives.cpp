@@ -105,6 +105,7 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
     published_ = false;
     if (++done_ < job_.steps) continue;
     request.handle = 0;
+    input_copy_ = std::vector<std::byte>();
     return State::kDone;
   }
 }
