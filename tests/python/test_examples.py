@@ -1,0 +1,67 @@
+"""The examples: as programs under torchrun, and what they compute."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import runpy
+import sys
+
+import torch
+import torch.distributed as dist
+from harness import Cluster, on_ranks
+from launching import REPOSITORY, backend_under_test
+
+INFERENCE = REPOSITORY / "examples" / "tensor_parallel_inference.py"
+TINY = ["--width", "32", "--layers", "2", "--heads", "4", "--vocabulary", "64", "--new", "6", "--turns", "2"]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_as_program(world, path, words):
+    """What the program printed, and its exit code or last words."""
+    said = io.StringIO()
+    sys.argv = [path, *words]
+    with contextlib.redirect_stdout(said):
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            return said.getvalue(), end.code
+    return said.getvalue(), 0
+
+
+def test_tensor_parallel_inference_as_a_program():
+    both = backend_under_test() == "al"
+    words = [*TINY, "--backend", "both" if both else "gloo"]
+    with Cluster(2, group=False, launcher="torchrun") as cluster:
+        (said, code), (nothing, other_code) = cluster.check(
+            run_as_program, path=str(INFERENCE), words=words, deadline=60
+        )
+    assert (code, other_code) == (0, 0), said
+    assert said.count("the same tokens") == 1 + both and ("al / gloo" in said) == both, said
+    assert not nothing.strip()
+
+
+def test_heads_that_do_not_go_over_the_ranks_are_refused_in_a_sentence():
+    with Cluster(2, group=False, launcher="torchrun") as cluster:
+        words = [*TINY, "--heads", "1", "--backend", backend_under_test()]
+        found = cluster.check(run_as_program, path=str(INFERENCE), words=words, deadline=60)
+    assert {code for _, code in found} == {"32 columns and 1 heads do not go evenly over 2 ranks."}
+
+
+@on_ranks(2, 3)
+def test_shards_decode_what_the_whole_model_does(world):
+    example = load(INFERENCE)
+    shape = example.Shape(vocabulary=64, width=48, layers=2, heads=6, positions=16)
+    prompt = torch.arange(3 * 4).view(3, 4)
+    whole, _ = example.generate(example.Shard(shape, batch=3), prompt, 12)
+    mine, _ = example.generate(example.Shard(shape, batch=3, group=dist.group.WORLD), prompt, 12)
+    assert mine.shape == (3, 12, 64) and example.agreed(mine, whole)
+    world.identical(mine)
+    assert not example.agreed(mine + world.rank, whole), "one rank's difference is everybody's"
