@@ -12,51 +12,22 @@ communicate.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
 
 from altorch.bench import contenders, launcher, rows
 from altorch.bench.figures import slowest, slowest_median
 from altorch.bench.rows import Row
 from altorch.cli._output import print_table
-from benchmarks import report
-from benchmarks.decoder import Decoder
+from benchmarks import report, training
 
 FLOOR = "none"
 WARM_UP = 5
 COLUMNS = ["wrap", "contender", "step [ms]", "of each turn", "tokens/s", "nccl / it", "peak [GiB]"]
-
-
-def wrap_ddp(model: Decoder, group: Any, here: torch.device) -> nn.Module:
-    return DistributedDataParallel(
-        model.to(torch.bfloat16), device_ids=[here.index], process_group=group, gradient_as_bucket_view=True
-    )
-
-
-def wrap_fsdp2(model: Decoder, group: Any, here: torch.device) -> nn.Module:
-    mesh = DeviceMesh.from_group(group, here.type)
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for part in [*model.blocks, model]:
-        fully_shard(part, mesh=mesh, mp_policy=policy)
-    return model
-
-
-WRAPS: dict[str, Callable[[Decoder, Any, torch.device], nn.Module]] = {"ddp": wrap_ddp, "fsdp2": wrap_fsdp2}
-
-
-def decoder_of(shape: argparse.Namespace) -> Decoder:
-    return Decoder(shape.vocabulary, shape.width, shape.layers, shape.heads, shape.sequence)
 
 
 class Turn(NamedTuple):
@@ -68,30 +39,19 @@ class Turn(NamedTuple):
 def take_turn(
     wrap: str, group: Any, here: torch.device, shape: argparse.Namespace, communicates: bool
 ) -> Turn:
-    torch.manual_seed(0)
-    with here:
-        decoder = decoder_of(shape)
-    model = WRAPS[wrap](decoder, group, here)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    torch.manual_seed(1 + dist.get_rank())
-    tokens = torch.randint(shape.vocabulary, (shape.batch, shape.sequence + 1), device=here)
+    trained = training.Training(wrap, group, here, torch.bfloat16, shape)
     marks = []
     for step in range(WARM_UP + shape.steps):
         if step == WARM_UP:  # by now DDP has let go of a former turn's memory
             torch.cuda.reset_peak_memory_stats()
-        with contextlib.nullcontext() if communicates else model.no_sync():
-            logits = model(tokens[:, :-1])
-            loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        trained.step(communicates)
         # Nothing waits here: the host runs ahead of the device, as it does in training.
         marks.append(torch.cuda.Event(enable_timing=True))
         marks[-1].record()
     torch.cuda.synchronize()
     steps = itertools.pairwise(marks[WARM_UP - 1 :])
     seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
-    return Turn(seconds, torch.cuda.max_memory_allocated(), loss.item())
+    return Turn(seconds, torch.cuda.max_memory_allocated(), trained.loss.item())
 
 
 def warm_up(wrap: str, groups: dict[str, Any], here: torch.device, shape: argparse.Namespace) -> None:
@@ -105,12 +65,6 @@ def warm_up(wrap: str, groups: dict[str, Any], here: torch.device, shape: argpar
 def clean_up() -> None:
     gc.collect()  # DDP and its reducer hold each other
     torch.cuda.empty_cache()
-
-
-def there_and_back(names: list[str], repeats: int) -> Iterator[str]:
-    """A B, B A, A B, ..."""
-    for turn in range(repeats):
-        yield from names if turn % 2 == 0 else reversed(names)
 
 
 def row_of(turns: list[Turn], shape: argparse.Namespace) -> Row:
@@ -134,12 +88,10 @@ def cells_of(row: Row, nccl: Row | None) -> list[str]:
 def arguments_of() -> argparse.Namespace:
     parser = report.parser_of(__doc__)
     report.add_contenders(parser, "al,nccl")
-    parser.add_argument("--wraps", nargs="*", choices=WRAPS, default=list(WRAPS))
+    parser.add_argument("--wraps", nargs="*", choices=training.WRAPS, default=list(training.WRAPS))
     parser.add_argument("--repeats", type=int, default=3, help="turns of each contender, default %(default)s")
     parser.add_argument("--steps", type=int, default=10, help=f"of a turn, after {WARM_UP} more")
-    for name, default in (("batch", 16), ("sequence", 1024), ("layers", 24), ("width", 1024), ("heads", 16)):
-        parser.add_argument(f"--{name}", type=int, default=default, help="default %(default)s")
-    parser.add_argument("--vocabulary", type=int, default=32768, help="default %(default)s")
+    training.add_shape(parser, batch=16, sequence=1024, layers=24, width=1024, heads=16, vocabulary=32768)
     return parser.parse_args()
 
 
@@ -148,17 +100,15 @@ def main() -> None:
     here = launcher.join("cuda")
     names = [name for name in arguments.contenders if not contenders.obstacle(name, here)]
     groups = {name: contenders.make(name, here, ()) for name in names}
-    with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in decoder_of(arguments).parameters())
-    shape = {key: getattr(arguments, key) for key in ("batch", "sequence", "layers", "width", "vocabulary")}
+    model = training.about(arguments)
     about = {"benchmark": "cuda_training", "ranks": dist.get_world_size(), "device": "cuda"}
-    about |= {"parameters": parameters, "dtype": "bfloat16"} | shape
+    about |= {"dtype": "bfloat16"} | model
     measured, lines = [], []
     for wrap in arguments.wraps:
         names = [*groups, FLOOR] if wrap == "ddp" else list(groups)
         turns: dict[str, list[Turn]] = {name: [] for name in names}
         warm_up(wrap, groups, here, arguments)
-        for name in there_and_back(names, arguments.repeats):
+        for name in training.there_and_back(names, arguments.repeats):
             group = groups.get(name, next(iter(groups.values())))
             turns[name].append(take_turn(wrap, group, here, arguments, communicates=name != FLOOR))
             clean_up()
@@ -169,7 +119,8 @@ def main() -> None:
         lines += [cells_of(row, found.get("nccl")) for row in found.values()]
     if dist.get_rank() == 0:
         rows.append(arguments.json, [report.where("cuda"), *measured])
-        size = f"{parameters / 1e6:.1f} million parameters, {arguments.batch} x {arguments.sequence} tokens a rank"
+        tokens = f"{arguments.batch} x {arguments.sequence} tokens a rank"
+        size = f"{model['parameters'] / 1e6:.1f} million parameters, {tokens}"
         print_table(size, COLUMNS, lines, right=COLUMNS[2:])
     launcher.leave()
 

@@ -1,4 +1,4 @@
-"""A decoder transformer, the model of benchmarks.cuda_training: plain torch, as one would write it."""
+"""A decoder transformer, the model of benchmarks.training: plain torch, as one would write it."""
 
 from __future__ import annotations
 
