@@ -91,6 +91,30 @@ def growth(results: Results) -> float | None:
     return settled[-1] - settled[0] if settled else None
 
 
+def trained(results: Results, workload: str, figure: str) -> dict[str, float]:
+    rows = results.of(benchmark="cpu_training", workload=workload)
+    return {row["contender"]: row[figure] / 1e3 for row in rows if figure in row}
+
+
+def exposed(results: Results, figure: str = "exposed_p10_us") -> float | None:
+    """Nothing where a step took less than one that sends nothing: the machine was too busy to tell."""
+    took = trained(results, "ddp", figure)
+    measured = {"al", "gloo"} <= took.keys() and min(took.values()) > 0
+    return took["al"] / took["gloo"] if measured else None
+
+
+def exposed_ms(results: Results) -> str:
+    took, medians = trained(results, "ddp", "exposed_p10_us"), exposed(results, "exposed_median_us")
+    return f"{took['al']:.1f} ms, Gloo {took['gloo']:.1f} ms" + (
+        f"; medians {medians:.2f}x" if medians else ""
+    )
+
+
+def decoding(results: Results, figure: str = "p10_us") -> float | None:
+    took = trained(results, "decode", figure)
+    return took["gloo"] / took["al"] if {"al", "gloo"} <= took.keys() else None
+
+
 AIMS = [
     Aim(
         "all_reduce of 1 KiB, beyond torch's dispatch and the same MPI from C", 2, own_share,
@@ -106,6 +130,14 @@ AIMS = [
     Aim(
         "slowest batch beyond the median one, of each case where it took three times as long", STALL_MS, stalls,
         unit=" ms", digits=1, at_most=True, ranks=4, remark=stalls_of_gloo,
+    ),
+    Aim(
+        "communication of a DDP step that computing does not hide, of Gloo's", 0.2, exposed,
+        at_most=True, ranks=2, remark=exposed_ms,
+    ),
+    Aim(
+        "tokens/s of tensor-parallel decoding against Gloo", 2, decoding, digits=1, ranks=2,
+        remark=lambda results: f"medians {decoding(results, 'median_us'):.1f}x",
     ),
     Aim(
         "init_process_group to the end of the first barrier, the worst", 1000, start,

@@ -1,7 +1,7 @@
 """Runs the suites of CPU tensors one after another, writes their rows to one file, and prints which aims are reached.
 
-python -m benchmarks.run_all                     # about ten minutes
-python -m benchmarks.run_all --quick             # about two: fewer sizes, one type
+python -m benchmarks.run_all                     # about twelve minutes
+python -m benchmarks.run_all --quick             # about three: fewer sizes, one type
 python -m benchmarks.aims FILE                   # the tables again, from rows measured before
 """
 
@@ -47,6 +47,7 @@ def commands(quick: bool, without_al: bool) -> list[list[str]]:
     operations = "20000" if quick else "100000"
     return [
         *(["benchmarks.cpu_collectives", "--contenders", contenders, *words] for words in collectives),
+        ["benchmarks.cpu_training", "--contenders", pair, *(["--quick"] if quick else [])],
         ["benchmarks.startup", "--contenders", pair, *(["--repeats", "3"] if quick else [])],
         ["benchmarks.idle", "--contenders", f"none,store,{pair}", "--ranks", "2"],
         ["benchmarks.memory", "--contenders", pair.partition(",")[0], "--operations", operations],
