@@ -6,11 +6,13 @@
 // A short spin first (the answer is usually on its way), then sched_yield; when yields take long one after
 // another, others want this core, and when the wait itself grows long, nobody is in a hurry: both turn into
 // short sleeps. Measured on 2 cores: with 4 ranks a pure spin costs 4.1 ms a barrier, spin-then-yield 2.5 us.
+// Where whoever is waited for can end a sleep, it comes sooner: a core that is shared goes to those who work.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace altorch {
 
@@ -20,12 +22,21 @@ class AdaptiveWait {
 
   // Gives the core away for as long as seems wise. Never longer than kLongestSleep. `patience`: for so long nobody is
   // late yet.
-  void pause(Clock::duration patience = kPatience);
+  void pause(Clock::duration patience = kPatience) {
+    if (const auto sleep = next(patience, false)) sleep_for(*sleep);
+  }
+  // The same, where `doze(most)` sleeps until something may have happened; false: it can't, and `most` is to be slept.
+  // Never longer than kLongestDoze.
+  template <class Doze>
+  void pause(Clock::duration patience, const Doze& doze) {
+    const auto sleep = next(patience, true);
+    if (sleep && !doze(*sleep)) sleep_for(std::min<std::chrono::microseconds>(*sleep, kLongestSleep));
+  }
   // Time since the first pause that yielded; zero while still spinning.
   Clock::duration waited() const;
   void reset() { *this = AdaptiveWait(); }
 
-  static constexpr std::chrono::microseconds kLongestSleep{500};
+  static constexpr std::chrono::microseconds kLongestSleep{500}, kLongestDoze{5000};
   static constexpr std::chrono::milliseconds kPatience{5}, kMostPatience{200};
   // For a call that moves so many bytes: 1 GB/s, what crowded cores still manage. MPI's large messages come in
   // fragments, of which nobody sees more than the last: 64 MiB between two processes took 215 ms instead of 31 where
@@ -35,7 +46,12 @@ class AdaptiveWait {
   }
 
  private:
+  // Spins or yields; or says how long to sleep.
+  std::optional<std::chrono::microseconds> next(Clock::duration patience, bool dozes);
+  static void sleep_for(std::chrono::microseconds duration);
+
   std::uint32_t polls_ = 0;
+  std::uint32_t turns_of_others_ = 0;  // on this core
   Clock::time_point began_{};
 };
 

@@ -53,7 +53,7 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
         idled += idle.waited();
         idle.reset();
       }
-      idle.pause(wait.patience);
+      idle.pause(wait.patience, [this](std::chrono::microseconds sleep) { return collective_.doze(sleep); });
       waited = idled + idle.waited();
       if (waited > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }

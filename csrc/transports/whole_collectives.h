@@ -2,6 +2,7 @@
 // They are never disguised as messages, and a transport without any returns none.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 #include "common/call.h"
@@ -36,6 +37,9 @@ class WholeCollectives {
   // As Channel::test() and Channel::cancel().
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;
+  // After test() said kPending: sleeps until a peer may have moved on, or for `most`. False, at once, where nobody
+  // would end the sleep.
+  virtual bool doze(std::chrono::microseconds) { return false; }
 };
 
 }  // namespace altorch

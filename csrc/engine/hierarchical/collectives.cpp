@@ -123,6 +123,10 @@ State HierarchicalCollectives::test(Request& request, std::optional<Error>& erro
   return State::kDone;
 }
 
+bool HierarchicalCollectives::doze(std::chrono::microseconds most) {
+  return !messages_fly_ && node_.shared && node_.shared->doze(most);
+}
+
 bool HierarchicalCollectives::cancel(Request& request) {
   if (request.handle == 0) return true;
   request.handle = 0;

@@ -34,6 +34,7 @@ class HierarchicalCollectives : public WholeCollectives {
   std::uint64_t steps() const override;
   State test(Request& request, std::optional<Error>& error) override;
   bool cancel(Request& request) override;
+  bool doze(std::chrono::microseconds most) override;
 
  private:
   // The next part of a vector that is too long for one plan.

@@ -110,6 +110,11 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
   }
 }
 
+bool ShmCollectives::doze(std::chrono::microseconds most) {
+  const bool for_root = published_ && pattern_->waits == shm::Pattern::Waits::kForRoot;
+  return segment_.sleep(for_root ? job_.call.root : segment_.missing(), step_, most);
+}
+
 bool ShmCollectives::cancel(Request& request) {
   request.handle = 0;
   return true;

@@ -32,6 +32,7 @@ class ShmCollectives : public WholeCollectives {
   // Nobody writes to this rank's tensors but itself. Who still reads them finds out in the last step, to which this
   // rank comes only after all have read, that it was in vain.
   bool cancel(Request& request) override;
+  bool doze(std::chrono::microseconds most) override;
 
   static bool has(const Call& call);
   // ALTORCH_SHM_BYTES: what the memory of a group may take; 0: none is wanted.

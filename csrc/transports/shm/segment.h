@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,6 +52,10 @@ class Segment {
   }
   // The same of all ranks.
   bool all_are_at(std::uint64_t step, std::uint64_t call);
+  // After one of the two said no: a rank that has not published it.
+  int missing() const { return next_; }
+  // Sleeps until `rank` publishes this step, or for `most`. False, at once, when it has, in whatever call.
+  bool sleep(int rank, std::uint64_t step, std::chrono::microseconds most) const;
   // After is_at().
   std::uint64_t word(int rank, std::uint64_t step) const { return line(rank, step).word; }
 
@@ -64,6 +69,13 @@ class Segment {
   };
   static_assert(sizeof(Line) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 
+  // How many sleep until a rank publishes; it looks here after each step that it has published, and wakes them. Both
+  // sides write first and then read, all in one order (seq_cst), so that one of them sees the other. A rank that is
+  // killed in its sleep leaves its number behind, which costs the others a system call a step.
+  struct alignas(64) Bell {
+    std::atomic<std::uint32_t> sleepers;
+  };
+
   // Two lines of 64 bytes, fetched together by x86, belong to one rank.
   Line& line(int rank, std::uint64_t step) const {
     return lines_[2 * static_cast<std::size_t>(rank) + step % 2];
@@ -71,6 +83,7 @@ class Segment {
 
   const std::shared_ptr<std::byte> memory_;
   Line* const lines_;
+  Bell* const bells_;
   std::int64_t* const counts_;
   std::byte* const areas_;
   const int rank_, size_;

@@ -24,5 +24,19 @@ TEST(AdaptiveWait, LongWaitsLeaveTheCoreToOthers) {
   EXPECT_EQ(wait.waited(), AdaptiveWait::Clock::duration::zero());
 }
 
+TEST(AdaptiveWait, LongWaitsDozeWhereTheyCanBeEnded) {
+  AdaptiveWait wait;
+  int dozes = 0;
+  const auto began = AdaptiveWait::Clock::now();
+  while (dozes < 3 && AdaptiveWait::Clock::now() - began < std::chrono::seconds(10)) {
+    wait.pause(std::chrono::milliseconds(1), [&](std::chrono::microseconds most) {
+      EXPECT_GE(most, AdaptiveWait::kLongestSleep);
+      EXPECT_LE(most, AdaptiveWait::kLongestDoze);
+      return ++dozes > 1;  // the first can't
+    });
+  }
+  EXPECT_EQ(dozes, 3);
+}
+
 }  // namespace
 }  // namespace altorch

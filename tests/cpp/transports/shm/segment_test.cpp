@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace altorch::shm {
@@ -67,6 +70,43 @@ TEST(ShmSegment, KnowsRanksThatAreAhead) {
   EXPECT_TRUE(all[0].is_at(1, 1, 7)) << "its line of odd steps is as it was";
   EXPECT_TRUE(all[0].all_at(2));
   EXPECT_FALSE(all[0].all_at(3));
+}
+
+TEST(ShmSegment, SleepsUntilThePeerPublishes) {
+  using Clock = std::chrono::steady_clock;
+  auto all = segments(2);
+  EXPECT_FALSE(all[0].is_at(1, 1, 7));
+  const auto began = Clock::now();
+  EXPECT_TRUE(all[0].sleep(1, 1, std::chrono::milliseconds(2))) << "and for no longer than it was told";
+  EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(2));
+  std::atomic<bool> asleep{false};
+  std::thread sleeper([&] {
+    asleep = true;
+    while (!all[0].is_at(1, 1, 7)) all[0].sleep(1, 1, std::chrono::seconds(30));
+  });
+  while (!asleep) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  all[1].publish(1, 7, 0);
+  sleeper.join();
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(15));
+  EXPECT_FALSE(all[0].sleep(1, 1, std::chrono::seconds(30))) << "it is there already";
+}
+
+TEST(ShmSegment, MissesNoStepInItsSleep) {
+  constexpr std::uint64_t kSteps = 20'000;
+  const auto began = std::chrono::steady_clock::now();
+  auto all = segments(2);
+  const auto run = [&](int rank) {
+    Segment& own = all[static_cast<std::size_t>(rank)];
+    for (std::uint64_t step = 1; step <= kSteps; ++step) {
+      own.publish(step, 7, 0);
+      while (!own.is_at(1 - rank, step, 7)) own.sleep(1 - rank, step, std::chrono::seconds(30));
+    }
+  };
+  std::thread peer(run, 1);
+  run(0);
+  peer.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25)) << "one sleep was not ended";
 }
 
 }  // namespace
