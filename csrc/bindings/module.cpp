@@ -252,10 +252,11 @@ PYBIND11_MODULE(_C, module) {
       "MPI for a group and what is split off it; with `start`, collective: starts it.");
   module.def(
       "gloo_transport",
-      [](GlooFactory factory) -> std::shared_ptr<Transport> {
-        return std::make_shared<ShmTransport>(std::make_shared<GlooTransport>(std::move(factory)));
+      [](GlooFactory factory, std::string address) -> std::shared_ptr<Transport> {
+        return std::make_shared<ShmTransport>(
+            std::make_shared<GlooTransport>(std::move(factory), std::move(address)));
       },
-      py::arg("factory"), "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
+      py::arg("factory"), py::arg("address"), "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
   module.def(
       "create_backend",
       [](Rendezvous& group, std::shared_ptr<Transport> transport,

@@ -4,8 +4,9 @@ Ranks of one node share memory and need nothing else; where some are on other no
 does. MPI comes in on one node too where somebody wants it: a launcher of its own, ALTORCH_MPI, or a rule for its own
 collectives in ALTORCH_ROUTE.
 
-The ranks agree before anybody touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init;
-and once more after it started, because starting may fail on one rank alone.
+The ranks agree before anybody looks for MPI, which takes longer than all the rest; before anybody touches it, so that
+one rank without MPI cannot leave the others waiting in MPI_Init; and once more after it started, because starting may
+fail on one rank alone.
 """
 
 from __future__ import annotations
@@ -30,13 +31,9 @@ _warned = False
 
 
 @dataclass
-class _Standing:
-    """What a rank tells the others of the group."""
+class _Place:
+    """What a rank tells the others of the group first."""
 
-    library: str = ""  # path of the MPI library; empty: none
-    reason: str = ""  # why this one, or why none
-    chosen_by_user: bool = False  # through ALTORCH_MPI
-    refused_by_user: bool = False  # ALTORCH_MPI=none
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
     home: str = ""  # ranks with the same one can share the group's memory; empty: this one shall not
@@ -46,11 +43,21 @@ class _Standing:
         return [json.dumps(value) for value in asdict(self).values()]
 
     @classmethod
-    def of(cls, fields: list[str]) -> _Standing:
+    def of(cls, fields: list[str]) -> _Place:
         return cls(*(json.loads(text) for text in fields))
 
 
-_own = _Standing()
+@dataclass
+class _Standing:
+    """What it tells them of MPI, where memory is not enough."""
+
+    library: str = ""  # path of the MPI library; empty: none
+    reason: str = ""  # why this one, or why none
+    chosen_by_user: bool = False  # through ALTORCH_MPI
+    refused_by_user: bool = False  # ALTORCH_MPI=none
+
+
+_own = _Place()
 
 
 def shim_directory() -> str:
@@ -78,6 +85,10 @@ def create(backend_options: Any, options: Any) -> Any:
         options,
     )
     return group.create()
+
+
+def _chosen_by_user() -> bool:
+    return os.environ.get("ALTORCH_MPI", "").lower() not in ("", "none")
 
 
 class _Group:
@@ -111,15 +122,17 @@ class _Group:
             f"{name}/{size}.{ranks:08x}",
             options,
             [f"altorch's version={__version__}"],
-            self._standing().fields(),
+            self._place().fields(),
         )
 
     def create(self) -> Any:
-        everybody = [_Standing.of(fields) for fields in self.met.words]
-        if not self._needs_only_memory(everybody):
-            obstacle = self._obstacle(everybody)
+        places = [_Place.of(fields) for fields in self.met.words]
+        if not self._needs_only_memory(places):
+            words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
+            everybody = [_Standing(**json.loads(word)) for word in words]
+            obstacle = self._obstacle(places, everybody)
             if obstacle is None:
-                backend, obstacle = self._over_mpi(everybody)
+                backend, obstacle = self._over_mpi(places, everybody[self.rank])
                 if backend is not None:
                     return backend
             self._report(everybody, obstacle)
@@ -128,13 +141,25 @@ class _Group:
             self.met.leave()
         return backend
 
-    def _standing(self) -> _Standing:
+    def _place(self) -> _Place:
         if _own.job:
             return _own
-        standing = _Standing()
-        asked = os.environ.get("ALTORCH_MPI", "")
-        standing.refused_by_user = asked.lower() == "none"
-        standing.chosen_by_user = bool(asked) and not standing.refused_by_user
+        place = _Place(
+            wants_mpi=_chosen_by_user()
+            or _launcher.detect().starts_mpi
+            or "native" in os.environ.get("ALTORCH_ROUTE", "")
+        )
+        if not extension().shared_memory_obstacle(self.size):
+            place.home = extension().shared_memory_home()
+        return place
+
+    def _standing(self) -> _Standing:
+        standing = _Standing(
+            chosen_by_user=_chosen_by_user(),
+            refused_by_user=os.environ.get("ALTORCH_MPI", "").lower() == "none",
+        )
+        if _own.job:
+            return standing
         try:
             from altorch import _mpi
 
@@ -143,11 +168,6 @@ class _Group:
         except Exception as error:
             standing.reason = f"looking for an MPI library failed: {error}"
         launcher = _launcher.detect()
-        if not extension().shared_memory_obstacle(self.size):
-            standing.home = extension().shared_memory_home()
-        standing.wants_mpi = (
-            standing.chosen_by_user or launcher.starts_mpi or "native" in os.environ.get("ALTORCH_ROUTE", "")
-        )
         if standing.library and launcher.starts_mpi and launcher.size != self.size:
             standing.library = ""
             standing.reason = (
@@ -156,36 +176,31 @@ class _Group:
             )
         return standing
 
-    def _needs_only_memory(self, everybody: list[_Standing]) -> bool:
+    def _needs_only_memory(self, places: list[_Place]) -> bool:
         """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""
-        homes = {standing.home for standing in everybody}
-        return (
-            len(homes) == 1
-            and homes != {""}
-            and not any(standing.job or standing.wants_mpi for standing in everybody)
-        )
+        homes = {place.home for place in places}
+        return len(homes) == 1 and homes != {""} and not any(place.job or place.wants_mpi for place in places)
 
-    def _obstacle(self, everybody: list[_Standing]) -> str | None:
+    def _obstacle(self, places: list[_Place], everybody: list[_Standing]) -> str | None:
         """Why MPI cannot carry this group; the same on every rank."""
-        without = [i for i, standing in enumerate(everybody) if not standing.job and not standing.library]
+        without = [i for i in range(self.size) if not places[i].job and not everybody[i].library]
         if without:
             return f"rank {self.global_ranks[without[0]]} has no MPI ({everybody[without[0]].reason})"
-        jobs = {standing.job for standing in everybody}
+        jobs = {place.job for place in places}
         if len(jobs) > 1:
-            other = next(i for i, standing in enumerate(everybody) if standing.job != everybody[0].job)
+            other = next(i for i, place in enumerate(places) if place.job != places[0].job)
             return (
                 f"ranks {self.global_ranks[0]} and {self.global_ranks[other]} started MPI in different groups, and MPI "
                 "starts once in a process; make the group of all ranks first"
             )
         return None
 
-    def _over_mpi(self, everybody: list[_Standing]) -> tuple[Any, str | None]:
+    def _over_mpi(self, places: list[_Place], own: _Standing) -> tuple[Any, str | None]:
         """The backend, or why MPI did not start; the same on every rank."""
         global _own
-        started = bool(everybody[0].job)
-        own = everybody[self.rank]
-        job = everybody[0].job or self.met.prefix
-        mpi_ranks = [standing.mpi_rank for standing in everybody] if started else list(range(self.size))
+        started = bool(places[0].job)
+        job = places[0].job or self.met.prefix
+        mpi_ranks = [place.mpi_rank for place in places] if started else list(range(self.size))
         backend, failure = None, ""
         try:
             start = extension().MpiStart(
@@ -208,13 +223,7 @@ class _Group:
                     None,
                     f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]}",
                 )
-            _own = _Standing(
-                library=own.library,
-                reason=own.reason,
-                chosen_by_user=own.chosen_by_user,
-                job=job,
-                mpi_rank=self.rank,
-            )
+            _own = _Place(job=job, mpi_rank=self.rank)
         if self.is_default:
             self.met.leave()
         return backend, None
@@ -222,9 +231,7 @@ class _Group:
     def _over_gloo(self) -> Any:
         from altorch import _gloo
 
-        own = _gloo.local_address()
-        address = _gloo.agree(self.met.exchange("address", own), own)
-        gloo = extension().gloo_transport(_gloo.factory(address))
+        gloo = extension().gloo_transport(_gloo.make, _gloo.local_address())
         return extension().create_backend(self.met, gloo, self.options)
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:

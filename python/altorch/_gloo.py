@@ -6,18 +6,13 @@ them nobody finds the other.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch.distributed import Store
-
-# (store, rank, size, timeout in seconds) -> ProcessGroupGloo
-Factory = Callable[["Store", int, int, float], Any]
 
 
 def local_address() -> str:
@@ -38,29 +33,28 @@ def agree(addresses: list[str], own: str) -> str:
     """The address to listen on, from everybody's `local_address`; empty: Gloo's own choice."""
     if not all(addresses):
         return ""
+    import ipaddress
+
     loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
     # A loopback address serves when everybody is behind it; when only some are, they know the master by a wrong name.
     return own if all(loopback) or not any(loopback) else ""
 
 
-def factory(address: str) -> Factory:
-    """What the extension calls for a group, and again for every group split off it."""
+def make(store: Store, rank: int, size: int, timeout: float, addresses: list[str]) -> Any:
+    """The ProcessGroupGloo of a group. `timeout`: seconds. `addresses`: everybody's `local_address`, by rank."""
+    from torch.distributed import DistBackendError, ProcessGroupGloo
 
-    def make(store: Store, rank: int, size: int, timeout: float) -> Any:
-        from torch.distributed import DistBackendError, ProcessGroupGloo
-
-        try:
-            options = ProcessGroupGloo._Options()
-            options._timeout = timedelta(seconds=timeout)
-            options._threads = 1  # for Gloo's own collectives, which are not used
-            device = ProcessGroupGloo.create_device(hostname=address) if address else None
-            options._devices = [device or ProcessGroupGloo.create_default_device()]
-            return ProcessGroupGloo(store, rank, size, options)
-        except RuntimeError as error:
-            where = f"address {address}" if address else "its default interface"
-            raise DistBackendError(
-                f"altorch: rank {rank} of {size} could not connect to the others through Gloo ({where}): {error}. "
-                "Check that the hosts reach each other over TCP, or name the interface in GLOO_SOCKET_IFNAME."
-            ) from error
-
-    return make
+    address = agree(addresses, addresses[rank])
+    try:
+        options = ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=timeout)
+        options._threads = 1  # for Gloo's own collectives, which are not used
+        device = ProcessGroupGloo.create_device(hostname=address) if address else None
+        options._devices = [device or ProcessGroupGloo.create_default_device()]
+        return ProcessGroupGloo(store, rank, size, options)
+    except RuntimeError as error:
+        where = f"address {address}" if address else "its default interface"
+        raise DistBackendError(
+            f"altorch: rank {rank} of {size} could not connect to the others through Gloo ({where}): {error}. "
+            "Check that the hosts reach each other over TCP, or name the interface in GLOO_SOCKET_IFNAME."
+        ) from error

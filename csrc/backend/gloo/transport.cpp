@@ -3,6 +3,7 @@
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
 #include "common/fnv.h"
+#include "common/meeting.h"
 
 namespace altorch::backend {
 namespace {
@@ -21,8 +22,10 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
   auto mesh = group.is_job ? nullptr : GlooMesh::current();
   if (!mesh) {
     const double seconds = std::chrono::duration<double>(group.timeout).count();
+    const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,
+                                "to connect group '" + group.name + "'", address_);
     const auto gloo =
-        factory_(dynamic_cast<MeetingStore&>(store).callers(), group.rank, group.size(), seconds);
+        factory_(dynamic_cast<MeetingStore&>(store).callers(), group.rank, group.size(), seconds, addresses);
     mesh = std::make_shared<GlooMesh>(gloo, group.rank, group.global_ranks);
     if (group.is_job) GlooMesh::set_current(mesh);
     if (group.is_job) founded_ = mesh;

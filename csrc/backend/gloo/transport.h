@@ -12,13 +12,17 @@
 
 namespace altorch::backend {
 
-// Makes a ProcessGroupGloo for these ranks; collective. Only Python can, for want of Gloo's headers.
+// Makes a ProcessGroupGloo for these ranks, whose addresses come by rank; collective. Only Python can, for want of
+// Gloo's headers.
 using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_seconds)>;
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_seconds,
+    const std::vector<std::string>& addresses)>;
 
 class GlooTransport : public Transport {
  public:
-  explicit GlooTransport(GlooFactory factory) : factory_(std::move(factory)) {}
+  // `address`: where this rank may be reached, for the factory.
+  GlooTransport(GlooFactory factory, std::string address)
+      : factory_(std::move(factory)), address_(std::move(address)) {}
   // A group of all ranks of the job makes the connections that later groups use. Throws what the factory throws, too.
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
   // All ranks destroy the job's first group between the same two calls, so that they agree which later groups share
@@ -27,6 +31,7 @@ class GlooTransport : public Transport {
 
  private:
   const GlooFactory factory_;
+  const std::string address_;
   std::weak_ptr<GlooMesh> founded_;  // by the job's first group
 };
 
