@@ -31,8 +31,9 @@ std::uint64_t word_of(const Pattern& pattern, const Job& job) {
 }
 
 std::optional<Error> disagreement(const Pattern& pattern, const Job& job) {
-  const auto differs = [](int peer, const std::string& what) {
-    return Error(ErrorKind::kMismatch, "rank " + std::to_string(peer) + " of the group has " + what +
+  const auto differs = [&](int peer, const std::string& what) {
+    return Error(ErrorKind::kMismatch, "rank " + std::to_string(job.rank_of_group(peer)) +
+                                           " of the group has " + what +
                                            ": the ranks disagree about the size of a tensor.");
   };
   const auto word = [&](int peer) { return job.segment->word(peer, job.first_step); };

@@ -56,7 +56,8 @@ void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& re
           .segment = &segment_,
           .first_step = step_ + 1,
           .longest_block = longest_block(call),
-          .processes = processes_};
+          .processes = processes_,
+          .ranks_of_group = ranks_of_group_};
   if (overwrites_its_input(call, segment_.size())) {
     const auto* const input = static_cast<const std::byte*>(call.input);
     input_copy_.assign(input, input + bytes_of_blocks(call, call.input_counts, segment_.size()));

@@ -14,9 +14,13 @@ namespace altorch {
 // Thread rules: one thread at a time. Never waits; allocates only for an all_to_all whose input and output overlap.
 class ShmCollectives : public WholeCollectives {
  public:
-  // `processes`: by rank, where they may read each other's memory; otherwise none.
-  explicit ShmCollectives(shm::Segment segment, std::vector<shm::Process> processes = {})
-      : segment_(std::move(segment)), processes_(std::move(processes)) {}
+  // `processes`: by rank, where they may read each other's memory; otherwise none. `ranks_of_group`: what errors call
+  // the ranks that share the segment, where they are only some of a group.
+  explicit ShmCollectives(shm::Segment segment, std::vector<shm::Process> processes = {},
+                          std::vector<int> ranks_of_group = {})
+      : segment_(std::move(segment)),
+        processes_(std::move(processes)),
+        ranks_of_group_(std::move(ranks_of_group)) {}
 
   std::string_view name() const override { return kName; }
   bool comes_first() const override { return true; }
@@ -47,6 +51,7 @@ class ShmCollectives : public WholeCollectives {
 
   shm::Segment segment_;
   const std::vector<shm::Process> processes_;
+  const std::vector<int> ranks_of_group_;
   std::uint64_t step_ = 0;  // the last that this rank has published
   // Of the call under way.
   shm::Job job_;

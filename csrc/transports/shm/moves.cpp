@@ -76,7 +76,7 @@ void read_in_place(const Job& job, int of, std::int64_t begin, void* to, std::in
   address += static_cast<std::uint64_t>(begin * job.element());
   if (!job.processes[static_cast<std::size_t>(of)].read(address, to,
                                                         static_cast<std::size_t>(count * job.element())))
-    throw unreadable(of);
+    throw unreadable(job.rank_of_group(of));
 }
 
 // ---- all_gather and gather: everybody puts a part of its block

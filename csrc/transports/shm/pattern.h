@@ -25,9 +25,15 @@ struct Job {
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
   // By rank, where they may read each other's memory; otherwise empty.
   std::span<const Process> processes = {};
+  // By rank; empty: the same.
+  std::span<const int> ranks_of_group = {};
 
   int rank() const { return segment->rank(); }
   int size() const { return segment->size(); }
+  // For people.
+  int rank_of_group(int rank) const {
+    return ranks_of_group.empty() ? rank : ranks_of_group[static_cast<std::size_t>(rank)];
+  }
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(call.dtype)); }
 };
 

@@ -20,7 +20,8 @@ struct Shared {
   std::vector<int> node_of_rank;        // by rank of the group, numbered in the order of their first ranks
   int nodes = 0, largest = 0;           // the most ranks of a node
   std::vector<shm::Process> processes;  // by rank of the node; empty where they may not copy from each other
-  int rank = 0, size = 0;               // on the node
+  std::vector<int> neighbours;          // the ranks of the group that are on this node
+  int rank = 0, size = 0;               // among them
   std::size_t area_bytes = 0, ring_bytes = 0;
   std::shared_ptr<std::byte> memory;
 
@@ -31,7 +32,7 @@ struct Shared {
     return segment_bytes() + (one_node() ? shm::Mail::bytes(size, ring_bytes) : 0);
   }
   ShmCollectives collectives() const {
-    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes), processes);
+    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes), processes, neighbours);
   }
 };
 
@@ -114,6 +115,7 @@ Shared survey(const std::vector<std::string>& words, int rank) {
     if (found.node_of_rank[each] != found.node_of_rank[self]) continue;
     if (each == self) found.rank = found.size;
     ++found.size;
+    found.neighbours.push_back(static_cast<int>(each));
     all[each].erase(all[each].begin());
     found.processes.push_back(shm::Process::from(all[each]));
   }

@@ -402,6 +402,27 @@ TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
   }
 }
 
+// The ranks of a node are only some of a group.
+TEST(ShmCollectives, CallRanksAsTheirGroupDoes) {
+  const std::vector<std::int64_t> two_and_one = {2, 1}, one_and_two = {1, 2};
+  const std::vector<int> ranks_of_group = {3, 7};
+  const auto errors = with_shared_memory(
+      2, kUsual,
+      [&](int rank, ShmCollectives& own) {
+        float input[4] = {}, output[4] = {};
+        Call call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input, output, 2};
+        call.output_counts = rank == 0 ? two_and_one : one_and_two;
+        Request request;
+        std::optional<Error> error;
+        own.start(call, 1, request);
+        while (own.test(request, error) == State::kPending) std::this_thread::yield();
+        conformance::expect(error && says(error->what(), rank == 0 ? "rank 7 of" : "rank 3 of"),
+                            "another rank");
+      },
+      {}, ranks_of_group);
+  EXPECT_EQ(errors, all_good(2));
+}
+
 // Their sums of elements are equal. What earlier calls have left in the segment is no excuse.
 TEST(ShmCollectives, CompareEvenBlocksWithUnevenOnes) {
   const std::vector<std::int64_t> uneven = {1, 3};

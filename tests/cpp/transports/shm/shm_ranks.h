@@ -10,16 +10,17 @@
 
 namespace altorch::shm {
 
-// `body(rank, collectives)` on a thread per rank; what each threw. `processes`: as ShmCollectives takes them.
+// `body(rank, collectives)` on a thread per rank; what each threw. The rest is as ShmCollectives takes it.
 template <typename Body>
 std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body body,
-                                            const std::vector<Process>& processes = {}) {
+                                            const std::vector<Process>& processes = {},
+                                            const std::vector<int>& ranks_of_group = {}) {
   MapStore store;
   const std::size_t area = Segment::area_bytes(size, limit);
   return on_threads(size, [&](int rank) {
     auto memory =
         share_memory(store, "test", rank, size, Segment::bytes(size, area), std::chrono::seconds(30));
-    ShmCollectives own(Segment(std::move(memory), rank, size, area), processes);
+    ShmCollectives own(Segment(std::move(memory), rank, size, area), processes, ranks_of_group);
     body(rank, own);
   });
 }
