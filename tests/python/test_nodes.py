@@ -17,6 +17,10 @@ CARRIERS = pytest.mark.parametrize("carrier", ["mpi", "gloo"])
 SECONDS_TO_NOTICE = 10
 
 
+# The node of each rank: one rank alone, in turns, two alone, all numbers different and none in a row.
+UNEVEN = ["0,0,0,1", "0,1,0,1", "0,0,1,2", "0,1,2,1,2,2"]
+
+
 def env_of(carrier, nodes):
     return {"ALTORCH_TEST_NODES": str(nodes)} | ({"ALTORCH_MPI": "none"} if carrier == "gloo" else {})
 
@@ -61,16 +65,61 @@ def everything(world):
         dist.all_gather_into_tensor(gathered, inputs[world.rank])
         assert torch.equal(gathered, torch.cat(inputs))
     dist.barrier()
+    for each in (0, 1, 5, 3000, 100_003):
+        blocks(world, [each] * world.size)
+        blocks(world, [each * rank // 2 for rank in range(world.size)])
     return routes()
 
 
+def blocks(world, counts):
+    """Every operation with a block for each rank; `counts`: elements of those that a rank has, or gets."""
+    rank, size = world.rank, world.size
+    everybody = [torch.randn(sum(counts), generator=world.generator(each)) for each in range(size)]
+    own, own_count = list(everybody[rank].split(counts)), counts[rank]
+    contributions = [everybody[each][: counts[each]] for each in range(size)]
+    gathered = [torch.empty(count) for count in counts]
+    dist.all_gather(gathered, contributions[rank])
+    assert torch.equal(torch.cat(gathered), torch.cat(contributions))
+    sums = torch.stack(everybody).double().sum(0).split(counts)[rank]
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+        for op, scale in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, size)):
+            result = torch.empty(own_count, dtype=dtype)
+            dist.reduce_scatter(result, [block.to(dtype) for block in own], op)
+            limits = {"rtol": tolerance, "atol": tolerance * size}
+            assert torch.allclose(result.double(), sums / scale, **limits), (counts, dtype, op)
+    received = [torch.empty(own_count) for _ in counts]
+    dist.all_to_all(received, own)
+    for each in range(size):
+        assert torch.equal(received[each], everybody[each].split(counts)[rank]), (counts, each)
+    for root in range(size):
+        dist.gather(contributions[rank], gathered if rank == root else None, root)
+        assert rank != root or torch.equal(torch.cat(gathered), torch.cat(contributions))
+        mine = torch.empty(own_count)
+        dist.scatter(mine, own if rank == root else None, root)
+        assert torch.equal(mine, everybody[root].split(counts)[rank])
+    if len(set(counts)) == 1:
+        single = torch.empty(own_count)
+        dist.reduce_scatter_tensor(single, everybody[rank].clone())
+        assert torch.allclose(single.double(), sums, rtol=1e-5, atol=1e-5 * size)
+        crossed = torch.empty(sum(counts))
+        dist.all_to_all_single(crossed, everybody[rank])
+        assert torch.equal(crossed, torch.cat(received))
+
+
+HIERARCHICAL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+
+
 @CARRIERS
-@pytest.mark.parametrize(("size", "nodes"), [(3, 2), (4, 2), (5, 3)])
+@pytest.mark.parametrize(
+    ("size", "nodes"), [(3, 2), (4, 2), (5, 3), *((n.count(",") + 1, n) for n in UNEVEN)]
+)
 def test_collectives_of_several_nodes(carrier, size, nodes):
     with Cluster(size, launcher="plain", env=env_of(carrier, nodes)) as cluster:
         for taken in cluster.check(everything, deadline=120):
-            for operation in ("all_reduce", "all_gather", "barrier"):
+            for operation in HIERARCHICAL:
                 assert taken[operation] == "hierarchical", taken
+            for operation in ("all_to_all", "gather", "scatter"):
+                assert taken[operation] != "hierarchical", taken
 
 
 def parts_of_nodes(world):

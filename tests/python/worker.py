@@ -133,11 +133,17 @@ def _redirect_output(rank: int) -> None:
     os.close(file)
 
 
+def _node(nodes: str, rank: int, size: int) -> str:
+    """As if the ranks were on so many nodes, one after another; or on those of a list, in turns: "0,0,1"."""
+    listed = nodes.split(",")
+    return listed[rank % len(listed)] if len(listed) > 1 else str(rank * int(nodes) // size)
+
+
 def main() -> int:
     rank, size = _first(RANK_VARIABLES, "0"), _first(SIZE_VARIABLES, "1")
     _redirect_output(rank)
-    if nodes := int(os.environ.get("ALTORCH_TEST_NODES", "0")):  # as if the ranks were on so many
-        os.environ["ALTORCH_NODE"] = str(rank * nodes // size)
+    if nodes := os.environ.get("ALTORCH_TEST_NODES"):
+        os.environ["ALTORCH_NODE"] = _node(nodes, rank, size)
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     faulthandler.register(signal.SIGUSR2, all_threads=True)

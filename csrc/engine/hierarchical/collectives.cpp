@@ -1,6 +1,7 @@
 #include "engine/hierarchical/collectives.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/fnv.h"
 #include "common/keep_for_ever.h"
@@ -14,12 +15,8 @@ using hierarchical::Stage;
 
 namespace {
 
-// A longer vector is carried in parts, so that algorithms need little memory of their own.
+// A longer vector, and blocks that need as much memory, are carried in parts.
 constexpr std::int64_t kPart = 8 << 20;
-
-bool is_vector(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast;
-}
 
 // Between so many members.
 const Algorithm& algorithm_for(const Call& call, int members) {
@@ -33,7 +30,7 @@ const Algorithm& algorithm_for(const Call& call, int members) {
 double HierarchicalCollectives::cost(const Call& call, const hierarchical::Layout& layout,
                                      const CostModel& model) {
   double seconds = 0;
-  for (const Stage& stage : hierarchical::plan_of(call, layout, nullptr)) {
+  for (const Stage& stage : hierarchical::outline(call, layout)) {
     if (stage.is_on_node()) continue;
     const int members = static_cast<int>(stage.members.size());
     const auto bytes = static_cast<double>(stage.call.count) * static_cast<double>(size_of(call.dtype));
@@ -53,31 +50,30 @@ void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, Re
   call_ = call;
   identity_ = identity;
   done_ = 0;
-  stages_.clear();
-  stage_ = 0;
-  plan_next();
   request.handle = 1;
-  if (!stages_.empty()) start_stage();
+  start_part();
 }
 
-bool HierarchicalCollectives::plan_next() {
-  if (done_ > 0 && (!is_vector(call_.kind) || done_ >= call_.count)) return false;
-  Call part = call_;
-  const auto element = static_cast<std::int64_t>(size_of(call_.dtype));
-  if (is_vector(call_.kind)) {
-    part.count = std::min(call_.count - done_, kPart / element);
-    if (part.input) part.input = static_cast<const std::byte*>(call_.input) + done_ * element;
-    if (part.output) part.output = static_cast<std::byte*>(call_.output) + done_ * element;
-  }
-  const std::int64_t beside = hierarchical::partial_elements(part);
-  void* const partial = memory_->partial.reserve(static_cast<std::size_t>(beside * element));
-  stages_ = hierarchical::plan_of(part, layout_, partial);
+bool HierarchicalCollectives::start_part() {
+  const std::int64_t length = hierarchical::length_of(call_);
+  if (done_ > 0 && done_ >= length) return false;
+  const std::int64_t count = std::min(length - done_, hierarchical::longest_part(call_, layout_, kPart));
+  const std::size_t element = size_of(call_.dtype);
+  stages_ = hierarchical::plan_of(call_, layout_, {done_, count}, [&](std::int64_t elements) {
+    return memory_->beside.reserve(static_cast<std::size_t>(elements) * element);
+  });
   stage_ = 0;
-  done_ += std::max<std::int64_t>(part.count, 1);
+  done_ += std::max<std::int64_t>(count, 1);
+  start_stage();
   return true;
 }
 
 void HierarchicalCollectives::start_stage() {
+  for (; stage_ < stages_.size() && stages_[stage_].is_own(); ++stage_) {
+    for (const hierarchical::Move& move : stages_[stage_].moves)
+      std::memcpy(move.to, move.from, static_cast<std::size_t>(move.count) * size_of(call_.dtype));
+  }
+  if (stage_ == stages_.size()) return;
   const Stage& stage = stages_[stage_];
   messages_fly_ = !stage.is_on_node();
   if (messages_fly_) return start_messages(stage);
@@ -107,18 +103,17 @@ std::uint64_t HierarchicalCollectives::steps() const {
 
 State HierarchicalCollectives::test(Request& request, std::optional<Error>& error) {
   if (request.handle == 0) return State::kDone;
-  while (true) {
-    if (stage_ < stages_.size()) {
+  do {
+    while (stage_ < stages_.size()) {
       const State state = messages_fly_ ? execution_.advance(error) : node_.shared->test(on_node_, error);
       if (state != State::kDone) return state;
       ++stages_done_;
       ++stage_;
+      start_stage();
     }
-    if (stage_ == stages_.size() && !plan_next()) break;
-    if (stage_ < stages_.size()) start_stage();
-  }
+  } while (start_part());
   memory_->scratch.trim();
-  memory_->partial.trim();
+  memory_->beside.trim();
   request.handle = 0;
   return State::kDone;
 }
@@ -130,6 +125,7 @@ bool HierarchicalCollectives::doze(std::chrono::microseconds most) {
 bool HierarchicalCollectives::cancel(Request& request) {
   if (request.handle == 0) return true;
   request.handle = 0;
+  if (stage_ == stages_.size()) return true;
   const bool clean = messages_fly_ ? execution_.cancel() : node_.shared->cancel(on_node_);
   if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;

@@ -37,8 +37,9 @@ class HierarchicalCollectives : public WholeCollectives {
   bool doze(std::chrono::microseconds most) override;
 
  private:
-  // The next part of a vector that is too long for one plan.
-  bool plan_next();
+  // False: the one before was the last.
+  bool start_part();
+  // From stage_ on the first that others take part in; what this rank does by itself is done on the way.
   void start_stage();
   void start_messages(const hierarchical::Stage& stage);
 
@@ -59,7 +60,7 @@ class HierarchicalCollectives : public WholeCollectives {
 
   // What transports may write to and read from while a call is under way.
   struct Memory {
-    Scratch scratch, partial;
+    Scratch scratch, beside;
   };
   std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   ScheduleCache schedules_;

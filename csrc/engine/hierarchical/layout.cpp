@@ -1,5 +1,7 @@
 #include "engine/hierarchical/layout.h"
 
+#include <algorithm>
+
 namespace altorch::hierarchical {
 
 Layout::Layout(std::vector<int> node_of_rank, int rank)
@@ -11,7 +13,8 @@ Layout::Layout(std::vector<int> node_of_rank, int rank)
     if (place_of_.back() > 0 && ranks_of_[node].back() != each - 1) is_contiguous_ = false;
     ranks_of_[node].push_back(each);
   }
-  for (const auto& ranks : ranks_of_) is_even_ &= ranks.size() == ranks_of_.front().size();
+  rails_ = size();
+  for (const auto& ranks : ranks_of_) rails_ = std::min(rails_, static_cast<int>(ranks.size()));
 }
 
 std::vector<int> Layout::leaders(int root) const {
@@ -21,9 +24,10 @@ std::vector<int> Layout::leaders(int root) const {
   return all;
 }
 
-std::vector<int> Layout::rail() const {
+std::vector<int> Layout::rail(int place) const {
   std::vector<int> all;
-  for (const auto& ranks : ranks_of_) all.push_back(ranks[static_cast<std::size_t>(own_place())]);
+  all.reserve(ranks_of_.size());
+  for (const auto& ranks : ranks_of_) all.push_back(ranks[static_cast<std::size_t>(place)]);
   return all;
 }
 

@@ -23,8 +23,8 @@ class Layout {
   int own_place() const { return place_of(rank_); }
   bool is_alone() const { return neighbours().size() == 1; }  // on its node
 
-  // Whether every node has as many ranks as every other.
-  bool is_even() const { return is_even_; }
+  // As many as every node has ranks. A rail: the ranks that have the same place on their nodes.
+  int rails() const { return rails_; }
   // Whether the ranks of each node follow one another.
   bool is_contiguous() const { return is_contiguous_; }
   bool pays() const { return nodes() > 1 && nodes() < size(); }
@@ -35,15 +35,16 @@ class Layout {
   }
   // Of every node.
   std::vector<int> leaders(int root = -1) const;
-  // The ranks that have this rank's place on their nodes; where is_even().
-  std::vector<int> rail() const;
+  // That of one of the first rails() places, by node.
+  std::vector<int> rail(int place) const;
 
  private:
   const std::vector<int> node_of_rank_;
   const int rank_;
   std::vector<std::vector<int>> ranks_of_;  // by node
   std::vector<int> place_of_;
-  bool is_even_ = true, is_contiguous_ = true;
+  int rails_ = 0;
+  bool is_contiguous_ = true;
 };
 
 }  // namespace altorch::hierarchical

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
+#include <random>
 
 #include "support/says.h"
 #include "transports/conformance.h"
@@ -15,6 +18,7 @@ namespace {
 using conformance::expect;
 using Ranks = std::vector<int>;
 using Values = std::vector<float>;
+using Counts = std::vector<std::int64_t>;
 
 constexpr std::size_t kLimit = 1 << 20;
 
@@ -67,6 +71,44 @@ Values sum(std::int64_t count, int size) {
   return all;
 }
 
+// Of all_gather and reduce_scatter. Equal ones are given as such.
+void blocks_are_right(const Ranks& nodes, int rank, HierarchicalCollectives& own, const Counts& counts,
+                      bool in_place, std::uint64_t& identity) {
+  const int size = static_cast<int>(nodes.size());
+  const bool even = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  const std::int64_t count = counts[static_cast<std::size_t>(rank)];
+  const auto begin = std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  Values expected;
+  for (int each = 0; each < size; ++each) {
+    const Values block = numbers(counts[static_cast<std::size_t>(each)], each);
+    expected.insert(expected.end(), block.begin(), block.end());
+  }
+  Values input = numbers(count, rank), all(static_cast<std::size_t>(total), -1.0f);
+  float* const place = all.data() + begin;
+  if (in_place) std::copy(input.begin(), input.end(), place);
+  Call gather{OpKind::kAllGather,
+              DType::kFloat32,
+              ReduceOp::kSum,
+              0,
+              in_place ? place : input.data(),
+              all.data(),
+              count};
+  if (!even) gather.output_counts = counts;
+  run(own, gather, ++identity);
+  expect(all == expected, "all_gather");
+
+  const Values operand = numbers(total, rank), sums = sum(total, size);
+  Values from = operand, output(static_cast<std::size_t>(count), -1.0f);
+  float* const to = in_place ? from.data() + begin : output.data();
+  Call scatter{OpKind::kReduceScatter, DType::kFloat32, ReduceOp::kSum, 0, from.data(), to, count};
+  if (!even) scatter.input_counts = counts;
+  run(own, scatter, ++identity);
+  expect(Values(to, to + count) == Values(sums.begin() + begin, sums.begin() + begin + count),
+         "reduce_scatter");
+  expect(in_place || from == operand, "reduce_scatter changes its input");
+}
+
 void all_are_right(const Ranks& nodes, int rank, HierarchicalCollectives& own, std::int64_t count) {
   const int size = static_cast<int>(nodes.size());
   std::uint64_t identity = 0;
@@ -91,51 +133,68 @@ void all_are_right(const Ranks& nodes, int rank, HierarchicalCollectives& own, s
         ++identity);
     expect(shown == numbers(count, root), "broadcast");
   }
-  if (!hierarchical::Layout(nodes, rank).is_contiguous()) return;
-  Values all(static_cast<std::size_t>(count * size)), wanted;
-  for (int each = 0; each < size; ++each) {
-    const Values block = numbers(count, each);
-    wanted.insert(wanted.end(), block.begin(), block.end());
-  }
   for (const bool in_place : {false, true}) {
-    Values input = numbers(count, rank);
-    std::fill(all.begin(), all.end(), -1.0f);
-    float* const place = all.data() + rank * count;
-    if (in_place) std::copy(input.begin(), input.end(), place);
-    run(own,
-        Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, in_place ? place : input.data(),
-             all.data(), count},
-        ++identity);
-    expect(all == wanted, "all_gather");
+    blocks_are_right(nodes, rank, own, Counts(nodes.size(), count), in_place, identity);
+    // The longest block is neither the first nor the last; one has nothing.
+    Counts uneven;
+    for (std::int64_t each = 0; each < size; ++each) uneven.push_back(each * (size - each) * count / size);
+    blocks_are_right(nodes, rank, own, uneven, in_place, identity);
   }
 }
 
+// Numbered in the order of their first ranks.
+Ranks numbered(Ranks nodes) {
+  std::map<int, int> numbers;
+  for (int& node : nodes) node = numbers.emplace(node, static_cast<int>(numbers.size())).first->second;
+  return nodes;
+}
+
+void expect_all_right(const Ranks& nodes, std::initializer_list<std::int64_t> lengths,
+                      LoopbackOptions options = {}) {
+  const auto errors = on_nodes(
+      nodes,
+      [&](int rank, HierarchicalCollectives& own) {
+        for (const std::int64_t count : lengths) all_are_right(nodes, rank, own, count);
+      },
+      options);
+  EXPECT_EQ(errors, all_good(static_cast<int>(nodes.size()))) << testing::PrintToString(nodes);
+}
+
 TEST(HierarchicalCollectives, AreRightOnAnyNodes) {
-  for (const Ranks& nodes : {Ranks{0, 0, 1, 1}, Ranks{0, 0, 0, 1}, Ranks{0, 1, 0, 1}, Ranks{0, 1, 1, 2, 2, 2},
-                             Ranks{0, 0, 1, 1, 2, 2}, Ranks{0, 1, 1}}) {
-    for (const std::uint64_t delay : {0, 5}) {
-      const LoopbackOptions options{
-          .eager_bytes = delay ? std::size_t{0} : 16384, .longest_delay = delay, .seed = 3};
-      const auto errors = on_nodes(
-          nodes,
-          [&](int rank, HierarchicalCollectives& own) {
-            for (const std::int64_t count : {0, 1, 5, 1000, 70'001}) all_are_right(nodes, rank, own, count);
-          },
-          options);
-      EXPECT_EQ(errors, all_good(static_cast<int>(nodes.size())));
-    }
+  for (const Ranks& nodes :
+       {Ranks{0, 0, 1, 1}, Ranks{0, 0, 0, 1}, Ranks{0, 1, 0, 1}, Ranks{0, 1, 1, 2, 2, 2},
+        Ranks{0, 0, 1, 1, 2, 2}, Ranks{0, 1, 1}, Ranks{0, 0, 1, 0, 1}, Ranks{0, 0, 1, 2}}) {
+    expect_all_right(nodes, {0, 1, 5, 1000, 70'001});
+    expect_all_right(nodes, {0, 1, 5, 1000, 70'001}, {.eager_bytes = 0, .longest_delay = 5, .seed = 3});
+  }
+}
+
+TEST(HierarchicalCollectives, AreRightOnRandomNodes) {
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same layouts every time
+  const auto upto = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+  for (int turn = 0; turn < 10; ++turn) {
+    Ranks nodes(static_cast<std::size_t>(3 + upto(6)));
+    const int most = 2 + upto(3);
+    for (int& node : nodes) node = upto(most);
+    nodes = numbered(nodes);
+    if (hierarchical::Layout(nodes, 0).pays()) expect_all_right(nodes, {3, 20'003});
   }
 }
 
 // Longer than what one plan carries.
 TEST(HierarchicalCollectives, CarryLongVectorsInParts) {
   constexpr std::int64_t kCount = (20 << 20) / 4 + 7;
-  for (const Ranks& nodes : {Ranks{0, 0, 1, 1}, Ranks{0, 0, 1}}) {
+  for (const Ranks& nodes : {Ranks{0, 0, 1, 1}, Ranks{0, 1, 0}, Ranks{0, 0, 1, 1, 1}}) {
     const auto errors = on_nodes(nodes, [&](int rank, HierarchicalCollectives& own) {
       Values vector = numbers(kCount, rank);
       run(own, Call{OpKind::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, nullptr, vector.data(), kCount},
           1);
       expect(vector == sum(kCount, static_cast<int>(nodes.size())), "all_reduce");
+      std::uint64_t identity = 1;
+      Counts counts(nodes.size(), 1 << 20);
+      blocks_are_right(nodes, rank, own, counts, /*in_place=*/false, identity);
+      counts.back() += 7;
+      blocks_are_right(nodes, rank, own, counts, /*in_place=*/true, identity);
     });
     EXPECT_EQ(errors, all_good(static_cast<int>(nodes.size())));
   }
@@ -184,8 +243,10 @@ TEST(HierarchicalCollectives, OfferWhatTheyHaveAPlanFor) {
   EXPECT_TRUE(hierarchical::has_plan(broadcast, two));
   EXPECT_FALSE(hierarchical::has_plan(Call{OpKind::kAllReduce}, one));
   EXPECT_TRUE(hierarchical::has_plan(Call{OpKind::kAllGather}, two));
-  EXPECT_FALSE(hierarchical::has_plan(Call{OpKind::kAllGather}, in_turns));
-  EXPECT_FALSE(hierarchical::has_plan(Call{OpKind::kAllToAll}, two));
+  EXPECT_TRUE(hierarchical::has_plan(Call{OpKind::kAllGather}, in_turns));
+  EXPECT_TRUE(hierarchical::has_plan(Call{OpKind::kReduceScatter}, in_turns));
+  for (const OpKind kind : {OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter})
+    EXPECT_FALSE(hierarchical::has_plan(Call{kind}, two)) << name_of(kind);
 }
 
 TEST(HierarchicalCollectives, SayWhatHappens) {

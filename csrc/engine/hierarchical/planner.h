@@ -1,0 +1,64 @@
+// What plans are written with.
+#pragma once
+
+#include "engine/hierarchical/plan.h"
+
+namespace altorch::hierarchical {
+
+inline std::byte* at(void* base, std::int64_t elements, DType dtype) {
+  if (!base) return nullptr;  // described, not run
+  return static_cast<std::byte*>(base) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+inline const std::byte* at(const void* base, std::int64_t elements, DType dtype) {
+  return at(const_cast<void*>(base), elements, dtype);
+}
+
+// The stages of this rank so far. Every rank says the same on_node() and among() in the same order, so that they agree
+// about the numbers.
+class Planner {
+ public:
+  Planner(const Call& call, const Layout& layout, Part part, const Reserve& reserve)
+      : call(call), layout(layout), part(part), reserve(reserve) {}
+
+  const Call& call;
+  const Layout& layout;
+  const Part part;
+  const Reserve& reserve;
+  std::vector<Stage> stages;
+
+  // A sub-call of the part's length.
+  Call sub(OpKind kind, int root, const void* input, void* output) const {
+    // The engine makes the mean of the sum.
+    const ReduceOp op = call.op == ReduceOp::kAvg ? ReduceOp::kSum : call.op;
+    return {kind, call.dtype, op, root, input, output, part.count};
+  }
+  // Where the part of a vector begins.
+  void* vector(void* base) const { return at(base, part.begin, call.dtype); }
+  const void* vector(const void* base) const { return at(base, part.begin, call.dtype); }
+
+  // Null: this rank is alone on its node, and has nothing to do there.
+  Stage* on_node(const Call& sub_call);
+  // Null: this rank is none of them.
+  Stage* among(std::vector<int> members, const Call& sub_call);
+  // Nobody else takes part.
+  void move(std::vector<Move> moves);
+  // Where `moves` bring blocks side by side: `to`, or where they are, if they lie like that already.
+  const void* side_by_side(std::vector<Move> moves, const void* to);
+  // The blocks of a stage, by member.
+  static void give(Stage* stage, std::vector<std::int64_t> input_counts,
+                   std::vector<std::int64_t> output_counts);
+
+ private:
+  int number_ = 0;
+};
+
+// vectors.cpp
+void barrier(Planner& plan);
+void all_reduce(Planner& plan);
+void reduce(Planner& plan);
+void broadcast(Planner& plan);
+// blocks.cpp
+void all_gather(Planner& plan);
+void reduce_scatter(Planner& plan);
+
+}  // namespace altorch::hierarchical
