@@ -38,28 +38,100 @@ class Blocks {
   Counts begins_, skipped_, counts_;
 };
 
-// The ranks of a node that a rail serves: the one that is on it, and those beyond the rails in turns.
-std::vector<int> served_by(const Layout& layout, int rail, int node) {
-  std::vector<int> ranks;
-  const auto& all = layout.ranks_of(node);
-  for (auto place = static_cast<std::size_t>(rail); place < all.size();
-       place += static_cast<std::size_t>(layout.rails()))
-    ranks.push_back(all[place]);
-  return ranks;
-}
+// Who is served by which rail: on each node the rank that is on it, and those beyond the rails in turns.
+class Rails {
+ public:
+  Rails(const Layout& layout, const Blocks& blocks)
+      : neighbours_(static_cast<int>(layout.neighbours().size())),
+        place_(layout.own_place()),
+        rails_(layout.rails()),
+        blocks_(blocks),
+        layout_(layout) {
+    for (int rail = 0; rail < neighbours_; ++rail) {
+      of_rails.push_back(0);
+      for (int node = 0; node < layout.nodes(); ++node) {
+        const std::vector<int> ranks = served_by(rail, node);
+        const std::int64_t served = blocks.of(ranks);
+        order.insert(order.end(), ranks.begin(), ranks.end());
+        of_rails.back() += served;
+        if (rail == place_) of_nodes.push_back(served);
+      }
+    }
+  }
 
-}  // namespace
+  Counts of_rails;         // by place: what its rail serves on all nodes; beyond the rails nothing
+  Counts of_nodes;         // what this rank's rail serves on each node
+  std::vector<int> order;  // all ranks, rail by rail, and node by node
+  std::int64_t of_own() const { return of_rails[static_cast<std::size_t>(place_)]; }
+  std::int64_t served_here() const { return of_nodes[static_cast<std::size_t>(layout_.own_node())]; }
+  std::int64_t before_here() const {
+    return std::accumulate(of_nodes.begin(), of_nodes.begin() + layout_.own_node(), std::int64_t{0});
+  }
+  std::vector<int> members() const { return place_ < rails_ ? layout_.rail(place_) : std::vector<int>(); }
+  // Whether ranks of this node are beyond the rails. By place, then: their blocks with who serves them.
+  bool hands_over() const { return neighbours_ > rails_; }
+  Counts of_served() const {
+    return by_place([&](int place) { return place % rails_ == place_ ? place : kNobody; });
+  }
+  Counts of_server() const {
+    return by_place([&](int place) { return place == place_ % rails_ ? place_ : kNobody; });
+  }
+
+ private:
+  static constexpr int kNobody = -1;
+
+  std::vector<int> served_by(int rail, int node) const {
+    std::vector<int> ranks;
+    const auto& all = layout_.ranks_of(node);
+    for (int place = rail; rail < rails_ && place < static_cast<int>(all.size()); place += rails_)
+      ranks.push_back(all[static_cast<std::size_t>(place)]);
+    return ranks;
+  }
+  // The block of the neighbour at `whose(place)`.
+  template <typename Whose>
+  Counts by_place(Whose whose) const {
+    Counts counts;
+    for (int place = 0; place < neighbours_; ++place) {
+      const int owner = whose(place);
+      counts.push_back(
+          owner == kNobody ? 0 : blocks_.count(layout_.neighbours()[static_cast<std::size_t>(owner)]));
+    }
+    return counts;
+  }
+
+  const int neighbours_, place_, rails_;
+  const Blocks& blocks_;
+  const Layout& layout_;
+};
+
+// Moves between the places of all blocks in a buffer of the caller, and side by side in this order.
+template <typename Make>
+std::vector<Move> moves_of(const Blocks& blocks, const std::vector<int>& order, Make make) {
+  std::vector<Move> moves;
+  std::int64_t offset = 0;
+  for (const int rank : order) {
+    moves.push_back(make(blocks.begin(rank), offset));
+    moves.back().count = blocks.count(rank);
+    offset += blocks.count(rank);
+  }
+  return moves;
+}
 
 // To each leader, among the leaders, from each leader. Where the ranks of a node do not follow one another, the blocks
 // lie beside the output, node by node, until all are there.
-void all_gather(Planner& plan) {
+void all_gather_by_leaders(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;
   const Blocks blocks(plan, plan.call.output_counts);
   void* const all = layout.is_contiguous() ? plan.call.output : plan.reserve(blocks.all());
   const void* const input = at(plan.call.input, blocks.skipped(layout.rank()), dtype);
   Counts of_nodes, of_neighbours;
-  for (int node = 0; node < layout.nodes(); ++node) of_nodes.push_back(blocks.of(layout.ranks_of(node)));
+  std::vector<int> order;
+  for (int node = 0; node < layout.nodes(); ++node) {
+    const auto& ranks = layout.ranks_of(node);
+    of_nodes.push_back(blocks.of(ranks));
+    order.insert(order.end(), ranks.begin(), ranks.end());
+  }
   for (const int rank : layout.neighbours()) of_neighbours.push_back(blocks.count(rank));
   const auto before = of_nodes.begin() + layout.own_node();
   void* const own = at(all, std::accumulate(of_nodes.begin(), before, std::int64_t{0}), dtype);
@@ -70,69 +142,72 @@ void all_gather(Planner& plan) {
   if (Stage* last = plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, all)))
     last->call.count = blocks.all();
   if (layout.is_contiguous()) return;
-  std::vector<Move> moves;
-  std::int64_t offset = 0;
-  for (int node = 0; node < layout.nodes(); ++node) {
-    for (const int rank : layout.ranks_of(node)) {
-      moves.push_back(
-          {at(all, offset, dtype), at(plan.call.output, blocks.begin(rank), dtype), blocks.count(rank)});
-      offset += blocks.count(rank);
-    }
-  }
-  plan.move(std::move(moves));
+  plan.move(moves_of(blocks, order, [&](std::int64_t begin, std::int64_t offset) {
+    return Move{at(all, offset, dtype), at(plan.call.output, begin, dtype)};
+  }));
 }
 
-// On each node the ranks on rails sum what their rail serves, then reduce it along the rail, and hand on what is not
-// for them.
+// To who is on a rail, along each rail, among the node.
+void all_gather_by_rails(Planner& plan) {
+  const Layout& layout = plan.layout;
+  const DType dtype = plan.call.dtype;
+  const Blocks blocks(plan, plan.call.output_counts);
+  const Rails rails(layout, blocks);
+  void* const all = plan.reserve(blocks.all() + rails.of_own());
+  void* const of_rail = at(all, blocks.all(), dtype);
+  void* const served = at(of_rail, rails.before_here(), dtype);
+  const void* const input = at(plan.call.input, blocks.skipped(layout.rank()), dtype);
+  if (rails.hands_over()) {
+    plan.give(plan.on_node(plan.sub(OpKind::kAllToAll, 0, input, served)), rails.of_server(),
+              rails.of_served());
+  } else {
+    plan.skip();
+  }
+  plan.give(plan.among(rails.members(),
+                       plan.sub(OpKind::kAllGather, 0, rails.hands_over() ? served : input, of_rail)),
+            {}, rails.of_nodes);
+  plan.give(plan.on_node(plan.sub(OpKind::kAllGather, 0, of_rail, all)), {}, rails.of_rails);
+  plan.move(moves_of(blocks, rails.order, [&](std::int64_t begin, std::int64_t offset) {
+    return Move{at(all, offset, dtype), at(plan.call.output, begin, dtype)};
+  }));
+}
+
+}  // namespace
+
+bool all_gather_takes_rails(const Call& call, const Layout& layout) {
+  const std::int64_t bytes = length_of(call) * layout.size() * static_cast<std::int64_t>(size_of(call.dtype));
+  return layout.rails() > 1 && bytes >= kRails;
+}
+
+void all_gather(Planner& plan) {
+  all_gather_takes_rails(plan.call, plan.layout) ? all_gather_by_rails(plan) : all_gather_by_leaders(plan);
+}
+
+// On each node who is on a rail sums what that serves, then it is reduced along the rail, and what is not for them is
+// handed on.
 void reduce_scatter(Planner& plan) {
   const Layout& layout = plan.layout;
   const DType dtype = plan.call.dtype;
   const Blocks blocks(plan, plan.call.input_counts);
-  const int place = layout.own_place(), rails = layout.rails();
-  const auto neighbours = static_cast<int>(layout.neighbours().size());
-  const bool is_on_rail = place < rails;
-  Counts of_rails(static_cast<std::size_t>(neighbours)), of_nodes(static_cast<std::size_t>(layout.nodes()));
-  for (int rail = 0; rail < rails; ++rail) {
-    for (int node = 0; node < layout.nodes(); ++node) {
-      const std::int64_t served = blocks.of(served_by(layout, rail, node));
-      of_rails[static_cast<std::size_t>(rail)] += served;
-      if (rail == place) of_nodes[static_cast<std::size_t>(node)] = served;
-    }
-  }
-  const std::int64_t sums = of_rails[static_cast<std::size_t>(place)];
-  const std::int64_t served_here = of_nodes[static_cast<std::size_t>(layout.own_node())];
-  void* const memory = plan.reserve(blocks.all() + sums + served_here);
+  const Rails rails(layout, blocks);
+  void* const memory = plan.reserve(blocks.all() + rails.of_own() + rails.served_here());
   void* const sum = at(memory, blocks.all(), dtype);
-  void* const beside = at(sum, sums, dtype);
+  void* const served = at(sum, rails.of_own(), dtype);
   void* const output = at(plan.call.output, blocks.skipped(layout.rank()), dtype);
-
-  // The blocks of each rail side by side.
-  std::vector<Move> moves;
-  std::int64_t offset = 0;
-  for (int rail = 0; rail < rails; ++rail) {
-    for (int node = 0; node < layout.nodes(); ++node) {
-      for (const int rank : served_by(layout, rail, node)) {
-        moves.push_back(
-            {at(plan.call.input, blocks.begin(rank), dtype), at(memory, offset, dtype), blocks.count(rank)});
-        offset += blocks.count(rank);
-      }
-    }
-  }
-  const void* const arranged = plan.side_by_side(std::move(moves), memory);
-  plan.give(plan.on_node(plan.sub(OpKind::kReduceScatter, 0, arranged, sum)), of_rails, {});
-  const bool hands_on = neighbours > rails;
-  plan.give(plan.among(is_on_rail ? layout.rail(place) : std::vector<int>(),
-                       plan.sub(OpKind::kReduceScatter, 0, layout.is_alone() ? arranged : sum,
-                                hands_on ? beside : output)),
-            of_nodes, {});
-  if (!hands_on) return;
-  Counts given(static_cast<std::size_t>(neighbours)), taken(static_cast<std::size_t>(neighbours));
-  for (int each = 0; each < neighbours; ++each) {
-    const std::int64_t block = blocks.count(layout.neighbours()[static_cast<std::size_t>(each)]);
-    if (each % rails == place) given[static_cast<std::size_t>(each)] = block;
-    if (each == place) taken[static_cast<std::size_t>(each % rails)] = block;
-  }
-  plan.give(plan.on_node(plan.sub(OpKind::kAllToAll, 0, beside, output)), given, taken);
+  const void* const arranged =
+      plan.side_by_side(moves_of(blocks, rails.order,
+                                 [&](std::int64_t begin, std::int64_t offset) {
+                                   return Move{at(plan.call.input, begin, dtype), at(memory, offset, dtype)};
+                                 }),
+                        memory);
+  plan.give(plan.on_node(plan.sub(OpKind::kReduceScatter, 0, arranged, sum)), rails.of_rails, {});
+  plan.give(
+      plan.among(rails.members(), plan.sub(OpKind::kReduceScatter, 0, layout.is_alone() ? arranged : sum,
+                                           rails.hands_over() ? served : output)),
+      rails.of_nodes, {});
+  if (rails.hands_over())
+    plan.give(plan.on_node(plan.sub(OpKind::kAllToAll, 0, served, output)), rails.of_served(),
+              rails.of_server());
 }
 
 }  // namespace altorch::hierarchical

@@ -55,7 +55,8 @@ bool has_plan(const Call& call, const Layout& layout) {
 }
 
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes) {
-  if (call.kind == OpKind::kAllGather && layout.is_contiguous()) return length_of(call);
+  if (call.kind == OpKind::kAllGather && layout.is_contiguous() && !all_gather_takes_rails(call, layout))
+    return length_of(call);
   const std::int64_t blocks = kOpKinds[call.kind].blocks ? layout.size() : 1;
   return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(call.dtype)) / blocks);
 }

@@ -2,9 +2,9 @@
 // of some ranks.
 //
 //   small          on each node to its leader, among the leaders, from the leader to its node
-//   large          the first ranks of each node, as many as every node has, reduce a slice each with their node, then
-//                  along their rail (the ranks that have the same place on the other nodes), and the slices are
-//                  collected on the node: all these ranks use the network
+//   large          the first ranks of each node, as many as every node has, take a slice of the vector each, or the
+//                  blocks of some ranks, with their node, then along their rail (the ranks that have the same place on
+//                  the other nodes): all of them use the network
 //
 // A pure function of what all ranks know alike.
 #pragma once
@@ -22,7 +22,7 @@ namespace altorch::hierarchical {
 struct Move {
   const void* from;
   void* to;
-  std::int64_t count;
+  std::int64_t count = 0;
 };
 
 // One sub-call, of which this rank is a part.

@@ -40,6 +40,8 @@ class Planner {
   Stage* on_node(const Call& sub_call);
   // Null: this rank is none of them.
   Stage* among(std::vector<int> members, const Call& sub_call);
+  // One that only other nodes have.
+  void skip() { ++number_; }
   // Nobody else takes part.
   void move(std::vector<Move> moves);
   // Where `moves` bring blocks side by side: `to`, or where they are, if they lie like that already.
@@ -52,12 +54,17 @@ class Planner {
   int number_ = 0;
 };
 
+// From so many bytes of a vector, or of all blocks, on every rank uses the network: two more waits for the node are worth
+// it.
+constexpr std::int64_t kRails = 64 << 10;
+
 // vectors.cpp
 void barrier(Planner& plan);
 void all_reduce(Planner& plan);
 void reduce(Planner& plan);
 void broadcast(Planner& plan);
 // blocks.cpp
+bool all_gather_takes_rails(const Call& call, const Layout& layout);
 void all_gather(Planner& plan);
 void reduce_scatter(Planner& plan);
 

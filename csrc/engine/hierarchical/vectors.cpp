@@ -6,9 +6,6 @@
 namespace altorch::hierarchical {
 namespace {
 
-// From so many bytes of a vector on every rank uses the network: two more waits for the node are worth it.
-constexpr std::int64_t kRails = 64 << 10;
-
 int own_leader(const Layout& layout, int root) {
   return layout.place_of(layout.leader_of(layout.own_node(), root));
 }
