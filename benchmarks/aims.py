@@ -15,7 +15,7 @@ from altorch.bench import aims, rows
 from altorch.bench.rows import Row
 from benchmarks import cpu_aims, cuda_aims, markdown
 
-AIMS = {"cpu": cpu_aims.AIMS, "cuda": cuda_aims.AIMS}
+AIMS = {"cpu": cpu_aims.AIMS, "cpu on nodes": cpu_aims.AIMS_ON_NODES, "cuda": cuda_aims.AIMS}
 
 
 def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
@@ -28,8 +28,8 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
         if "ranks" in row and row["ranks"] <= row.get("gpus", row["ranks"])
     ]
     reached = True
-    for device, ranks in sorted({(row["device"], row["ranks"]) for row in found}):
-        here = [row for row in found if (row["device"], row["ranks"]) == (device, ranks)]
+    for device, ranks in sorted({(place(row), row["ranks"]) for row in found}):
+        here = [row for row in found if (place(row), row["ranks"]) == (device, ranks)]
         verdicts = aims.judge(AIMS[device], here, ranks)
         reached &= all(verdict.reached is not False for verdict in verdicts)
         if as_markdown:
@@ -41,11 +41,17 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
     return reached
 
 
+def place(row: Row) -> str:
+    return f"{row['device']} on nodes" if "nodes" in row else str(row["device"])
+
+
 def title(here: list[Row]) -> str:
     commits = ", ".join(sorted({row.get("commit", "unknown") for row in here}))
     row = here[0]
     carrier = f"NCCL {row['nccl']}" if "nccl" in row else f"MPICH {row['mpich']}"
-    return f"{row['ranks']} ranks, {row['machine']}, torch {row['torch']}, {carrier}, {commits}, {row['date'][:10]}"
+    nodes = f" on {row['nodes']} nodes" if "nodes" in row else ""
+    where = f"{row['ranks']} ranks{nodes}, {row['machine']}"
+    return f"{where}, torch {row['torch']}, {carrier}, {commits}, {row['date'][:10]}"
 
 
 def main() -> None:

@@ -158,3 +158,16 @@ AIMS = [
         remark=lambda results: f"{memory(results)[-1]['operations']:,} operations",
     ),
 ]  # fmt: skip
+
+
+def on_nodes(against: str, what: str, target: float) -> Aim:
+    return Aim(
+        f"every operation and size on two nodes, against {what}", target,
+        lambda results: results.ratios("al", against, "median_us", benchmark="cpu_nodes"),
+    )  # fmt: skip
+
+
+AIMS_ON_NODES = [
+    on_nodes("al:messages", "altorch's messages between all ranks", 1.3),
+    on_nodes("gloo", "Gloo", 5),
+]

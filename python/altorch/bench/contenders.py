@@ -3,6 +3,7 @@
 al                 altorch as it chooses
 al:host_staged     altorch over that route of CUDA tensors (nccl, host_staged, host_relay)
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
+al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
 fake               torch's backend that does nothing: what torch itself takes
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 MOVE_NOTHING = ("fake", "recorded")
+MESSAGES = "messages"
 BACKENDS = ("al", "gloo", "nccl", *MOVE_NOTHING)
 # What torch's gloo has for CUDA tensors.
 GLOO_ON_GPUS = ("all_reduce", "all_gather", "broadcast", "barrier")
@@ -49,8 +51,10 @@ def obstacle(name: str, device: torch.device) -> str | None:
     return None
 
 
-def settings(name: str, device: torch.device, operations: Sequence[str]) -> tuple[str | None, dict[str, int]]:
-    """ALTORCH_ROUTE and the options that the name asks for. Raises ValueError for a name that says nothing."""
+def settings(
+    name: str, device: torch.device, operations: Sequence[str]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """The variables and the options that the name asks for. Raises ValueError for a name that says nothing."""
     backend, _, choice = name.partition(":")
     if backend not in BACKENDS:
         raise ValueError(f"'{backend}' is none of {', '.join(BACKENDS)}")
@@ -58,26 +62,28 @@ def settings(name: str, device: torch.device, operations: Sequence[str]) -> tupl
     if equals:
         if backend not in ("al", "nccl") or not value.isdigit():
             raise ValueError(f"'{name}' is no option of al or nccl with a number, such as al:max_ctas=4")
-        return None, {option: int(value)}
+        return {}, {option: int(value)}
     if not choice:
-        return None, {}
+        return {}, {}
     if backend != "al":
         raise ValueError(f"'{name}': only al has routes")
     if device.type == "cuda":
-        return f"cuda={choice}", {}
+        return {"ALTORCH_ROUTE": f"cuda={choice}"}, {}
+    if choice == MESSAGES:
+        return {"ALTORCH_SHM_BYTES": "0"}, {}
     chosen = [operation for operation in operations if has_algorithm(operation, choice)]
     if not chosen:
         what = ", ".join(operations)
         raise ValueError(f"{name}: none of {what} has that algorithm; `altorch algorithms` lists them")
-    return ",".join(f"{operation}={choice}" for operation in chosen), {}
+    return {"ALTORCH_ROUTE": ",".join(f"{operation}={choice}" for operation in chosen)}, {}
 
 
 def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.ProcessGroup:
     """A group of all ranks. Collective. The route is settled before this returns."""
     backend = name.partition(":")[0]
     provide(backend)
-    route, options = settings(name, device, operations)
-    with _ruled(route):
+    variables, options = settings(name, device, operations)
+    with _set(variables):
         known = "fake" if backend in MOVE_NOTHING else backend
         group = dist.new_group(backend=known, pg_options=_options(backend, options) if options else None)
         dist.all_reduce(torch.zeros(1, device=device), group=group)
@@ -102,21 +108,23 @@ def takes_part(name: str, device: torch.device, operation: str) -> bool:
     backend, _, choice = name.partition(":")
     if backend == "gloo" and device.type == "cuda":
         return operation in GLOO_ON_GPUS
-    return device.type == "cuda" or not choice or "=" in choice or has_algorithm(operation, choice)
+    if device.type == "cuda" or choice in ("", MESSAGES) or "=" in choice:
+        return True
+    return has_algorithm(operation, choice)
 
 
 @contextlib.contextmanager
-def _ruled(route: str | None) -> Iterator[None]:
-    before = os.environ.get("ALTORCH_ROUTE")
-    if route is not None:
-        os.environ["ALTORCH_ROUTE"] = route
+def _set(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop("ALTORCH_ROUTE", None)
-        else:
-            os.environ["ALTORCH_ROUTE"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _options(backend: str, wanted: dict[str, Any]) -> Any:

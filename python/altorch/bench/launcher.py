@@ -74,8 +74,12 @@ def run_ranks(
     *,
     deadline: float = 280.0,
     on_row: Emit | None = None,
+    nodes: int = 1,
 ) -> list[Row]:
-    """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival."""
+    """Runs ``function`` ("module:name") in ``ranks`` processes and returns the rows in order of arrival.
+
+    ``nodes``: as if the ranks were on so many, one after another.
+    """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         environment = os.environ | {
@@ -87,14 +91,23 @@ def run_ranks(
             "BENCHMARK_CONFIG": json.dumps(config),
             "BENCHMARK_FOLDER": folder,
         }
+        if nodes > 1:  # to MPICH too: ranks of different nodes talk over the network
+            environment |= {
+                "MPIR_CVAR_NUM_CLIQUES": str(nodes),
+                "MPIR_CVAR_CLIQUES_BY_BLOCK": "1",
+                "UCX_TLS": "tcp,self",
+            }
         processes: list[subprocess.Popen[str]] = []
         readers: list[threading.Thread] = []
         try:
             for rank in range(ranks):
+                own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                if nodes > 1:
+                    own["ALTORCH_NODE"] = str(rank * nodes // ranks)
                 with (Path(folder) / f"stderr-{rank}").open("w") as errors:
                     process = subprocess.Popen(
                         [sys.executable, "-m", "altorch.bench.launcher", function],
-                        env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        env=environment | own,
                         stdout=subprocess.PIPE,
                         stderr=errors,
                         text=True,

@@ -1,0 +1,61 @@
+"""Times torch.distributed's operations on CPU tensors of two nodes, cut out of this machine (ALTORCH_NODE).
+
+Starts its ranks itself, half of them on each node, and has the contenders take turns, as cpu_collectives does. `al`
+goes through memory on each node and by messages between them, where it has a plan for the operation; `al:messages` is
+the same engine without shared memory: messages between all ranks. MPICH is told of the nodes too, so that its messages
+between them go over TCP, through the loopback interface: a network of little latency that takes the processor's time.
+`gloo` uses TCP between all ranks.
+"""
+
+from __future__ import annotations
+
+from rich.status import Status
+
+from altorch.bench import launcher, rows, table
+from altorch.bench.rows import Row
+from altorch.cli._output import console
+from benchmarks import report
+
+NODES = 2
+SIZES = "1K,16K,64K,256K,1M,4M,16M"
+
+
+def main() -> None:
+    parser = report.parser_of(__doc__)
+    report.add_ranks(parser, "4")
+    report.add_sweep(
+        parser,
+        "al,al:messages,gloo",
+        "all_reduce,all_gather,reduce_scatter,broadcast,barrier",
+        "float32",
+        SIZES,
+    )
+    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    arguments = parser.parse_args()
+
+    run = report.where()
+    rows.append(arguments.json, [run])
+    config = {
+        key: getattr(arguments, key) for key in ("contenders", "operations", "dtypes", "sizes", "seconds")
+    }
+    for ranks in arguments.ranks:
+        with console().status("") as status:
+
+            def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
+                status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
+
+            found = launcher.run_ranks(
+                "benchmarks.cpu_collectives:work",
+                ranks,
+                config,
+                deadline=arguments.deadline,
+                on_row=show,
+                nodes=NODES,
+            )
+        measured = [{"benchmark": "cpu_nodes", "nodes": NODES} | row for row in found if "operation" in row]
+        table.show(run, measured, found[-1]["skipped"])
+        rows.append(arguments.json, measured)
+
+
+if __name__ == "__main__":
+    main()
