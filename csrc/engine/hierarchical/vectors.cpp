@@ -17,22 +17,64 @@ void all_reduce_by_leaders(Planner& plan) {
   plan.on_node(plan.sub(OpKind::kBroadcast, 0, nullptr, vector));
 }
 
-// Ranks beyond the rails have no slice.
+// Of a vector, one for each rail; ranks beyond the rails have none. Lengths are even, so that slices are aligned alike.
+struct Slices {
+  explicit Slices(const Planner& plan) {
+    const int rails = plan.layout.rails(), place = plan.layout.own_place();
+    const std::int64_t each = ((plan.part.count + rails - 1) / rails + 15) / 16 * 16;
+    const auto begin_of = [&](int of) { return std::min(plan.part.count, of * each); };
+    for (int of = 0; of < static_cast<int>(plan.layout.neighbours().size()); ++of)
+      counts.push_back(begin_of(of + 1) - begin_of(of));
+    begin = begin_of(place);
+    count = counts[static_cast<std::size_t>(place)];
+    if (place < rails) members = plan.layout.rail(place);
+  }
+  std::vector<std::int64_t> counts;  // by place on the node
+  std::int64_t begin, count;         // of this rank's
+  std::vector<int> members;          // of this rank's rail, where it is on one
+};
+
 void all_reduce_by_rails(Planner& plan) {
-  const Layout& layout = plan.layout;
+  const Slices slices(plan);
   void* const vector = plan.vector(plan.call.output);
-  const std::int64_t each = ((plan.part.count + layout.rails() - 1) / layout.rails() + 15) / 16 * 16;
-  const auto begin = [&](int place) { return std::min(plan.part.count, place * each); };
-  std::vector<std::int64_t> slices;
-  for (int place = 0; place < static_cast<int>(layout.neighbours().size()); ++place)
-    slices.push_back(begin(place + 1) - begin(place));
-  const int place = layout.own_place();
-  void* const own = at(vector, begin(place), plan.call.dtype);
-  plan.give(plan.on_node(plan.sub(OpKind::kReduceScatter, 0, vector, own)), slices, {});
-  Stage* const rail = plan.among(place < layout.rails() ? layout.rail(place) : std::vector<int>(),
-                                 plan.sub(OpKind::kAllReduce, 0, nullptr, own));
-  if (rail) rail->call.count = slices[static_cast<std::size_t>(place)];
-  plan.give(plan.on_node(plan.sub(OpKind::kAllGather, 0, own, vector)), {}, slices);
+  void* const own = at(vector, slices.begin, plan.call.dtype);
+  plan.give(plan.on_node(plan.sub(OpKind::kReduceScatter, 0, vector, own)), slices.counts, {});
+  if (Stage* rail = plan.among(slices.members, plan.sub(OpKind::kAllReduce, 0, nullptr, own)))
+    rail->call.count = slices.count;
+  plan.give(plan.on_node(plan.sub(OpKind::kAllGather, 0, own, vector)), {}, slices.counts);
+}
+
+void reduce_by_rails(Planner& plan) {
+  const Layout& layout = plan.layout;
+  const Slices slices(plan);
+  const int root = plan.call.root;
+  void* const output = plan.vector(plan.call.output);
+  void* const own = plan.reserve(2 * slices.count);
+  void* const sum = at(layout.rank() == root ? output : own,
+                       layout.rank() == root ? slices.begin : slices.count, plan.call.dtype);
+  plan.give(plan.on_node(plan.sub(OpKind::kReduceScatter, 0, plan.vector(plan.call.input), own)),
+            slices.counts, {});
+  if (Stage* rail = plan.among(slices.members, plan.sub(OpKind::kReduce, layout.node_of(root), own, sum)))
+    rail->call.count = slices.count;
+  if (layout.own_node() == layout.node_of(root))
+    plan.give(plan.on_node(plan.sub(OpKind::kGather, layout.place_of(root), sum, output)), {}, slices.counts);
+}
+
+void reduce_by_leaders(Planner& plan) {
+  const Layout& layout = plan.layout;
+  const int root = plan.call.root, leader = own_leader(layout, root);
+  const void* const input = plan.vector(plan.call.input);
+  void* const output = plan.vector(plan.call.output);
+  void* const beside = plan.reserve(plan.part.count);
+  void* const sum = layout.rank() == root ? output : beside;
+  plan.on_node(plan.sub(OpKind::kReduce, leader, input, layout.own_place() == leader ? sum : beside));
+  plan.among(layout.leaders(root),
+             plan.sub(OpKind::kReduce, layout.node_of(root), layout.is_alone() ? input : sum, output));
+}
+
+bool takes_rails(const Planner& plan) {
+  return plan.layout.rails() > 1 &&
+         plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype)) >= kRails;
 }
 
 }  // namespace
@@ -45,21 +87,10 @@ void barrier(Planner& plan) {
 }
 
 void all_reduce(Planner& plan) {
-  const std::int64_t bytes = plan.part.count * static_cast<std::int64_t>(size_of(plan.call.dtype));
-  plan.layout.rails() > 1 && bytes >= kRails ? all_reduce_by_rails(plan) : all_reduce_by_leaders(plan);
+  takes_rails(plan) ? all_reduce_by_rails(plan) : all_reduce_by_leaders(plan);
 }
 
-void reduce(Planner& plan) {
-  const Layout& layout = plan.layout;
-  const int root = plan.call.root, leader = own_leader(layout, root);
-  const void* const input = plan.vector(plan.call.input);
-  void* const output = plan.vector(plan.call.output);
-  void* const beside = plan.reserve(plan.part.count);
-  void* const sum = layout.rank() == root ? output : beside;
-  plan.on_node(plan.sub(OpKind::kReduce, leader, input, layout.own_place() == leader ? sum : beside));
-  plan.among(layout.leaders(root),
-             plan.sub(OpKind::kReduce, layout.node_of(root), layout.is_alone() ? input : sum, output));
-}
+void reduce(Planner& plan) { takes_rails(plan) ? reduce_by_rails(plan) : reduce_by_leaders(plan); }
 
 void broadcast(Planner& plan) {
   const Layout& layout = plan.layout;
