@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from altorch.bench.aims import Aim, Cases, Results, labelled
 from altorch.bench.rows import Row
-from altorch.cli._output import human_bytes
+from benchmarks import cpu_memory_aims
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
 FROM_C = ("mpi-test", "mpi-blocking")
 # A batch that takes so much longer than the median one, and three times as long, held a stall.
 STALL_MS = 20.0
@@ -14,7 +14,7 @@ STALL_MS = 20.0
 
 def parts(results: Results) -> dict[str, float] | None:
     """What a small all_reduce takes by contender, in microseconds; `mpi`: the faster of the two ways to call it."""
-    rows = results.of(operation="all_reduce", dtype="float32", bytes=KIB)
+    rows = results.of(operation="all_reduce", dtype="float32", bytes=KIB, mode="sync")
     took = {row["contender"]: row["p10_us"] for row in rows}
     from_c = [took[mode] for mode in FROM_C if mode in took]
     return took | {"mpi": min(from_c)} if {"al", "fake"} <= took.keys() and from_c else None
@@ -36,19 +36,6 @@ def shares(results: Results) -> str:
     recorder = dispatched(took) - took["fake"]
     dispatch = f"torch's dispatch {dispatched(took):.1f} (flight recorder {recorder:.1f} of it)"
     return f"{took['al']:.1f} us less {dispatch} and MPI's {took['mpi']:.1f}"
-
-
-def against_gloo(size: int, target: float) -> Aim:
-    select = {"operation": "all_reduce", "dtype": "float32", "bytes": size}
-
-    def medians(results: Results) -> str:
-        found = results.ratios("al", "gloo", "median_us", **select)
-        return "".join(f"medians {ratio:.1f}x" for ratio in found.values())
-
-    return Aim(
-        f"all_reduce of {human_bytes(size)} against Gloo", target, digits=1, ranks=2, remark=medians,
-        measure=lambda results: results.ratios("al", "gloo", "p10_us", **select),
-    )  # fmt: skip
 
 
 def stall(row: Row) -> float:
@@ -120,13 +107,7 @@ AIMS = [
         "all_reduce of 1 KiB, beyond torch's dispatch and the same MPI from C", 2, own_share,
         unit=" us", digits=1, at_most=True, ranks=2, remark=shares,
     ),
-    against_gloo(KIB, 20),
-    against_gloo(MIB, 5),
-    against_gloo(64 * MIB, 1.2),
-    Aim(
-        "every operation, type and size against Gloo", 1, ranks=4,
-        measure=lambda results: results.ratios("al", "gloo", "median_us", benchmark="cpu_collectives"),
-    ),
+    *cpu_memory_aims.AIMS,
     Aim(
         "slowest batch beyond the median one, of each case where it took three times as long", STALL_MS, stalls,
         unit=" ms", digits=1, at_most=True, ranks=4, remark=stalls_of_gloo,

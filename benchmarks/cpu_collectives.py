@@ -2,7 +2,8 @@
 
 Starts its ranks itself. What is measured how: altorch.bench.turns. `fake` is torch's backend that does nothing, what
 torch's own dispatch costs; `recorded` is `fake` with torch's flight recorder. memcpy is one copy of as many bytes on
-every rank at once; mpi-blocking and mpi-test are the same operation called by a C program.
+every rank at once; mpi-blocking and mpi-test are the same operation called by a C program, openmpi-blocking and
+openmpi-test by one over Open MPI (--open-mpi FOLDER).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from benchmarks import mpi_floor, report
 
 def work(config: Row, emit: Emit) -> None:
     device = launcher.join("cpu", control="gloo")  # altorch may be left out
-    skipped = Sweep(**config).measure(device, emit)
+    modes = tuple(config.pop("modes"))
+    skipped = Sweep(modes=modes, **config).measure(device, emit)
     emit({"skipped": skipped})
     launcher.leave()
 
@@ -30,6 +32,7 @@ def main() -> None:
     report.add_ranks(parser, "2,4")
     report.add_sweep(parser, "al,gloo,fake", ",".join(CASES), "float32,bfloat16", report.SIZES)
     parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    parser.add_argument("--async", dest="lazy", action="store_true", help="asynchronous calls as well")
     parser.add_argument("--no-mpi-floor", action="store_true", help="leave out the same MPI called from C")
     mpi_floor.add_arguments(parser)
     arguments = parser.parse_args()
@@ -39,6 +42,7 @@ def main() -> None:
     config = {
         key: getattr(arguments, key) for key in ("contenders", "operations", "dtypes", "sizes", "seconds")
     }
+    config["modes"] = ["sync", "async"] if arguments.lazy else ["sync"]
     for ranks in arguments.ranks:
         with console().status("") as status:
 

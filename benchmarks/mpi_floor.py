@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mpi", metavar="FOLDER", help="bin folder with mpicc and mpiexec; default: the mpich wheel's"
     )
     parser.add_argument(
+        "--open-mpi", metavar="FOLDER", help="bin folder of an Open MPI that is measured beside it"
+    )
+    parser.add_argument(
         "--mpi-seconds", type=float, default=0.15, help="time for one operation and size from C"
     )
 
@@ -76,13 +79,23 @@ def run_program(
 
 
 def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], sizes: list[int]) -> list[Row]:
-    compiler, mpiexec = find_tool("mpicc", arguments.mpi), find_tool("mpiexec", arguments.mpi)
+    found = measure_one(arguments.mpi, arguments.mpi_seconds, ranks, operations, sizes)
+    if arguments.open_mpi:
+        beside = measure_one(arguments.open_mpi, arguments.mpi_seconds, ranks, operations, sizes)
+        found += [row | {"contender": "open" + row["contender"]} for row in beside if "contender" in row]
+    return found
+
+
+def measure_one(
+    folder: str | None, seconds: float, ranks: int, operations: list[str], sizes: list[int]
+) -> list[Row]:
+    compiler, mpiexec = find_tool("mpicc", folder), find_tool("mpiexec", folder)
     if compiler is None or mpiexec is None:
         console().print("[yellow]the same MPI from C is skipped: no mpicc and mpiexec (--mpi FOLDER)")
         return []
     found: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        program = Path(folder) / "mpi_floor"
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as built_in:
+        program = Path(built_in) / "mpi_floor"
         built = subprocess.run(
             [compiler, "-O2", "-std=gnu11", "-o", str(program), str(SOURCE)], capture_output=True, text=True
         )
@@ -93,7 +106,7 @@ def measure(arguments: argparse.Namespace, ranks: int, operations: list[str], si
         for mode in MODES:
             crowded = ranks > cores and mode == "mpi-blocking"
             done_sizes = [size for size in sorted(sizes) if size <= CROWDED_BYTES or not crowded]
-            words = [mode.removeprefix("mpi-"), str(arguments.mpi_seconds)]
+            words = [mode.removeprefix("mpi-"), str(seconds)]
             words += [",".join(operations), ",".join(map(str, done_sizes))]
             deadline = 60.0 if crowded else 150.0
             with console().status(f"{ranks} ranks: {mode}"):
