@@ -6,7 +6,7 @@ percentile, which is what the machine can do, the median, which is what it did, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,11 @@ def measure(
             check(case, buffers, group)
         call = case.make(buffers, group)
         lanes += [Lane(name, mode, call, on_gpu) for mode in modes if takes_part(name, mode, case, on_gpu)]
+    take_turns(lanes, buffers, seconds)
+    return [row_of(case, buffers, dtype, lane, ranks) for lane in lanes]
+
+
+def take_turns(lanes: Sequence[Lane], buffers: Buffers, seconds: float) -> None:
     round_seconds = sum(lane.settle() for lane in lanes)
     rounds = max(FEWEST_BATCHES, min(MOST_BATCHES, int(seconds / max(round_seconds, 1e-9))))
     for turn in range(rounds):
@@ -133,7 +138,6 @@ def measure(
             took, host = lane.batch(first)
             lane.seconds.append(took)
             lane.host.append(host)
-    return [row_of(case, buffers, dtype, lane, ranks) for lane in lanes]
 
 
 def row_of(case: Case, buffers: Buffers, dtype: torch.dtype, lane: Lane, ranks: int) -> Row:
