@@ -6,7 +6,8 @@ from altorch.bench.aims import Aim, Cases, Results, labelled
 from altorch.bench.rows import Row
 from benchmarks import cpu_memory_aims
 
-KIB = 1 << 10
+KIB, MIB = 1 << 10, 1 << 20
+OPERATIONS = "cpu_collectives"
 FROM_C = ("mpi-test", "mpi-blocking")
 # A batch that takes so much longer than the median one, and three times as long, held a stall.
 STALL_MS = 20.0
@@ -14,7 +15,7 @@ STALL_MS = 20.0
 
 def parts(results: Results) -> dict[str, float] | None:
     """What a small all_reduce takes by contender, in microseconds; `mpi`: the faster of the two ways to call it."""
-    rows = results.of(operation="all_reduce", dtype="float32", bytes=KIB, mode="sync")
+    rows = results.of(benchmark=OPERATIONS, operation="all_reduce", dtype="float32", bytes=KIB, mode="sync")
     took = {row["contender"]: row["p10_us"] for row in rows}
     from_c = [took[mode] for mode in FROM_C if mode in took]
     return took | {"mpi": min(from_c)} if {"al", "fake"} <= took.keys() and from_c else None
@@ -38,6 +39,26 @@ def shares(results: Results) -> str:
     return f"{took['al']:.1f} us less {dispatch} and MPI's {took['mpi']:.1f}"
 
 
+def against_kernels(sizes: range, target: float, ranks: int, words: str = "") -> Aim:
+    """Of the kernels of inference engines, which nobody calls through torch, the fastest in each case."""
+
+    def measure(results: Results) -> Cases:
+        rows = results.of(benchmark="cpu_kernels", bytes=sizes)
+        found: dict[tuple[str, str, int], dict[str, float]] = {}
+        for row in rows:
+            case = (row["operation"], row["dtype"], row["bytes"])
+            found.setdefault(case, {})[row["contender"]] = row["p10_us"]
+        ratios = {}
+        for case, took in found.items():
+            kernels = [us for name, us in took.items() if name not in ("al", "fake")]
+            if kernels:
+                ratios[case] = min(kernels) / max(took["al"] - took["fake"], 1e-3)
+        return labelled(ratios)
+
+    what = f"all_reduce{words}, less torch's dispatch, against the fastest kernel of vLLM and DeepSpeed"
+    return Aim(what, target, measure, ranks=ranks)
+
+
 def stall(row: Row) -> float:
     """Milliseconds by which the slowest batch exceeded the median one, if it took more than three times as long."""
     excess = (row["max_us"] - row["median_us"]) * row["calls_per_batch"] / 1e3
@@ -45,7 +66,7 @@ def stall(row: Row) -> float:
 
 
 def stalls(results: Results, contender: str = "al") -> Cases:
-    rows = results.of(benchmark="cpu_collectives", contender=contender)
+    rows = results.of(benchmark=OPERATIONS, contender=contender)
     return labelled({(row["operation"], row["dtype"], row["bytes"]): stall(row) for row in rows})
 
 
@@ -108,6 +129,9 @@ AIMS = [
         unit=" us", digits=1, at_most=True, ranks=2, remark=shares,
     ),
     *cpu_memory_aims.AIMS,
+    against_kernels(range(64 * MIB + 1), 1, ranks=2),
+    against_kernels(range(64 * KIB), 20, ranks=4, words=" below 64 KiB"),
+    against_kernels(range(16 * MIB, 64 * MIB + 1), 1, ranks=4, words=" from 16 MiB on"),
     Aim(
         "slowest batch beyond the median one, of each case where it took three times as long", STALL_MS, stalls,
         unit=" ms", digits=1, at_most=True, ranks=4, remark=stalls_of_gloo,

@@ -58,7 +58,7 @@ def against_gloo(results: Results, **wanted: Any) -> Cases:
 def crowded_all_reduce(results: Results) -> float | None:
     rows = [
         row
-        for row in results.of(contender="al", operation="all_reduce", bytes=8)
+        for row in results.of(benchmark="cpu_collectives", contender="al", operation="all_reduce", bytes=8)
         if row["cores"] < row["ranks"]
     ]
     return min((row["p10_us"] for row in rows), default=None)
@@ -67,7 +67,8 @@ def crowded_all_reduce(results: Results) -> float | None:
 def asynchronous(results: Results) -> float | None:
     """Microseconds beyond the synchronous call."""
     both = {
-        row["mode"]: row["p10_us"] for row in results.of(contender="al", operation="all_reduce", bytes=KIB)
+        row["mode"]: row["p10_us"]
+        for row in results.of(benchmark="cpu_collectives", contender="al", operation="all_reduce", bytes=KIB)
     }
     return both["async"] - both["sync"] if {"async", "sync"} <= both.keys() else None
 

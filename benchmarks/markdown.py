@@ -33,7 +33,7 @@ def beside_gloo(rows: list[Row]) -> Iterator[str]:
 
 def _lines(results: Results, dtype: str) -> Iterator[list[str]]:
     for size in SIZES:
-        rows = results.of(operation="all_reduce", dtype=dtype, bytes=size)
+        rows = results.of(benchmark="cpu_collectives", operation="all_reduce", dtype=dtype, bytes=size)
         took = {row["contender"]: row["median_us"] for row in rows}
         if not {"al", "gloo"} <= took.keys():
             continue
