@@ -1,0 +1,6 @@
+from sglang.srt.platforms.cpu import CpuSRTPlatform
+
+
+class AltorchPlatform(CpuSRTPlatform):
+    def get_torch_distributed_backend_str(self) -> str:
+        return "al"
