@@ -78,9 +78,14 @@ struct Float16 : WideHalf {
     return half;
   }
 #else
-  static float widen(unsigned short half) { return static_cast<float>(__builtin_bit_cast(_Float16, half)); }
+#if defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13
+  using Half = __fp16;  // what GCC calls it there, in C++
+#else
+  using Half = _Float16;
+#endif
+  static float widen(unsigned short half) { return static_cast<float>(__builtin_bit_cast(Half, half)); }
   static unsigned short narrow(float value) {
-    return __builtin_bit_cast(unsigned short, static_cast<_Float16>(value));
+    return __builtin_bit_cast(unsigned short, static_cast<Half>(value));
   }
 #endif
 };
