@@ -15,9 +15,10 @@ bool compares(const Pattern& pattern, const Job& job) {
 
 }  // namespace
 
-void put_counts(const Pattern& pattern, const Job& job) {
+void put_counts(const Pattern& pattern, const Job& job, std::int64_t step) {
   if (!compares(pattern, job)) return;
-  std::int64_t* const own = job.segment->counts(job.rank(), job.first_step);
+  std::int64_t* const own =
+      job.segment->counts(job.rank(), job.first_step + static_cast<std::uint64_t>(step));
   for (int peer = 0; peer < job.size(); ++peer) own[peer] = pattern.has_for(job, peer);
 }
 

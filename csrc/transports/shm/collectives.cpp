@@ -89,7 +89,7 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
   while (true) {
     if (!published_) {
       if (!segment_.all_at(step_)) return State::kPending;
-      if (done_ == 0) put_counts(*pattern_, job_);
+      if (done_ < 2) put_counts(*pattern_, job_, done_);
       pattern_->put(job_, done_);
       segment_.publish(++step_, identity_, job_.word);
       published_ = true;

@@ -123,9 +123,11 @@ void put_blocks(const Job& job, std::int64_t step) {
                now.count * job.element());
   }
 }
-// Of the block of rank `of` for this one: where it begins in that rank's input, as that rank has told.
-std::int64_t offset_there(const Job& job, int of) {
-  const std::int64_t* const counts = job.segment->counts(of, job.first_step);
+// Of the block of rank `of` for this one: where it begins in that rank's input, as that rank has told. Those of the first
+// step may be a later call's by now, where that rank has given up.
+std::int64_t offset_there(const Job& job, int of, std::int64_t step) {
+  const std::int64_t* const counts =
+      job.segment->counts(of, job.first_step + static_cast<std::uint64_t>(step));
   return std::accumulate(counts, counts + job.rank(), std::int64_t{0});
 }
 void take_cut(const Job& job, int of, std::int64_t block, void* output, std::int64_t step) {
@@ -135,7 +137,7 @@ void take_cut(const Job& job, int of, std::int64_t block, void* output, std::int
     const std::int64_t offset = block_offset(job.call.input_counts, job.call.count, of) + now.begin;
     copy_bytes(to, at(job.call.input, offset * job.element()), now.count * job.element());
   } else if (is_read_in_place(job, block)) {
-    read_in_place(job, of, offset_there(job, of) + now.begin, to, now.count, step);
+    read_in_place(job, of, offset_there(job, of, step) + now.begin, to, now.count, step);
   } else {
     copy_bytes(to, cut(job, of, job.rank(), step), now.count * job.element());
   }

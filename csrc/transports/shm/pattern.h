@@ -67,8 +67,8 @@ const Pattern& pattern_of(const Call& call);
 // agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice
 // the count.
 std::uint64_t word_of(const Pattern& pattern, const Job& job);
-// Before the first step is published.
-void put_counts(const Pattern& pattern, const Job& job);
+// Before step `step` of the call is published, 0 and 1: those of later steps lie in the same two places.
+void put_counts(const Pattern& pattern, const Job& job, std::int64_t step);
 // When it is there: the first rank that has other counts than this one wants.
 std::optional<Error> disagreement(const Pattern& pattern, const Job& job);
 

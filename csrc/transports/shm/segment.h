@@ -7,7 +7,10 @@
 // what step n - 2 left there.
 //
 // Memory order: a line's step is stored with release after the area is written and after the areas of earlier
-// steps are read, and loaded with acquire before an area is read or written again.
+// steps are read, and loaded with acquire before an area is read or written again. What else belongs to a step (its
+// call, its word, the bytes on the line, the counts) goes the same way, and so all of it is plain memory: nobody writes
+// where somebody may be reading. That holds after calls that were given up too, as long as a rank that has not shown
+// step n + 1 reads only what belongs to step n.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once

@@ -36,7 +36,7 @@ std::vector<std::string> with_mail(int size, std::size_t ring_bytes, Body body, 
 TEST(ShmChannel, Conforms) {
   for (const int size : {1, 2, 3, 5}) {
     for (const std::size_t ring : {std::size_t{1} << 10, std::size_t{1} << 16}) {
-      for (const bool may_copy : {true, false}) {
+      for (const bool may_copy : ways_to_copy()) {
         const auto errors = with_mail(
             size, ring, [](Channel& channel) { conformance::channel_conforms(channel); }, may_copy);
         EXPECT_EQ(errors, all_good(size)) << "copies: " << may_copy;
@@ -81,7 +81,7 @@ TEST(ShmChannel, CarriesMoreThanItsRingHolds) {
       expect(in[at] == std::vector<unsigned char>(bytes_of(i), byte_of(peer, i)), "a message is wrong");
     }
   };
-  for (const bool may_copy : {true, false})
+  for (const bool may_copy : ways_to_copy())
     EXPECT_EQ(with_mail(2, 1 << 10, exchange, may_copy), all_good(2)) << "copies: " << may_copy;
 }
 
@@ -128,6 +128,7 @@ TEST(ShmChannel, SaysThatTheRestOfAMessageWillNotCome) {
 }
 
 TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   const auto exchange = [](Channel& channel) {
     std::vector<int> large(100'000, 1);
     Request request;
@@ -152,6 +153,7 @@ TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
 
 // However many wait for a peer that is busy elsewhere.
 TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   constexpr std::size_t kMany = Mail::kPlaces + 10;
   std::atomic<bool> heard = false;
   const auto errors = with_mail(3, 1 << 16, [&](Channel& channel) {
@@ -182,6 +184,7 @@ TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
 
 // Both have come before their receive.
 TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::atomic<int> stage = 0;
   const auto errors = with_mail(2, 1 << 12, [&](Channel& channel) {
     std::vector<int> large(100'000, 1), second(100'000, 2);
@@ -243,6 +246,7 @@ TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
 }
 
 TEST(ShmSingleCopy, KnowsAProcessThatIsAnotherOne) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   EXPECT_FALSE(Process::own().obstacle());
   Process other = Process::own();
   other.number += 1;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <future>
 #include <random>
 #include <thread>
@@ -27,7 +28,7 @@ constexpr std::size_t kSmallest = 1,
 TEST(ShmCollectives, Conform) {
   for (const int size : {2, 3, 5}) {
     for (const std::size_t limit : {kSmallest, kUsual}) {
-      for (const bool may_read : {false, true}) {
+      for (const bool may_read : ways_to_copy()) {
         const auto errors = with_shared_memory(
             size, limit,
             [&](int rank, ShmCollectives& own) {
@@ -171,6 +172,7 @@ TEST(ShmCollectives, AreRightInAnyOrder) {
   for (const int size : {2, 3, 8}) {
     for (const auto& [limit, may_read] :
          {std::pair(kSmallest, false), {kUsual, false}, {kSmallest, true}, {kUsual, true}}) {
+      if (may_read && Process::own().obstacle()) continue;  // Conform says so
       const auto body = [&](int rank, ShmCollectives& own) {
         const Member me{own, rank, size};
         Draw draw{std::mt19937(static_cast<unsigned>(size))};
@@ -301,6 +303,7 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
 
 // Rank 1's memory cannot be read: its process is another one. Rank 0's can, and still the call ends nowhere.
 TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::vector<Process> processes = processes_of(2, true);
   ++processes[1].number;
   const auto errors = with_shared_memory(
@@ -325,6 +328,7 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
 
 // Rank 0 reads, gives up and changes its tensor before rank 1, which is late, reads it: that must not end well.
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
   const auto errors = with_shared_memory(
       2, kUsual,
@@ -356,8 +360,46 @@ TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   EXPECT_EQ(errors, all_good(2));
 }
 
+// Rank 0 gives up after the second step and begins another call. Rank 2 is late, and finds the second step's blocks where
+// rank 0 had them; the third it never gets.
+TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  constexpr int kSize = 3;
+  constexpr std::int64_t kBlock = 3 << 20, kHuge = std::int64_t{1} << 46;
+  const std::size_t area = Segment::area_bytes(kSize, kSmallest);
+  const auto memory = plain_memory(Segment::bytes(kSize, area));
+  Bytes input(kSize * kBlock);
+  std::vector<Bytes> outputs(kSize, Bytes(kBlock));
+  std::deque<ShmCollectives> all;
+  std::vector<Request> requests(kSize);
+  std::optional<Error> error;
+  Call call{OpKind::kScatter, DType::kUInt8, ReduceOp::kSum, 0, input.data(), nullptr, kBlock};
+  for (std::size_t rank = 0; rank < kSize; ++rank) {
+    all.emplace_back(Segment(memory, static_cast<int>(rank), kSize, area), processes_of(kSize, true));
+    call.output = outputs[rank].data();
+    all[rank].start(call, 1, requests[rank]);
+  }
+  const auto test = [&](std::size_t rank) {
+    EXPECT_EQ(all[rank].test(requests[rank], error), State::kPending);
+    return all[rank].steps();
+  };
+  EXPECT_EQ(test(0), 1u);
+  EXPECT_EQ(test(1), 1u);
+  EXPECT_EQ(test(2), 2u);
+  EXPECT_EQ(test(0), 2u);
+  EXPECT_EQ(test(1), 3u);
+  all[0].cancel(requests[0]);
+  const std::vector<std::int64_t> others(kSize, kHuge);
+  call.input_counts = others;
+  all[0].start(call, 2, requests[0]);
+  EXPECT_EQ(test(0), 3u);
+  EXPECT_EQ(test(2), 3u) << "rank 0 tells of another call already, but not of this step";
+  EXPECT_FALSE(error);
+}
+
 // The blocks that arrive lie where those were that leave.
 TEST(ShmCollectives, ExchangeBlocksInOneTensor) {
+  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   constexpr std::int64_t kBlock = 1 << 16;
   const auto errors = with_shared_memory(
       2, kUsual,

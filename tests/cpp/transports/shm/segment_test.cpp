@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "transports/shm/shm_ranks.h"
+
 namespace altorch::shm {
 namespace {
 
@@ -14,10 +16,7 @@ constexpr std::size_t kArea = 16 << 10;
 
 // The ranks of a group, polled in turn by one thread.
 std::vector<Segment> segments(int size) {
-  const std::size_t bytes = Segment::bytes(size, kArea);
-  const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)),
-                                          [](std::byte* segment) { std::free(segment); });
-  std::fill_n(memory.get(), bytes, std::byte{0});
+  const auto memory = plain_memory(Segment::bytes(size, kArea));
   std::vector<Segment> all;
   for (int rank = 0; rank < size; ++rank) all.emplace_back(memory, rank, size, kArea);
   return all;

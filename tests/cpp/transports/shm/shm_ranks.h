@@ -1,6 +1,10 @@
 // Ranks that share memory and are threads.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "support/map_store.h"
@@ -9,6 +13,15 @@
 #include "transports/shm/shared_memory.h"
 
 namespace altorch::shm {
+
+// At the same address for all ranks: ThreadSanitizer then sees what each does to it.
+inline std::shared_ptr<std::byte> plain_memory(std::size_t bytes) {
+  bytes = (bytes + 4095) / 4096 * 4096;
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)),
+                                    [](std::byte* each) { std::free(each); });
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
 
 // `body(rank, collectives)` on a thread per rank; what each threw. The rest is as ShmCollectives takes it.
 template <typename Body>
@@ -23,6 +36,16 @@ std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body bo
     ShmCollectives own(Segment(std::move(memory), rank, size, area), processes, ranks_of_group);
     body(rank, own);
   });
+}
+
+// Whether ranks may read each other's memory: both, where that is possible here. An emulator may not know how.
+inline const std::vector<bool>& ways_to_copy() {
+  static const std::vector<bool> ways = [] {
+    const auto why = Process::own().obstacle();
+    if (why) std::printf("  skipped in part: %s\n", why->c_str());
+    return why ? std::vector{false} : std::vector{false, true};
+  }();
+  return ways;
 }
 
 // Ranks that may read each other's memory, or not.
