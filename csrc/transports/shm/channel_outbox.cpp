@@ -68,6 +68,8 @@ void ShmChannel::withdraw(Pending& message) {
   if (message.offer.offer != 0) {
     state_of(rank(), message.offer)
         .store(Offer::word(message.offer.offer, Offer::kWithdrawn), std::memory_order_release);
+    // What the caller writes to the message from now on comes after that. A release holds back only what is before it.
+    std::atomic_thread_fence(std::memory_order_release);
     free_places_.push_back(static_cast<std::uint32_t>(message.offer.place));
   }
   message.given_up = message.moved > 0;

@@ -5,7 +5,10 @@
 // processes may not copy from each other, a large message goes through the ring in parts, one after another.
 //
 // Memory order: a ring's `written` is stored with release after the bytes before it, `read` after they are copied
-// out; either is loaded with acquire by the other side.
+// out; either is loaded with acquire by the other side. So frames are plain memory. An offer's word is taken with acquire
+// before the sender's memory is read, and let go with release after it; the sender loads it with acquire before it says
+// that the message has left. One that is withdrawn may change at once, so a fence keeps those changes behind the
+// withdrawal: a receiver that has read any of them no longer finds the word as it left it.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once
