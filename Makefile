@@ -16,13 +16,14 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
 	@echo 'make test-nodes  the collectives on two nodes, cut out of this machine'
+	@echo 'make test-aarch64  C++ tests for 64-bit Arm, in an emulator'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
@@ -84,6 +85,11 @@ test-nodes: build
 
 test-gloo: build
 	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
+
+# Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-HomeLinks*' runs nearly everything.
+ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:Meeting*:Env*:EnumTable*
+test-aarch64: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/aarch64.sh '$(ARM_TESTS)'
 
 # On a GPU machine without a network: make test-gpu USE_SYSTEM=1. The routes can be tested side by side (-j4); the
 # figures come after the tests.
