@@ -25,12 +25,12 @@ class AdaptiveWait {
   void pause(Clock::duration patience = kPatience) {
     if (const auto sleep = next(patience, false)) sleep_for(*sleep);
   }
-  // The same, where `doze(most)` sleeps until something may have happened; false: it can't, and `most` is to be slept.
-  // Never longer than kLongestDoze.
+  // The same, where `doze(most)` sleeps until something may have happened, no longer than kLongestDoze; false, at once,
+  // where nobody would end that sleep.
   template <class Doze>
   void pause(Clock::duration patience, const Doze& doze) {
     const auto sleep = next(patience, true);
-    if (sleep && !doze(*sleep)) sleep_for(std::min<std::chrono::microseconds>(*sleep, kLongestSleep));
+    if (sleep && !doze(*sleep)) pause(patience);
   }
   // Time since the first pause that yielded; zero while still spinning.
   Clock::duration waited() const;
