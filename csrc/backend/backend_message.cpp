@@ -59,6 +59,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   if (!sends && block.staged()) finish = [block] { block.store(); };
   work->add_task(task, {tensor, block.tensor()}, std::move(finish));
   if (window) window->work->add_task(task, {}, nullptr);
+  const AlWork::Attended here(*work);
   try {
     communicator_->post(task);
   } catch (...) {
@@ -67,6 +68,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     throw;
   }
   work->seal();
+  if (task->finished()) work->release_parts();
   return work;
 }
 

@@ -27,7 +27,13 @@ std::optional<Error> failure_of(const std::function<void()>& finish) {
                "altorch: the operation is done, but its result could not be copied to the output: " + cause);
 }
 
+// The work that this thread is busy with, for its caller, who holds it and its tensors.
+thread_local const AlWork* attended = nullptr;
+
 }  // namespace
+
+AlWork::Attended::Attended(const AlWork& work) : before_(attended) { attended = &work; }
+AlWork::Attended::~Attended() { attended = before_; }
 
 void forget_in_registry(c10d::Work& work) {
   if (!c10d::allow_inflight_collective_as_graph_input()) return;
@@ -60,6 +66,7 @@ void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor>
     finish = nullptr;
     AlWork* work = self.get();
     work->part_done(done);
+    if (attended == work) return;  // no last reference goes here, and that thread releases the tensors itself
     // References may go here, and with them tensors that want Python's lock: not on the progress thread.
     CallbackThread::instance().push([self = std::move(self)] { self->release_parts(); });
   };
@@ -178,6 +185,7 @@ void AlWork::synchronize() { wait(kNoTimeout); }
 void AlWork::blockCurrentStream() { wait(kNoTimeout); }
 
 bool AlWork::wait(std::chrono::milliseconds timeout) {
+  const Attended here(*this);
   for (const Part& part : parts_) {
     if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {
       C10_THROW_ERROR(DistBackendError,

@@ -37,7 +37,9 @@ void relax() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // `yield` is over at once on most cores; this takes about as long as x86's pause
+  asm volatile(
+      "isb" ::
+          : "memory");  // `yield` is over at once on most cores; this takes about as long as x86's pause
 #endif
 }
 
@@ -58,8 +60,7 @@ std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration pati
   if (polls_ == kSpins + 1) began_ = now;
   const auto waited = now - began_;
   if (dozes && (waited > patience || now < taken_until || turns_of_others_ >= kMostTurns))
-    return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited / 10), kLongestSleep,
-                      kLongestDoze);
+    return doze_after(waited);
   if (waited > patience) {
     // A wait of 10 ms may be noticed 0.1 ms late, one of a second 0.5 ms late.
     const auto share = std::chrono::duration_cast<std::chrono::microseconds>(waited / 100);
@@ -79,6 +80,23 @@ std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration pati
   if (fast_yields < kSoon) crowded_until = from_here;
   fast_yields = 0;
   return std::nullopt;
+}
+
+std::chrono::microseconds AdaptiveWait::doze_after(Clock::duration waited) const {
+  return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited / 10), kLongestSleep,
+                    kLongestDoze);
+}
+
+std::optional<std::chrono::microseconds> AdaptiveWait::begin_sleep() {
+  if (polls_ <= kSpins) polls_ = kSpins + 1, began_ = Clock::now();
+  return doze_after(waited());
+}
+
+bool AdaptiveWait::is_crowd(int threads) {
+  constexpr int kMostOnACore = 2;
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;  // of more than 1,024: no crowd
+  return threads > kMostOnACore * CPU_COUNT(&cores);
 }
 
 AdaptiveWait::Clock::duration AdaptiveWait::waited() const {

@@ -33,6 +33,7 @@ class Collective {
   bool cancel();
   // As WholeCollectives::doze().
   bool doze(std::chrono::microseconds most) { return phase_ == Phase::kWhole && whole().doze(most); }
+  bool is_crowded() { return phase_ == Phase::kWhole && whole().is_crowded(); }
   const Route& route() const { return route_; }
 
  private:

@@ -39,6 +39,7 @@ Error CollectiveQueue::fail(const Operation& operation, const Error& noticed, co
 
 State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::duration most,
                            std::optional<Error>& error, bool& buffers_free) {
+  const bool to_the_end = most == Clock::duration::max();  // else a sleep might be longer
   State state = State::kPending;
   try {
     group_.check_open();  // it may have been closed by whoever had the place before
@@ -53,7 +54,10 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
         idled += idle.waited();
         idle.reset();
       }
-      idle.pause(wait.patience, [this](std::chrono::microseconds sleep) { return collective_.doze(sleep); });
+      const auto doze = [&](std::chrono::microseconds sleep) {
+        return to_the_end && collective_.doze(sleep);
+      };
+      idle.pause(wait.patience, doze, to_the_end && collective_.is_crowded());
       waited = idled + idle.waited();
       if (waited > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }

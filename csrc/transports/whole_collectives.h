@@ -40,6 +40,8 @@ class WholeCollectives {
   // After test() said kPending: sleeps until a peer may have moved on, or for `most`. False, at once, where nobody
   // would end the sleep.
   virtual bool doze(std::chrono::microseconds) { return false; }
+  // Whether that is better than to wait awake.
+  virtual bool is_crowded() const { return false; }
 };
 
 }  // namespace altorch

@@ -35,6 +35,7 @@ class HierarchicalCollectives : public WholeCollectives {
   State test(Request& request, std::optional<Error>& error) override;
   bool cancel(Request& request) override;
   bool doze(std::chrono::microseconds most) override;
+  bool is_crowded() const override { return !messages_fly_ && node_.shared && node_.shared->is_crowded(); }
 
  private:
   // False: the one before was the last.

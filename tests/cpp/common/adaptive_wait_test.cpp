@@ -29,13 +29,29 @@ TEST(AdaptiveWait, LongWaitsDozeWhereTheyCanBeEnded) {
   int dozes = 0;
   const auto began = AdaptiveWait::Clock::now();
   while (dozes < 3 && AdaptiveWait::Clock::now() - began < std::chrono::seconds(10)) {
-    wait.pause(std::chrono::milliseconds(1), [&](std::chrono::microseconds most) {
-      EXPECT_GE(most, AdaptiveWait::kLongestSleep);
-      EXPECT_LE(most, AdaptiveWait::kLongestDoze);
-      return ++dozes > 1;  // the first can't
-    });
+    wait.pause(
+        std::chrono::milliseconds(1),
+        [&](std::chrono::microseconds most) {
+          EXPECT_GE(most, AdaptiveWait::kLongestSleep);
+          EXPECT_LE(most, AdaptiveWait::kLongestDoze);
+          return ++dozes > 1;  // the first can't
+        },
+        false);
   }
   EXPECT_EQ(dozes, 3);
+}
+
+TEST(AdaptiveWait, CrowdsDozeAtOnce) {
+  EXPECT_FALSE(AdaptiveWait::is_crowd(1));
+  EXPECT_TRUE(AdaptiveWait::is_crowd(100'000));
+  AdaptiveWait wait;
+  int dozes = 0;
+  for (int pauses = 0; pauses < 3; ++pauses) {
+    wait.pause(
+        std::chrono::seconds(1), [&](std::chrono::microseconds) { return ++dozes > 0; }, true);
+  }
+  EXPECT_EQ(dozes, 3);
+  EXPECT_GT(wait.waited(), AdaptiveWait::Clock::duration::zero());
 }
 
 }  // namespace
