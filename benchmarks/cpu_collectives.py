@@ -21,7 +21,7 @@ from benchmarks import mpi_floor, report
 
 def work(config: Row, emit: Emit) -> None:
     device = launcher.join("cpu", control="gloo")  # altorch may be left out
-    modes = tuple(config.pop("modes"))
+    modes = tuple(config.pop("modes", ("sync",)))
     skipped = Sweep(modes=modes, **config).measure(device, emit)
     emit({"skipped": skipped})
     launcher.leave()
