@@ -256,7 +256,8 @@ PYBIND11_MODULE(_C, module) {
         return std::make_shared<ShmTransport>(
             std::make_shared<GlooTransport>(std::move(factory), std::move(address)));
       },
-      py::arg("factory"), py::arg("address"), "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
+      py::arg("factory"), py::arg("address"),
+      "Where no MPI carries a group. `factory` makes a ProcessGroupGloo.");
   module.def(
       "create_backend",
       [](Rendezvous& group, std::shared_ptr<Transport> transport,
