@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from altorch.bench.aims import Aim, Cases, Results, labelled
 from altorch.bench.rows import Row
-from benchmarks import cpu_memory_aims
+from benchmarks import cpu_memory_aims, mpi_floor
 
 KIB, MIB = 1 << 10, 1 << 20
 OPERATIONS = "cpu_collectives"
-FROM_C = ("mpi-test", "mpi-blocking")
 # A batch that takes so much longer than the median one, and three times as long, held a stall.
 STALL_MS = 20.0
 
@@ -17,7 +16,7 @@ def parts(results: Results) -> dict[str, float] | None:
     """What a small all_reduce takes by contender, in microseconds; `mpi`: the faster of the two ways to call it."""
     rows = results.of(benchmark=OPERATIONS, operation="all_reduce", dtype="float32", bytes=KIB, mode="sync")
     took = {row["contender"]: row["p10_us"] for row in rows}
-    from_c = [took[mode] for mode in FROM_C if mode in took]
+    from_c = [took[mode] for mode in mpi_floor.MODES if mode in took]
     return took | {"mpi": min(from_c)} if {"al", "fake"} <= took.keys() and from_c else None
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from altorch.bench.aims import Aim, Cases, Results, labelled
 from altorch.bench.rows import Row
+from benchmarks import mpi_floor
 
 KIB, MIB = 1 << 10, 1 << 20
-FROM_C = tuple(f"{family}-{mode}" for family in ("mpi", "openmpi") for mode in ("test", "blocking"))
+FROM_C = mpi_floor.MODES + mpi_floor.OPEN_MPI_MODES
 SMALL, FROM_16_KIB = range(KIB + 1), range(16 * KIB, 1 << 40)
 Took = dict[tuple[str, str, int], float]
 

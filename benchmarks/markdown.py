@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from altorch.bench.aims import REACHED, Results, Verdict
 from altorch.bench.rows import Row
 from altorch.cli._output import human_bytes, short_number
+from benchmarks import mpi_floor
 
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 
@@ -37,7 +38,7 @@ def _lines(results: Results, dtype: str) -> Iterator[list[str]]:
         took = {row["contender"]: row["median_us"] for row in rows}
         if not {"al", "gloo"} <= took.keys():
             continue
-        from_c = [took[mode] for mode in ("mpi-test", "mpi-blocking") if mode in took]
+        from_c = [took[mode] for mode in mpi_floor.MODES if mode in took]
         copied = [row["median_us"] for row in results.of(operation="memcpy", bytes=size)]
         yield [
             human_bytes(size),

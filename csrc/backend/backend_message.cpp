@@ -68,7 +68,6 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     throw;
   }
   work->seal();
-  if (task->finished()) work->release_parts();
   return work;
 }
 

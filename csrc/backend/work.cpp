@@ -32,8 +32,11 @@ thread_local const AlWork* attended = nullptr;
 
 }  // namespace
 
-AlWork::Attended::Attended(const AlWork& work) : before_(attended) { attended = &work; }
-AlWork::Attended::~Attended() { attended = before_; }
+AlWork::Attended::Attended(AlWork& work) : work_(work), before_(attended) { attended = &work; }
+AlWork::Attended::~Attended() {
+  attended = before_;
+  work_.release_parts();
+}
 
 void forget_in_registry(c10d::Work& work) {
   if (!c10d::allow_inflight_collective_as_graph_input()) return;
@@ -195,16 +198,7 @@ bool AlWork::wait(std::chrono::milliseconds timeout) {
   }
   forget_in_registry(*this);
   if (parts_.empty()) return true;
-  std::exception_ptr failure;
-  std::vector<std::vector<at::Tensor>> released;  // without waiting for the callback thread
-  {
-    const std::lock_guard lock(guard_);
-    failure = failure_;
-    for (Part& part : parts_) {
-      if (part.done) released.push_back(std::move(part.keep));
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+  if (const auto failure = exception()) std::rethrow_exception(failure);
   return true;
 }
 

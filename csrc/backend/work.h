@@ -36,17 +36,17 @@ class AlWork : public c10d::Work {
   bool has_tasks() const { return !parts_.empty(); }
   // All tasks are submitted: completion may be announced.
   void seal();
-  // While it lives, what ends on this thread wakes no other to release tensors: release_parts() follows, here.
+  // While it lives, what ends on this thread wakes no other to release tensors: its end does so, here.
   class Attended {
    public:
-    explicit Attended(const AlWork& work);
+    explicit Attended(AlWork& work);
     ~Attended();
     Attended(const Attended&) = delete;
 
    private:
+    AlWork& work_;
     const AlWork* const before_;
   };
-  void release_parts();
   // A task that could not be submitted after all.
   void abandon(Task& task);
   // Tensors of an operation that failed half-way: MPI may still write to them. Never released.
@@ -74,6 +74,7 @@ class AlWork : public c10d::Work {
     bool done = false;
   };
   void part_done(const Task& task);
+  void release_parts();
   void complete();
   void mark_futures();
 

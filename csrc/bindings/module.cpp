@@ -252,7 +252,7 @@ PYBIND11_MODULE(_C, module) {
       "MPI for a group and what is split off it; with `start`, collective: starts it.");
   module.def(
       "gloo_transport",
-      [](GlooFactory factory, std::string address) -> std::shared_ptr<Transport> {
+      [](GlooFactory factory, std::function<std::string()> address) -> std::shared_ptr<Transport> {
         return std::make_shared<ShmTransport>(
             std::make_shared<GlooTransport>(std::move(factory), std::move(address)));
       },

@@ -1,10 +1,9 @@
 #include "bootstrap/topology.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "bootstrap/probes.h"
+#include "common/cores.h"
 #include "common/error.h"
 
 namespace altorch {
@@ -40,9 +39,8 @@ bool neighbour_is_readable(const std::vector<PeerInfo>& peers, const std::vector
 }
 
 bool has_more_ranks_than_cores(const std::vector<int>& nodes, int rank) {
-  cpu_set_t cores;
-  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]) > usable;
+  return std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]) >
+         usable_cores().value_or(1);
 }
 
 // The interface that reaches the other nodes. On the master's own node the route to the master is the

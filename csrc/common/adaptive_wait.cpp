@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "common/cores.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -94,9 +96,8 @@ std::optional<std::chrono::microseconds> AdaptiveWait::begin_sleep() {
 
 bool AdaptiveWait::is_crowd(int threads) {
   constexpr int kMostOnACore = 2;
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;  // of more than 1,024: no crowd
-  return threads > kMostOnACore * CPU_COUNT(&cores);
+  const auto cores = usable_cores();
+  return cores && threads > kMostOnACore * *cores;
 }
 
 AdaptiveWait::Clock::duration AdaptiveWait::waited() const {

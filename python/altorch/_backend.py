@@ -231,7 +231,7 @@ class _Group:
     def _over_gloo(self) -> Any:
         from altorch import _gloo
 
-        gloo = extension().gloo_transport(_gloo.make, _gloo.local_address())
+        gloo = extension().gloo_transport(_gloo.make, _gloo.local_address)
         return extension().create_backend(self.met, gloo, self.options)
 
     def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:

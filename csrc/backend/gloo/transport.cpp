@@ -23,7 +23,7 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
   if (!mesh) {
     const double seconds = std::chrono::duration<double>(group.timeout).count();
     const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,
-                                "to connect group '" + group.name + "'", address_);
+                                "to connect group '" + group.name + "'", address_());
     const auto gloo =
         factory_(dynamic_cast<MeetingStore&>(store).callers(), group.rank, group.size(), seconds, addresses);
     mesh = std::make_shared<GlooMesh>(gloo, group.rank, group.global_ranks);

@@ -20,8 +20,8 @@ using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
 
 class GlooTransport : public Transport {
  public:
-  // `address`: where this rank may be reached, for the factory.
-  GlooTransport(GlooFactory factory, std::string address)
+  // `address`: says where this rank may be reached, for the factory. Asked only when there is something to connect.
+  GlooTransport(GlooFactory factory, std::function<std::string()> address)
       : factory_(std::move(factory)), address_(std::move(address)) {}
   // A group of all ranks of the job makes the connections that later groups use. Throws what the factory throws, too.
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
@@ -31,7 +31,7 @@ class GlooTransport : public Transport {
 
  private:
   const GlooFactory factory_;
-  const std::string address_;
+  const std::function<std::string()> address_;
   std::weak_ptr<GlooMesh> founded_;  // by the job's first group
 };
 
