@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/awaited.h"
+
 namespace altorch {
 
 class AdaptiveWait {
@@ -25,11 +27,15 @@ class AdaptiveWait {
   void pause(Clock::duration patience = kPatience) {
     if (const auto sleep = next(patience, false)) sleep_for(*sleep);
   }
-  // The same, where `doze(most)` sleeps until something may have happened, no longer than kLongestDoze; false, at once,
-  // where nobody would end that sleep. `at_once`: there is nothing to be had from waiting awake.
+  // The same, for something that ends a sleep, of kLongestDoze at most. `doze(most)` may sleep instead of `until`, where
+  // more than that is to be done.
+  void pause(Clock::duration patience, const Awaited& until) {
+    pause(patience, until, [&](std::chrono::microseconds most) { return until.sleep(most); });
+  }
   template <class Doze>
-  void pause(Clock::duration patience, const Doze& doze, bool at_once) {
-    const auto sleep = at_once ? begin_sleep() : next(patience, true);
+  void pause(Clock::duration patience, const Awaited& until, const Doze& doze) {
+    if (!until) return pause(patience);
+    const auto sleep = until.crowded() ? begin_sleep() : next(patience, true);
     if (sleep && !doze(*sleep)) pause(patience);
   }
   // So many threads of this kind on the cores that this process may use. A yield then costs more than a sleep that a
@@ -67,7 +73,17 @@ struct Driven {
   bool moved = false;  // something has
   AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;
 
-  void pends(AdaptiveWait::Clock::duration its) { patience = std::max(patience, its); }
+  void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kPatience, Awaited until = {}) {
+    patience = std::max(patience, its);
+    awaited_ = !pending_ || awaited_ == until ? until : Awaited();
+    pending_ = true;
+  }
+  // Where it is all that there is to wait for.
+  const Awaited& awaited() const { return awaited_; }
+
+ private:
+  bool pending_ = false;
+  Awaited awaited_;
 };
 
 }  // namespace altorch

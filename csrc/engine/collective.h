@@ -31,9 +31,8 @@ class Collective {
   // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of its own
   // that is still in use then is never released, and the object not to be used again.
   bool cancel();
-  // As WholeCollectives::doze().
-  bool doze(std::chrono::microseconds most) { return phase_ == Phase::kWhole && whole().doze(most); }
-  bool is_crowded() { return phase_ == Phase::kWhole && whole().is_crowded(); }
+  // As WholeCollectives.
+  Awaited awaited() { return phase_ == Phase::kWhole ? whole().awaited() : Awaited(); }
   const Route& route() const { return route_; }
 
  private:

@@ -54,10 +54,7 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
         idled += idle.waited();
         idle.reset();
       }
-      const auto doze = [&](std::chrono::microseconds sleep) {
-        return to_the_end && collective_.doze(sleep);
-      };
-      idle.pause(wait.patience, doze, to_the_end && collective_.is_crowded());
+      idle.pause(wait.patience, to_the_end ? collective_.awaited() : Awaited());
       waited = idled + idle.waited();
       if (waited > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
     }
@@ -136,7 +133,10 @@ bool CollectiveQueue::drive(Clock::time_point now, Driven& found) {
     bool left = false;
     std::optional<Error> error;
     const auto task = head(left, error);
-    if (!task) return left;
+    if (!task) {
+      if (left) found.pends();
+      return left;
+    }
     State state = State::kPending;
     try {
       if (!head_running_ && !error) {
@@ -149,7 +149,7 @@ bool CollectiveQueue::drive(Clock::time_point now, Driven& found) {
       error = caught();
     }
     if (state == State::kPending && !error) {
-      found.pends(task->wait.patience);
+      found.pends(task->wait.patience, collective_.awaited());
       return true;
     }
     found.moved = true;

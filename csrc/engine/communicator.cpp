@@ -99,7 +99,7 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
     drive(found);
     if (found.moved) wait.reset();
     if (task.finished()) break;
-    wait.pause(found.patience);
+    wait.pause(found.patience, found.awaited());
     if (timeout.count() > 0 && std::chrono::steady_clock::now() - began > timeout) return false;
   }
   return true;
@@ -108,7 +108,10 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
 bool Communicator::drive(Driven& found) {
   if (!ProgressThread::usable()) return false;  // what is under way is the parent's
   const std::unique_lock driving(drive_mutex_, std::try_to_lock);
-  if (!driving) return true;  // somebody else does
+  if (!driving) {  // somebody else does
+    found.pends();
+    return true;
+  }
   const auto now = std::chrono::steady_clock::now();
   const bool collectives = collectives_.drive(now, found);
   const bool messages = messages_.drive(now, found);

@@ -81,7 +81,10 @@ bool PointToPoint::drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven&
       const std::lock_guard lock(mutex_);
       if (gated.empty()) return false;
       task = gated.front();
-      if (!closing && !task->gate.open()) return true;
+      if (!closing && !task->gate.open()) {
+        found.pends();
+        return true;
+      }
       gated.pop_front();
     }
     found.moved = true;
@@ -103,6 +106,7 @@ bool PointToPoint::drive_begun(Clock::time_point now, Driven& found) {
     begun_.insert(begun_.end(), posted_.begin(), posted_.end());
     posted_.clear();
   }
+  const Awaited news = begun_.empty() ? Awaited() : links_.channel().awaited();
   for (std::size_t i = 0; i < begun_.size();) {
     const std::shared_ptr<Task> task = begun_[i];
     std::optional<Error> error;
@@ -114,7 +118,7 @@ bool PointToPoint::drive_begun(Clock::time_point now, Driven& found) {
       error = caught();
     }
     if (state == State::kPending && !error) {
-      found.pends(task->wait.patience);
+      found.pends(task->wait.patience, news);
       ++i;
       continue;
     }

@@ -1,6 +1,7 @@
 #include "engine/progress.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 
@@ -32,6 +33,10 @@ bool ProgressThread::usable() { return !forked.load(std::memory_order_relaxed); 
 ProgressThread::ProgressThread() {
   thread_ = std::thread([this] { loop(); });
   pthread_setname_np(thread_.native_handle(), "al-progress");
+  // On a core that computes it waits for its turn, instead of interrupting: it is in no hurry, since whoever waits drives
+  // himself. Measured on 2 cores, a DDP step of 26 million parameters on 2 ranks: half the switches between threads.
+  const sched_param any{};
+  pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &any);
   thread_.detach();
 }
 
@@ -47,6 +52,8 @@ void ProgressThread::watch(std::shared_ptr<Communicator> communicator, bool urge
       watched_.push_back({std::move(communicator), 0});
     }
     wake = sleeping_ || (napping_ && urgent);
+    ++calls_;
+    dozing_for_.interrupt();
   }
   if (wake) wake_.notify_one();
 }
@@ -67,6 +74,7 @@ std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait
     wake_.wait(lock, [&] { return !watched_.empty(); });
     sleeping_ = false;
   }
+  calls_ = 0;
   return watched_;
 }
 
@@ -82,10 +90,22 @@ void ProgressThread::loop() {
         return entry.communicator == looked_at.communicator && entry.calls == looked_at.calls;
       });
     }
-    round.clear();  // may end a communicator, outside the lock
     if (found.moved) wait.reset();
-    wait.pause(found.patience);
+    wait.pause(found.patience, found.awaited(), [&](auto most) { return doze(found.awaited(), most); });
+    round.clear();  // may end a communicator, outside the lock
   }
+}
+
+bool ProgressThread::doze(const Awaited& awaited, std::chrono::microseconds most) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (calls_ > 0) return true;
+    dozing_for_ = awaited;
+  }
+  const bool slept = awaited.sleep(most);
+  const std::lock_guard lock(mutex_);
+  dozing_for_ = {};
+  return slept;
 }
 
 }  // namespace altorch

@@ -10,9 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/adaptive_wait.h"
+
 namespace altorch {
 
-class AdaptiveWait;
 class Communicator;
 
 // Thread rules: any thread. Sleeps while nothing is in flight, and naps while somebody who waits drives.
@@ -45,12 +46,16 @@ class ProgressThread {
   ProgressThread();
   void loop();
   std::vector<Entry> next_round(AdaptiveWait& wait);
+  // Until the one thing that is awaited is there, or somebody watches another.
+  bool doze(const Awaited& awaited, std::chrono::microseconds most);
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Entry> watched_;
-  bool sleeping_ = false;  // until it is woken
-  bool napping_ = false;   // for a while
+  bool sleeping_ = false;    // until it is woken
+  bool napping_ = false;     // for a while
+  std::uint64_t calls_ = 0;  // of watch(), since the round began
+  Awaited dozing_for_;
   std::atomic<int> helpers_{0};
   std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "common/awaited.h"
 #include "common/error.h"
 
 namespace altorch {
@@ -48,6 +49,9 @@ class Channel {
   // set (wrong size: ErrorKind::kMismatch, naming the peer and both sizes); the rest may still be in flight.
   // Requests that are complete may be tested again.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
+
+  // Before test(): what happens to this rank's messages from now on, where somebody may sleep until then.
+  virtual Awaited awaited() const { return {}; }
 
   // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are free again;
   // false when some request still owns its buffer, which must then be kept until the process ends.

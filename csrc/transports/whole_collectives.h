@@ -2,9 +2,9 @@
 // They are never disguised as messages, and a transport without any returns none.
 #pragma once
 
-#include <chrono>
 #include <string_view>
 
+#include "common/awaited.h"
 #include "common/call.h"
 #include "transports/channel.h"
 
@@ -37,11 +37,8 @@ class WholeCollectives {
   // As Channel::test() and Channel::cancel().
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;
-  // After test() said kPending: sleeps until a peer may have moved on, or for `most`. False, at once, where nobody
-  // would end the sleep.
-  virtual bool doze(std::chrono::microseconds) { return false; }
-  // Whether that is better than to wait awake.
-  virtual bool is_crowded() const { return false; }
+  // After test() said kPending: what it waits for, where somebody may sleep until then.
+  virtual Awaited awaited() const { return {}; }
 };
 
 }  // namespace altorch

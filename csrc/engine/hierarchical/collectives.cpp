@@ -118,8 +118,8 @@ State HierarchicalCollectives::test(Request& request, std::optional<Error>& erro
   return State::kDone;
 }
 
-bool HierarchicalCollectives::doze(std::chrono::microseconds most) {
-  return !messages_fly_ && node_.shared && node_.shared->doze(most);
+Awaited HierarchicalCollectives::awaited() const {
+  return messages_fly_ || !node_.shared ? Awaited() : node_.shared->awaited();
 }
 
 bool HierarchicalCollectives::cancel(Request& request) {

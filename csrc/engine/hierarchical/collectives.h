@@ -34,8 +34,7 @@ class HierarchicalCollectives : public WholeCollectives {
   std::uint64_t steps() const override;
   State test(Request& request, std::optional<Error>& error) override;
   bool cancel(Request& request) override;
-  bool doze(std::chrono::microseconds most) override;
-  bool is_crowded() const override { return !messages_fly_ && node_.shared && node_.shared->is_crowded(); }
+  Awaited awaited() const override;
 
  private:
   // False: the one before was the last.

@@ -25,6 +25,7 @@ class ShmChannel : public Channel {
   void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   State test(std::span<Request> requests, std::optional<Error>& error) override;
+  Awaited awaited() const override { return mail_.news(); }
   // Nothing is left behind: only a receiver writes to its memory, in test(); a sender's is only read.
   bool cancel(std::span<Request> requests) override;
 

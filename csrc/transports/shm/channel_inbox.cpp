@@ -155,8 +155,11 @@ void ShmChannel::forget(Handle handle) {
 bool ShmChannel::let_go(const Pending& receive) {
   const std::uint64_t offer = receive.offer.offer;
   std::uint64_t word = Offer::word(offer, Offer::kBeingCopied);
-  return state_of(receive.peer, receive.offer)
-      .compare_exchange_strong(word, Offer::word(offer, Offer::kTaken), std::memory_order_acq_rel);
+  const bool held =
+      state_of(receive.peer, receive.offer)
+          .compare_exchange_strong(word, Offer::word(offer, Offer::kTaken), std::memory_order_acq_rel);
+  mail_.tell(receive.peer);
+  return held;
 }
 
 }  // namespace altorch

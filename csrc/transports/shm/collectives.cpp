@@ -111,9 +111,9 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
   }
 }
 
-bool ShmCollectives::doze(std::chrono::microseconds most) {
+Awaited ShmCollectives::awaited() const {
   const bool for_root = published_ && pattern_->waits == shm::Pattern::Waits::kForRoot;
-  return segment_.sleep(for_root ? job_.call.root : segment_.missing(), step_, most);
+  return segment_.awaited(for_root ? job_.call.root : segment_.missing(), step_);
 }
 
 bool ShmCollectives::cancel(Request& request) {

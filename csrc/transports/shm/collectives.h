@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "common/adaptive_wait.h"
 #include "transports/shm/pattern.h"
 #include "transports/shm/segment.h"
 #include "transports/whole_collectives.h"
@@ -37,8 +36,7 @@ class ShmCollectives : public WholeCollectives {
   // Nobody writes to this rank's tensors but itself. Who still reads them finds out in the last step, to which this
   // rank comes only after all have read, that it was in vain.
   bool cancel(Request& request) override;
-  bool doze(std::chrono::microseconds most) override;
-  bool is_crowded() const override { return is_crowded_; }
+  Awaited awaited() const override;
 
   static bool has(const Call& call);
   // ALTORCH_SHM_BYTES: what the memory of a group may take; 0: none is wanted.
@@ -52,7 +50,6 @@ class ShmCollectives : public WholeCollectives {
   bool others_are_there();
 
   shm::Segment segment_;
-  const bool is_crowded_ = AdaptiveWait::is_crowd(segment_.size());
   const std::vector<shm::Process> processes_;
   const std::vector<int> ranks_of_group_;
   std::uint64_t step_ = 0;  // the last that this rank has published

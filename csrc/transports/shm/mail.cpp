@@ -13,7 +13,7 @@ namespace {
 // A frame of this many bytes says that the next one starts at the ring's beginning.
 constexpr std::uint64_t kWrap = ~std::uint64_t{0};
 
-// What lies before the rings: the tables.
+// What lies before the bells: the tables.
 std::size_t table_bytes(int size) {
   return static_cast<std::size_t>(size) * Mail::kPlaces * sizeof(std::uint64_t);
 }
@@ -24,7 +24,8 @@ Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes)
     : rank_(rank),
       size_(size),
       offers_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
-      rings_(reinterpret_cast<Ring*>(memory + table_bytes(size))),
+      bells_(reinterpret_cast<Bell*>(memory + table_bytes(size))),
+      rings_(reinterpret_cast<Ring*>(bells_ + size)),
       bytes_(reinterpret_cast<std::byte*>(rings_ + pair(size, 0))),
       ring_bytes_(ring_bytes),
       to_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))),
@@ -39,7 +40,7 @@ std::size_t Mail::ring_bytes(int size, std::size_t limit) {
 
 std::size_t Mail::bytes(int size, std::size_t ring_bytes) {
   const auto ranks = static_cast<std::size_t>(size);
-  return table_bytes(size) + ranks * ranks * (sizeof(Ring) + ring_bytes);
+  return table_bytes(size) + ranks * (sizeof(Bell) + ranks * (sizeof(Ring) + ring_bytes));
 }
 
 std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t place) const {
@@ -66,6 +67,7 @@ bool Mail::put(int peer, const Frame& frame, const void* data) {
   if (frame.part > 0) std::memcpy(to + sizeof frame, data, frame.part);
   ends.written += room;
   there.written.store(ends.written, std::memory_order_release);
+  tell(peer);
   return true;
 }
 
@@ -88,6 +90,12 @@ void Mail::drop(int peer, const Frame& frame) {
   Ends& ends = from_[static_cast<std::size_t>(peer)];
   ends.read += room_of(frame.part);
   ring(peer, rank_).read.store(ends.read, std::memory_order_release);
+  tell(peer);
+}
+
+Awaited Mail::news() const {
+  Bell& own = bells_[rank_];
+  return {own.news, own.sleepers, own.news.load(std::memory_order_seq_cst) + 1, is_crowded_};
 }
 
 }  // namespace altorch::shm

@@ -18,6 +18,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/adaptive_wait.h"
+#include "common/awaited.h"
+
 namespace altorch::shm {
 
 // What stands in a ring, before the bytes that it brings.
@@ -62,10 +65,18 @@ class Mail {
   // What stands at a place of the table of rank `of`.
   std::atomic<std::uint64_t>& offer(int of, std::uint64_t place) const;
 
+  // What happens from now on: put() and drop() of the others, and what they tell().
+  Awaited news() const;
+  void tell(int peer) { Awaited::raise(bells_[peer].news, bells_[peer].sleepers); }
+
  private:
   struct alignas(64) Ring {
     alignas(128) std::atomic<std::uint64_t> written;
     alignas(128) std::atomic<std::uint64_t> read;
+  };
+  struct alignas(128) Bell {
+    Awaited::Number news;
+    Awaited::Sleepers sleepers;
   };
   struct Ends {
     std::uint64_t written = 0, read = 0;  // as last seen of the other side, or as this side left it
@@ -80,9 +91,11 @@ class Mail {
 
   const int rank_, size_;
   std::atomic<std::uint64_t>* const offers_;
+  Bell* const bells_;
   Ring* const rings_;
   std::byte* const bytes_;
   const std::size_t ring_bytes_;
+  const bool is_crowded_ = AdaptiveWait::is_crowd(size_);
   std::unique_ptr<Ends[]> to_, from_;  // by peer
 };
 

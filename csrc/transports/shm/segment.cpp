@@ -1,13 +1,6 @@
 #include "transports/shm/segment.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <bit>
-#include <limits>
 
 namespace altorch::shm {
 namespace {
@@ -25,21 +18,6 @@ std::size_t line_bytes(int size) {
 std::size_t numbers(int size) { return rounded_up(static_cast<std::size_t>(size), 8); }
 std::size_t count_bytes(int size) {
   return rounded_up(2 * static_cast<std::size_t>(size) * numbers(size) * sizeof(std::int64_t), kPage);
-}
-
-// The kernel compares 32 bits: the lower ones of a step, which change with each.
-const void* lower_half(const std::atomic<std::uint64_t>& step) {
-  static_assert(std::endian::native == std::endian::little);
-  return &step;
-}
-
-void sleep_while(const std::atomic<std::uint64_t>& step, std::uint64_t is, std::chrono::microseconds most) {
-  const timespec longest{most.count() / 1'000'000, static_cast<long>(most.count() % 1'000'000) * 1000};
-  syscall(SYS_futex, lower_half(step), FUTEX_WAIT, static_cast<std::uint32_t>(is), &longest, nullptr, 0);
-}
-
-void wake_all(const std::atomic<std::uint64_t>& step) {
-  syscall(SYS_futex, lower_half(step), FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -90,18 +68,7 @@ void Segment::publish(std::uint64_t step, std::uint64_t call, std::uint64_t word
   Line& own = line(rank_, step);
   own.call = call;
   own.word = word;
-  own.step.store(step, std::memory_order_seq_cst);
-  if (bells_[rank_].sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own.step);
-}
-
-bool Segment::sleep(int rank, std::uint64_t step, std::chrono::microseconds most) const {
-  const std::atomic<std::uint64_t>& awaited = line(rank, step).step;
-  std::atomic<std::uint32_t>& sleepers = bells_[rank].sleepers;
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const std::uint64_t seen = awaited.load(std::memory_order_seq_cst);
-  if (seen < step) sleep_while(awaited, seen, most);
-  sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return seen < step;
+  Awaited::raise(own.step, step, bells_[rank_].sleepers);
 }
 
 bool Segment::all_are_at(std::uint64_t step, std::uint64_t call) {

@@ -16,10 +16,12 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+
+#include "common/adaptive_wait.h"
+#include "common/awaited.h"
 
 namespace altorch::shm {
 
@@ -57,26 +59,26 @@ class Segment {
   bool all_are_at(std::uint64_t step, std::uint64_t call);
   // After one of the two said no: a rank that has not published it.
   int missing() const { return next_; }
-  // Sleeps until `rank` publishes this step, or for `most`. False, at once, when it has, in whatever call.
-  bool sleep(int rank, std::uint64_t step, std::chrono::microseconds most) const;
+  // That `rank` publishes this step, in whatever call.
+  Awaited awaited(int rank, std::uint64_t step) const {
+    return {line(rank, step).step, bells_[rank].sleepers, step, is_crowded_};
+  }
   // After is_at().
   std::uint64_t word(int rank, std::uint64_t step) const { return line(rank, step).word; }
 
  private:
   // 64 bytes: one cache line.
   struct alignas(64) Line {
-    std::atomic<std::uint64_t> step;
+    Awaited::Number step;
     std::uint64_t call;
     std::uint64_t word;
     std::byte data[kInlineBytes];
   };
-  static_assert(sizeof(Line) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+  static_assert(sizeof(Line) == 64 && Awaited::Number::is_always_lock_free);
 
-  // How many sleep until a rank publishes; it looks here after each step that it has published, and wakes them. Both
-  // sides write first and then read, all in one order (seq_cst), so that one of them sees the other. A rank that is
-  // killed in its sleep leaves its number behind, which costs the others a system call a step.
+  // How many sleep until a rank publishes.
   struct alignas(64) Bell {
-    std::atomic<std::uint32_t> sleepers;
+    Awaited::Sleepers sleepers;
   };
 
   // Two lines of 64 bytes, fetched together by x86, belong to one rank.
@@ -91,6 +93,7 @@ class Segment {
   std::byte* const areas_;
   const int rank_, size_;
   const std::size_t area_bytes_;
+  const bool is_crowded_ = AdaptiveWait::is_crowd(size_);
   // What is known of the others: all have published `seen_`; ranks below `next_` a step that was asked for.
   std::uint64_t seen_ = 0;
   std::uint64_t asked_ = 0;

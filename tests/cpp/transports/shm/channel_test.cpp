@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <random>
 #include <thread>
 
@@ -83,6 +84,31 @@ TEST(ShmChannel, CarriesMoreThanItsRingHolds) {
   };
   for (const bool may_copy : ways_to_copy())
     EXPECT_EQ(with_mail(2, 1 << 10, exchange, may_copy), all_good(2)) << "copies: " << may_copy;
+}
+
+// Room in the ring, a message, and that it was copied: all of it ends a sleep.
+TEST(ShmChannel, MissesNoNewsInItsSleep) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto exchange = [](Channel& channel) {
+    const int peer = 1 - channel.rank();
+    for (int turn = 0; turn < 1'000; ++turn) {
+      const std::size_t bytes = turn % 3 == 0 ? 8 : turn % 3 == 1 ? 500 : 5'000;
+      std::vector<unsigned char> out(bytes, static_cast<unsigned char>(turn)), in(bytes);
+      std::array<Request, 2> requests;
+      channel.send(out.data(), bytes, peer, 1, requests[0]);
+      channel.receive(in.data(), bytes, peer, 1, requests[1]);
+      std::optional<Error> error;
+      while (true) {
+        const Awaited news = channel.awaited();
+        if (channel.test(requests, error) != State::kPending) break;
+        news.sleep(std::chrono::seconds(30));
+      }
+      expect(!error && in == out, "a message is wrong");
+    }
+  };
+  for (const bool may_copy : ways_to_copy())
+    EXPECT_EQ(with_mail(2, 1 << 10, exchange, may_copy), all_good(2)) << "copies: " << may_copy;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25)) << "one sleep was not ended";
 }
 
 // The receive is posted before, or when a part of the message is there already.
