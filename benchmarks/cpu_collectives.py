@@ -8,6 +8,11 @@ openmpi-test by one over Open MPI (--open-mpi FOLDER).
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
 from rich.status import Status
 
 from altorch.bench import launcher, rows, table
@@ -27,11 +32,26 @@ def work(config: Row, emit: Emit) -> None:
     launcher.leave()
 
 
+@contextlib.contextmanager
+def foreign_programs(number: int) -> Iterator[None]:
+    """That want a core each, all the time."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
 def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_ranks(parser, "2,4")
     report.add_sweep(parser, "al,gloo,fake", ",".join(CASES), "float32,bfloat16", report.SIZES)
     parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="beside so many programs that compute; default none"
+    )
     parser.add_argument("--async", dest="lazy", action="store_true", help="asynchronous calls as well")
     parser.add_argument("--no-mpi-floor", action="store_true", help="leave out the same MPI called from C")
     mpi_floor.add_arguments(parser)
@@ -49,10 +69,12 @@ def main() -> None:
             def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
                 status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
 
-            found = launcher.run_ranks(
-                "benchmarks.cpu_collectives:work", ranks, config, deadline=arguments.deadline, on_row=show
-            )
-        measured = [{"benchmark": "cpu_collectives"} | row for row in found if "operation" in row]
+            with foreign_programs(arguments.busy):
+                found = launcher.run_ranks(
+                    "benchmarks.cpu_collectives:work", ranks, config, deadline=arguments.deadline, on_row=show
+                )
+        about = {"benchmark": "cpu_collectives"} | ({"busy": arguments.busy} if arguments.busy else {})
+        measured = [about | row for row in found if "operation" in row]
         if not arguments.no_mpi_floor:
             measured += mpi_floor.measure(arguments, ranks, arguments.operations, arguments.sizes)
         table.show(run, measured, found[-1]["skipped"])

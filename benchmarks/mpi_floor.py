@@ -52,6 +52,7 @@ def run_program(
     }
     environment |= {  # read by Open MPI only
         "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_plm_rsh_agent": "true",  # nothing is started elsewhere; without ssh it would refuse to start at all
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
