@@ -112,9 +112,9 @@ def main() -> None:
             measured = launcher.run_ranks("benchmarks.cpu_overlap:work", ranks, config)
         columns = ["bytes", "contender", "products", *(f"{kind} [us]" for kind in KINDS), "hidden [%]"]
         lines = [
-            (row["bytes"], row["contender"], row["products"])
-            + tuple(short_number(row[f"{kind}_us"]) for kind in KINDS)
-            + (f"{row['hidden_percent']:.1f}",)
+            [row["bytes"], row["contender"], row["products"]]
+            + [short_number(row[f"{kind}_us"]) for kind in KINDS]
+            + [f"{row['hidden_percent']:.1f}"]
             for row in measured
         ]
         print_table(f"all_reduce of float32, {ranks} ranks", columns, lines, right=columns[2:])
