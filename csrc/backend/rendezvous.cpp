@@ -146,7 +146,10 @@ void Rendezvous::choose_watch(const std::vector<Fields>& identities,
   const bool several_homes = std::any_of(members.begin(), members.end(), [&](const auto& member) {
     return member.second.home != members.begin()->second.home;
   });
-  if (several_homes) watched.address = route_to(watched.master).address;
+  if (several_homes) {
+    settle();
+    watched.address = route_to(watched.master).address;
+  }
   watched.members = std::move(members);
   group_.watch = std::make_shared<JobWatch>(group_.key, std::move(watched));
   const std::lock_guard lock(current().mutex);

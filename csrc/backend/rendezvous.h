@@ -46,6 +46,12 @@ class Rendezvous {
   MeetingStore& store() { return *store_; }
   const std::shared_ptr<StoreLease>& lease() const { return lease_; }
 
+  // The caller's connection is somebody else's again: what has to be asked in the store goes over one of our own.
+  // Before anybody blocks there, and at the end.
+  void settle() noexcept { lease_->settle(); }
+  ~Rendezvous() { settle(); }
+  Rendezvous(const Rendezvous&) = delete;
+
   // Everybody's text, by rank; collective, with a key that is used once.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);

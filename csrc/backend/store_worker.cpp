@@ -9,6 +9,7 @@ namespace altorch::backend {
 namespace {
 
 constexpr std::chrono::seconds kFarewell{1};
+constexpr std::chrono::seconds kAfterTheStart{2};  // the first requests of a program are over then
 
 // The worker of today; its mutex guards all leases, too.
 struct Latest {
@@ -54,7 +55,7 @@ bool StoreWorker::serves(const c10::intrusive_ptr<c10d::Store>& store) const {
 
 StoreWorker::StoreWorker(c10::intrusive_ptr<c10d::Store> original)
     : original_(std::move(original)),
-      state_(std::make_shared<State>(original_->clone())),
+      state_(std::make_shared<State>(original_)),
       thread_("al-store", [state = state_] { serve(*state); }),
       process_(getpid()) {}
 
@@ -67,10 +68,10 @@ void StoreWorker::close() noexcept {
     state_->submitted.notify_one();
   }
   const bool idle = thread_.ends_within(kFarewell);
-  c10::intrusive_ptr<c10d::Store> original, clone;  // outlive the lock
+  c10::intrusive_ptr<c10d::Store> original, own;  // outlive the lock
   const std::lock_guard lock(state_->mutex);
   original = std::move(original_);
-  if (idle) clone = std::move(state_->store);
+  if (idle) own = std::move(state_->store);
 }
 
 void StoreWorker::check_not_forked() const {
@@ -90,26 +91,44 @@ c10::intrusive_ptr<c10d::Store> StoreWorker::store() const {
   return state_->store;
 }
 
+void StoreWorker::settle() {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->settled = true;
+  state_->submitted.notify_one();
+}
+
 void StoreWorker::serve(State& state) {
+  const auto is_called = [&] { return state.stopping || !state.queue.empty(); };
+  const auto may_clone = [&] { return state.settled && !state.cloned; };
   std::unique_lock lock(state.mutex);
   while (true) {
-    state.submitted.wait(lock, [&] { return state.stopping || !state.queue.empty(); });
-    if (state.queue.empty()) return;
-    const std::shared_ptr<StoreRequest> request = state.queue.front();
+    state.submitted.wait(lock, [&] { return is_called() || may_clone(); });
+    if (!is_called()) state.submitted.wait_for(lock, kAfterTheStart, is_called);
+    if (state.stopping && state.queue.empty()) return;
+    const auto request = state.queue.empty() ? nullptr : state.queue.front();
+    const bool clones = may_clone() && !state.stopping;
     state.busy_since = Clock::now();
     lock.unlock();
+    c10::intrusive_ptr<c10d::Store> own;
     std::exception_ptr error;
     try {
-      request->run(*state.store);
+      if (clones) own = state.store->clone();  // nobody else writes there
+      if (request) request->run(own ? *own : *state.store);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    state.queue.pop_front();
-    request->error = std::move(error);
-    request->done = true;
+    if (own) state.store.swap(own), state.cloned = true;
     state.busy_since = {};
-    state.finished.notify_all();
+    if (request) {
+      state.queue.pop_front();
+      request->error = std::move(error);
+      request->done = true;
+      state.finished.notify_all();
+    } else if (error) {
+      state.settled = false;  // the original has to do
+    }
   }
 }
 

@@ -25,35 +25,23 @@ struct StoreRequest {
   std::exception_ptr error;  // what run() threw
 };
 
-class StoreWorker;
-
-// What a group holds for as long as it may ask the store. The last one closes the store before its destructor
-// returns (or leaves that to its thread, after a second without an answer): a process that ended while a
-// thread of ours asks or closes it would leave half a record in a store that is a file (c10d::FileStore), and
-// whoever reads that comes to no end.
-class StoreLease {
- public:
-  explicit StoreLease(std::shared_ptr<StoreWorker> worker) : worker_(std::move(worker)) {}
-  ~StoreLease();
-  StoreLease(const StoreLease&) = delete;
-
- private:
-  const std::shared_ptr<StoreWorker> worker_;
-};
+class StoreLease;
 
 class StoreWorker {
  public:
   // All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get
-  // on the original does not stop us. One, because a clone looks host names up, which takes seconds on a
-  // machine without a name server.
+  // on the original does not stop us. One, and later than the start, because the store's host looks up the name of
+  // whoever connects, which takes seconds on a machine without a name server, and holds up everybody's requests.
   static std::shared_ptr<StoreWorker> of(c10::intrusive_ptr<c10d::Store> store);
   static std::shared_ptr<StoreLease> lease(const c10::intrusive_ptr<c10d::Store>& store);
 
-  // Works on a clone of `original`.
+  // Works on `original` until settle(), and then on a clone.
   explicit StoreWorker(c10::intrusive_ptr<c10d::Store> original);
   ~StoreWorker() { close(); }
   StoreWorker(const StoreWorker&) = delete;
 
+  // From now on somebody else may block on the original. Idempotent.
+  void settle();
   // What is queued is still carried out; from now on everything is refused.
   void close() noexcept;
   // This and submit() throw Error(kClosed).
@@ -66,12 +54,13 @@ class StoreWorker {
  private:
   using Clock = std::chrono::steady_clock;
   struct State {
-    explicit State(c10::intrusive_ptr<c10d::Store> clone) : store(std::move(clone)) {}
+    explicit State(c10::intrusive_ptr<c10d::Store> original) : store(std::move(original)) {}
     std::mutex mutex;  // guards what follows
     c10::intrusive_ptr<c10d::Store> store;
     std::condition_variable submitted, finished;
     std::deque<std::shared_ptr<StoreRequest>> queue;
     Clock::time_point busy_since{};  // with the head of the queue
+    bool settled = false, cloned = false;
     bool stopping = false;
   };
   static void serve(State& state);
@@ -86,6 +75,21 @@ class StoreWorker {
   const long process_;
   std::weak_ptr<StoreLease> lease_;
   bool was_leased_ = false;
+};
+
+// What a group holds for as long as it may ask the store. The last one closes the store before its destructor
+// returns (or leaves that to its thread, after a second without an answer): a process that ended while a
+// thread of ours asks or closes it would leave half a record in a store that is a file (c10d::FileStore), and
+// whoever reads that comes to no end.
+class StoreLease {
+ public:
+  explicit StoreLease(std::shared_ptr<StoreWorker> worker) : worker_(std::move(worker)) {}
+  ~StoreLease();
+  StoreLease(const StoreLease&) = delete;
+  void settle() { worker_->settle(); }
+
+ private:
+  const std::shared_ptr<StoreWorker> worker_;
 };
 
 }  // namespace altorch::backend

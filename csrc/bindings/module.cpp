@@ -236,6 +236,7 @@ PYBIND11_MODULE(_C, module) {
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),
           "Everybody's text, by rank; collective, once for each key.")
+      .def("settle", &Rendezvous::settle, "From now on others may block in the caller's store.")
       .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
            "The last thing of all: the rank that hosts the store leaves last.");
   module.def("gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"),

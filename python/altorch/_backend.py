@@ -128,6 +128,7 @@ class _Group:
     def create(self) -> Any:
         places = [_Place.of(fields) for fields in self.met.words]
         if not self._needs_only_memory(places):
+            self.met.settle()  # MPI and Gloo block in the caller's store
             words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
             everybody = [_Standing(**json.loads(word)) for word in words]
             obstacle = self._obstacle(places, everybody)

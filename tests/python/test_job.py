@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -362,3 +363,49 @@ dist.destroy_process_group()
 def test_a_program_may_end_while_tensors_are_released(mpi, tmp_path):
     """The thread that releases them wants Python's lock, which at the end of the interpreter it never gets."""
     run_program(tmp_path, RELEASES, "plain", clean_environment({"ALTORCH_MPI": mpi} if mpi else {}))
+
+
+def connections_to(port):
+    """Of this process, to a server on this machine."""
+    sockets = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(entry.readlink().name)
+    found = 0
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        if not Path(table).exists():
+            continue
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            is_open, peer = fields[3] == "01", int(fields[2].rpartition(":")[2], 16)
+            found += is_open and peer == port and f"socket:[{fields[9]}]" in sockets
+    return found
+
+
+def one_connection_at_the_start(world):
+    world.start(timeout=30)
+    port = int(os.environ["MASTER_PORT"])
+    check_sum(None, world.size)
+    assert connections_to(port) == 1
+    # Later, or for the next group, there is one of altorch's own: somebody else may block on the first.
+    waiting = threading.Thread(target=lambda: dist.distributed_c10d._get_default_store().wait(["released"]))
+    waiting.start()
+    group = dist.new_group(list(range(world.size)))
+    check_sum(group, world.size)
+    assert connections_to(port) == 2
+    dist.barrier()
+    dist.distributed_c10d._get_default_store().clone().set("released", "")
+    waiting.join(30)
+    assert not waiting.is_alive()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(
+    bool(os.environ.get("ALTORCH_MPI")), reason="who starts MPI needs its own connection at once"
+)
+def test_a_group_of_one_node_starts_over_the_callers_connection():
+    with Cluster(
+        2, group=False, launcher="plain", env={"ALTORCH_ROUTE": "", "ALTORCH_SHM_BYTES": ""}
+    ) as cluster:
+        cluster.check(one_connection_at_the_start, deadline=60)
