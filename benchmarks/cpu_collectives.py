@@ -73,7 +73,11 @@ def main() -> None:
                 found = launcher.run_ranks(
                     "benchmarks.cpu_collectives:work", ranks, config, deadline=arguments.deadline, on_row=show
                 )
-        about = {"benchmark": "cpu_collectives"} | ({"busy": arguments.busy} if arguments.busy else {})
+        about = (
+            {"benchmark": "cpu_beside", "busy": arguments.busy}
+            if arguments.busy
+            else {"benchmark": "cpu_collectives"}
+        )
         measured = [about | row for row in found if "operation" in row]
         if not arguments.no_mpi_floor:
             measured += mpi_floor.measure(arguments, ranks, arguments.operations, arguments.sizes)

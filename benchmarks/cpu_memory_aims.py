@@ -78,6 +78,20 @@ def asynchronous(results: Results) -> float | None:
     return both["async"] - both["sync"] if {"async", "sync"} <= both.keys() else None
 
 
+def beside_programs(results: Results) -> float | None:
+    rows = results.of(benchmark="cpu_beside", contender="al", operation="barrier", busy=2)
+    return rows[-1]["median_us"] if rows else None
+
+
+def hidden(results: Results) -> float | None:
+    rows = [
+        row
+        for row in results.of(benchmark="cpu_overlap", contender="al", bytes=16 * MIB)
+        if row["cores"] > row["ranks"]
+    ]
+    return rows[-1]["hidden_percent"] if rows else None
+
+
 def half_types(results: Results) -> Cases:
     """Times as long as float32 of as many bytes."""
     full = {case[::2]: us for case, us in took(results, "al", dtype="float32").items()}
@@ -181,5 +195,20 @@ AIMS = [
     *WITH_CORES,
     Aim("every operation below 64 KiB against Gloo", 10, partial(against_gloo, bytes=range(64 * KIB))),
     Aim("every operation, type and size against Gloo", 3, against_gloo),
+    Aim(
+        "barrier beside two programs that compute, median",
+        60,
+        beside_programs,
+        unit=" us",
+        digits=1,
+        at_most=True,
+    ),
+    Aim(
+        "of an asynchronous all_reduce of 16 MiB, with a spare core, hidden behind computing",
+        80,
+        hidden,
+        unit=" %",
+        digits=1,
+    ),
     Aim("init_process_group to the end of the first barrier, against Gloo", 1, start, remark=start_in_words),
 ]
