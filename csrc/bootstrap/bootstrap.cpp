@@ -8,6 +8,7 @@
 #include "bootstrap/process_manager.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
+#include "common/cores.h"
 #include "common/env.h"
 #include "common/error.h"
 
@@ -49,6 +50,7 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
   PeerInfo peer;
   try {
     peer.node = same_node_key();
+    peer.cores = usable_cores();
     peer.memory = own_memory_probe();
     peer.free_shared_memory = free_shared_memory();
     const RouteToHost route = route_to(options.master_address);

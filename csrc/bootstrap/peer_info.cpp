@@ -33,7 +33,7 @@ std::string encode(const PeerInfo& peer) {
        {peer.problem, std::to_string(static_cast<int>(peer.mode)), peer.version, peer.job, peer.node,
         std::to_string(peer.memory.process), std::to_string(peer.memory.address),
         std::to_string(peer.memory.value), std::to_string(peer.free_shared_memory), peer.address,
-        std::string(peer.address_is_loopback ? "1" : "0")}) {
+        std::string(peer.address_is_loopback ? "1" : "0"), peer.cores}) {
     for (char c : field) text += c == kFieldEnd || c == kPeerInfoEnd ? ' ' : c;
     text += kFieldEnd;
   }
@@ -42,7 +42,7 @@ std::string encode(const PeerInfo& peer) {
 
 PeerInfo decode_peer_info(const std::string& text) {
   const std::vector<std::string> fields = split(text, kFieldEnd);
-  if (fields.size() != 11) {
+  if (fields.size() != 12) {
     throw Error(ErrorKind::kInternal,
                 "The ranks run different versions of altorch: install the same one everywhere.");
   }
@@ -56,6 +56,7 @@ PeerInfo decode_peer_info(const std::string& text) {
   peer.free_shared_memory = std::stoull(fields[8]);
   peer.address = fields[9];
   peer.address_is_loopback = fields[10] == "1";
+  peer.cores = fields[11];
   return peer;
 }
 

@@ -38,9 +38,12 @@ bool neighbour_is_readable(const std::vector<PeerInfo>& peers, const std::vector
   return true;
 }
 
-bool has_more_ranks_than_cores(const std::vector<int>& nodes, int rank) {
-  return std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]) >
-         usable_cores().value_or(1);
+bool has_more_ranks_than_cores(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes, int rank) {
+  std::vector<std::string> cores;
+  for (std::size_t each = 0; each < peers.size(); ++each) {
+    if (nodes[each] == nodes[static_cast<std::size_t>(rank)]) cores.push_back(peers[each].cores);
+  }
+  return static_cast<int>(cores.size()) > count_cores(cores).value_or(1);
 }
 
 // The interface that reaches the other nodes. On the master's own node the route to the master is the
@@ -70,7 +73,7 @@ Topology survey(const BootstrapOptions& options, const PeerTable& table) {
   const std::vector<int>& nodes = topology.node_of_rank;
   topology.node_count = *std::max_element(nodes.begin(), nodes.end()) + 1;
   check_shared_memory(table.peers, nodes);
-  topology.more_ranks_than_cores = has_more_ranks_than_cores(nodes, options.rank);
+  topology.more_ranks_than_cores = has_more_ranks_than_cores(table.peers, nodes, options.rank);
   if (topology.node_count > 1) {
     topology.interface = outward_interface(table.peers, nodes, options.rank, options.master_address);
   }

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "common/cores.h"
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -94,10 +92,9 @@ std::optional<std::chrono::microseconds> AdaptiveWait::begin_sleep() {
   return doze_after(waited());
 }
 
-bool AdaptiveWait::is_crowd(int threads) {
+bool AdaptiveWait::is_crowd(int ranks, std::optional<int> cores) {
   constexpr int kMostOnACore = 2;
-  const auto cores = usable_cores();
-  return cores && threads > kMostOnACore * *cores;
+  return cores && ranks > kMostOnACore * *cores;
 }
 
 AdaptiveWait::Clock::duration AdaptiveWait::waited() const {

@@ -38,11 +38,11 @@ class AdaptiveWait {
     const auto sleep = until.crowded() ? begin_sleep() : next(patience, true);
     if (sleep && !doze(*sleep)) pause(patience);
   }
-  // So many threads of this kind on the cores that this process may use. A yield then costs more than a sleep that a
+  // So many ranks that wait in this way on so many cores (nothing: unknown). A yield then costs more than a sleep that a
   // peer ends: since Linux 6.18 it gives away a whole slice of the scheduler (3 ms), and where some ranks have yielded
   // more often than others it takes them milliseconds to meet again. Measured on 2 cores, all_reduce of 8 bytes, median
   // of batches that begin out of step: 8 ranks 1.5 to 7 ms with yields, 0.37 with sleeps; 4 ranks 0.07 and 0.09.
-  static bool is_crowd(int threads);
+  static bool is_crowd(int ranks, std::optional<int> cores);
   // Time since the first pause that yielded; zero while still spinning.
   Clock::duration waited() const;
   void reset() { *this = AdaptiveWait(); }

@@ -1,17 +1,17 @@
-// How many cores this process may use.
+// Which cores processes may run on. A rank that a launcher has bound to a core sees only that one, so what matters is
+// how many the ranks of a node have together.
 #pragma once
 
-#include <sched.h>
-
 #include <optional>
+#include <span>
+#include <string>
 
 namespace altorch {
 
-// Nothing where there are more than the system's mask has places for (1,024).
-inline std::optional<int> usable_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return std::nullopt;
-  return CPU_COUNT(&cores);
-}
+// Those that this process may use, as Linux writes lists of cores ("0-3,8"). Empty where there are more than the system's
+// mask has places for (1,024).
+std::string usable_cores();
+// How many there are in all of such lists together; nothing where one is unknown, or is no list.
+std::optional<int> count_cores(std::span<const std::string> lists);
 
 }  // namespace altorch

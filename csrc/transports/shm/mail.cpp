@@ -20,7 +20,7 @@ std::size_t table_bytes(int size) {
 
 }  // namespace
 
-Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes)
+Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes, bool crowded)
     : rank_(rank),
       size_(size),
       offers_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
@@ -28,6 +28,7 @@ Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes)
       rings_(reinterpret_cast<Ring*>(bells_ + size)),
       bytes_(reinterpret_cast<std::byte*>(rings_ + pair(size, 0))),
       ring_bytes_(ring_bytes),
+      is_crowded_(crowded),
       to_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))),
       from_(std::make_unique<Ends[]>(static_cast<std::size_t>(size))) {}
 

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/adaptive_wait.h"
 #include "common/awaited.h"
 
 namespace altorch::shm {
@@ -45,7 +44,8 @@ class Mail {
  public:
   static constexpr std::uint32_t kPlaces = 256;  // for offers of a rank at a time
 
-  Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes);
+  // `crowded`: as of Awaited.
+  Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes, bool crowded = false);
   static std::size_t ring_bytes(int size, std::size_t limit);
   static std::size_t bytes(int size, std::size_t ring_bytes);
 
@@ -95,7 +95,7 @@ class Mail {
   Ring* const rings_;
   std::byte* const bytes_;
   const std::size_t ring_bytes_;
-  const bool is_crowded_ = AdaptiveWait::is_crowd(size_);
+  const bool is_crowded_;
   std::unique_ptr<Ends[]> to_, from_;  // by peer
 };
 

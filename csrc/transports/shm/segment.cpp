@@ -22,7 +22,8 @@ std::size_t count_bytes(int size) {
 
 }  // namespace
 
-Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes)
+Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
+                 bool crowded)
     : memory_(std::move(memory)),
       lines_(reinterpret_cast<Line*>(memory_.get())),
       bells_(reinterpret_cast<Bell*>(memory_.get() + lines_only(size))),
@@ -30,7 +31,8 @@ Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::siz
       areas_(memory_.get() + line_bytes(size) + count_bytes(size)),
       rank_(rank),
       size_(size),
-      area_bytes_(area_bytes) {}
+      area_bytes_(area_bytes),
+      is_crowded_(crowded) {}
 
 std::size_t Segment::area_bytes(int size, std::size_t limit) {
   constexpr std::size_t kMost = 512 << 10;

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/adaptive_wait.h"
 #include "common/awaited.h"
 
 namespace altorch::shm {
@@ -30,8 +29,9 @@ class Segment {
   static constexpr std::size_t kInlineBytes = 40;
   static constexpr int kMostRanks = 256;
 
-  // `memory`: bytes(size, area_bytes) of it, zero when the group was made.
-  Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes);
+  // `memory`: bytes(size, area_bytes) of it, zero when the group was made. `crowded`: as of Awaited.
+  Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
+          bool crowded = false);
 
   // Of each area, so that the segment of `size` ranks takes about `limit` bytes.
   static std::size_t area_bytes(int size, std::size_t limit);
@@ -93,7 +93,7 @@ class Segment {
   std::byte* const areas_;
   const int rank_, size_;
   const std::size_t area_bytes_;
-  const bool is_crowded_ = AdaptiveWait::is_crowd(size_);
+  const bool is_crowded_;
   // What is known of the others: all have published `seen_`; ranks below `next_` a step that was asked for.
   std::uint64_t seen_ = 0;
   std::uint64_t asked_ = 0;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "common/adaptive_wait.h"
+#include "common/cores.h"
 #include "common/fields.h"
 #include "common/log.h"
 #include "common/meeting.h"
@@ -22,6 +24,7 @@ struct Shared {
   std::vector<shm::Process> processes;  // by rank of the node; empty where they may not copy from each other
   std::vector<int> neighbours;          // the ranks of the group that are on this node
   int rank = 0, size = 0;               // among them
+  bool crowded = false;                 // these are
   std::size_t area_bytes = 0, ring_bytes = 0;
   std::shared_ptr<std::byte> memory;
 
@@ -32,7 +35,7 @@ struct Shared {
     return segment_bytes() + (one_node() ? shm::Mail::bytes(size, ring_bytes) : 0);
   }
   ShmCollectives collectives() const {
-    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes), processes, neighbours);
+    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes, crowded), processes, neighbours);
   }
 };
 
@@ -44,7 +47,7 @@ class ShmLinks : public Links {
         collectives_(shared.collectives()),
         channel_(shared.memory,
                  shm::Mail(shared.memory.get() + shared.segment_bytes(), shared.rank, shared.size,
-                           shared.ring_bytes),
+                           shared.ring_bytes, shared.crowded),
                  shared.processes) {}
 
   const char* transport() const override { return "shm"; }
@@ -92,7 +95,7 @@ std::optional<std::string> unwanted(int ranks) {
 }
 
 Fields introduction() {
-  Fields words = {shared_memory_home()};
+  Fields words = {shared_memory_home(), usable_cores()};
   for (std::string& field : shm::Process::own().fields()) words.push_back(std::move(field));
   return words;
 }
@@ -111,14 +114,17 @@ Shared survey(const std::vector<std::string>& words, int rank) {
     found.node_of_rank.push_back(node);
   }
   const auto self = static_cast<std::size_t>(rank);
+  std::vector<std::string> cores;
   for (std::size_t each = 0; each < all.size(); ++each) {
     if (found.node_of_rank[each] != found.node_of_rank[self]) continue;
     if (each == self) found.rank = found.size;
     ++found.size;
     found.neighbours.push_back(static_cast<int>(each));
-    all[each].erase(all[each].begin());
+    cores.push_back(all[each].at(1));
+    all[each].erase(all[each].begin(), all[each].begin() + 2);
     found.processes.push_back(shm::Process::from(all[each]));
   }
+  found.crowded = AdaptiveWait::is_crowd(found.size, count_cores(cores));
   found.area_bytes = shm::Segment::area_bytes(found.size, ShmCollectives::limit());
   found.ring_bytes = shm::Mail::ring_bytes(found.size, ShmCollectives::limit());
   return found;

@@ -24,6 +24,7 @@ PeerInfo example() {
   peer.free_shared_memory = 1'000'000'000'000;
   peer.address = "10.0.0.1";
   peer.address_is_loopback = false;
+  peer.cores = "0-3,8";
   return peer;
 }
 
@@ -39,6 +40,7 @@ TEST(PeerInfo, SurvivesTheStore) {
   EXPECT_EQ(peer.free_shared_memory, 1'000'000'000'000u);
   EXPECT_EQ(peer.address, "10.0.0.1");
   EXPECT_FALSE(peer.address_is_loopback);
+  EXPECT_EQ(peer.cores, "0-3,8");
 }
 
 TEST(PeerInfo, EmptyFieldsSurvive) {

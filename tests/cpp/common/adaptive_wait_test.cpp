@@ -47,8 +47,9 @@ TEST(AdaptiveWait, LongWaitsDozeWhereTheyCanBeEnded) {
 }
 
 TEST(AdaptiveWait, CrowdsDozeAtOnce) {
-  EXPECT_FALSE(AdaptiveWait::is_crowd(1));
-  EXPECT_TRUE(AdaptiveWait::is_crowd(100'000));
+  EXPECT_FALSE(AdaptiveWait::is_crowd(4, 2));
+  EXPECT_TRUE(AdaptiveWait::is_crowd(5, 2));
+  EXPECT_FALSE(AdaptiveWait::is_crowd(5, std::nullopt)) << "unknown";
   AdaptiveWait wait;
   Silence silence;
   int dozes = 0;
