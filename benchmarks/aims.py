@@ -36,6 +36,8 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
             print(f"{title(here)}:\n\n{markdown.verdicts(verdicts)}\n")
             for table in markdown.beside_gloo(here) if device == "cpu" else ():
                 print(table + "\n")
+            if device == "cpu" and (slower := markdown.slower_than_a_peer(here)):
+                print(slower + "\n")
         else:
             aims.show(title(here), verdicts)
     return reached

@@ -33,13 +33,17 @@ def from_c(results: Results, spare_cores: bool | None = None, **wanted: Any) -> 
 
     `spare_cores`: only with a core for each rank, or only without.
     """
+    if spare_cores is not None and any((row["cores"] >= row["ranks"]) != spare_cores for row in results.rows):
+        return {}
+    return ratios(fastest_c(results, **wanted), took(results, "al", **wanted))
+
+
+def fastest_c(results: Results, **wanted: Any) -> Took:
     fastest: Took = {}
     for name in FROM_C:
         for case, microseconds in took(results, name, **wanted).items():
             fastest[case] = min(microseconds, fastest.get(case, microseconds))
-    if spare_cores is not None and any((row["cores"] >= row["ranks"]) != spare_cores for row in results.rows):
-        return {}
-    return ratios(fastest, took(results, "al", **wanted))
+    return fastest
 
 
 def dispatch(results: Results, **wanted: Any) -> Took:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from altorch.bench.aims import REACHED, Results, Verdict
 from altorch.bench.rows import Row
 from altorch.cli._output import human_bytes, short_number
-from benchmarks import mpi_floor
+from benchmarks import cpu_memory_aims, mpi_floor
 
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 
@@ -30,6 +30,31 @@ def beside_gloo(rows: list[Row]) -> Iterator[str]:
     for dtype in ("float32", "bfloat16"):
         if lines := list(_lines(results, dtype)):
             yield f"all_reduce of {dtype}, {rows[0]['ranks']} ranks, medians:\n\n{table(columns, lines)}"
+
+
+def slower_than_a_peer(rows: list[Row]) -> str:
+    """Where altorch took longer than Gloo or the fastest C program, 10th percentiles; empty where it never did."""
+    results = Results(rows)
+    own = cpu_memory_aims.took(results, "al")
+    peers = {
+        "MPI from C": cpu_memory_aims.fastest_c(results),
+        "Gloo": cpu_memory_aims.took(results, "gloo"),
+    }
+    lines = []
+    for peer, took in peers.items():
+        slower: dict[str, list[str]] = {}
+        for (operation, dtype, size), microseconds in sorted(took.items()):
+            ours = own.get((operation, dtype, size))
+            if ours and microseconds < ours:
+                slower.setdefault(f"{operation} {dtype}".strip(), []).append(
+                    f"{human_bytes(size)} {microseconds / ours:.2f}x"
+                )
+        lines += [(peer, what, ", ".join(sizes)) for what, sizes in slower.items()]
+    if not lines:
+        return ""
+    return f"slower than a peer, {rows[0]['ranks']} ranks:\n\n" + table(
+        ["peer", "what", "where"], lines, left=3
+    )
 
 
 def _lines(results: Results, dtype: str) -> Iterator[list[str]]:

@@ -22,8 +22,7 @@ std::size_t count_bytes(int size) {
 
 }  // namespace
 
-Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
-                 bool crowded)
+Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes, bool crowded)
     : memory_(std::move(memory)),
       lines_(reinterpret_cast<Line*>(memory_.get())),
       bells_(reinterpret_cast<Bell*>(memory_.get() + lines_only(size))),

@@ -19,7 +19,8 @@ TEST(Cores, AreCountedOnceForAllWhoMayUseThem) {
 
 TEST(Cores, AreUnknownWhereOneListIs) {
   EXPECT_EQ(count({"0", ""}), std::nullopt);
-  for (const char* wrong : {"x", "3-1", "1024", "0,,1", "-1"}) EXPECT_EQ(count({wrong}), std::nullopt) << wrong;
+  for (const char* wrong : {"x", "3-1", "1024", "0,,1", "-1"})
+    EXPECT_EQ(count({wrong}), std::nullopt) << wrong;
 }
 
 TEST(Cores, OfThisProcessAreThoseThatItMayUse) {
