@@ -330,10 +330,12 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
+  std::vector<std::vector<float>> inputs(2, std::vector<float>(1 << 16, 1.f));  // outlive both: freed they are an error
   const auto errors = with_shared_memory(
       2, kUsual,
       [&](int rank, ShmCollectives& own) {
-        std::vector<float> input(1 << 16, 1.f), output(2 << 16);
+        std::vector<float>& input = inputs[rank];
+        std::vector<float> output(2 << 16);
         Request request;
         std::optional<Error> error;
         const auto tests = [&] {
