@@ -330,7 +330,8 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
-  std::vector<std::vector<float>> inputs(2, std::vector<float>(1 << 16, 1.f));  // outlive both: freed they are an error
+  // They outlive both ranks: freed ones that are still read are an error.
+  std::vector<std::vector<float>> inputs(2, std::vector<float>(1 << 16, 1.f));
   const auto errors = with_shared_memory(
       2, kUsual,
       [&](int rank, ShmCollectives& own) {
