@@ -21,7 +21,7 @@ def parts(results: Results) -> dict[str, float] | None:
 
 
 def dispatched(took: dict[str, float]) -> float:
-    """torch >= 2.15 attaches its flight recorder to every backend that is not its own, `fake` excepted."""
+    """`recorded` was measured where torch's flight recorder is attached to altorch's groups (contenders.py)."""
     return took.get("recorded", took["fake"])
 
 

@@ -47,7 +47,7 @@ def fastest_c(results: Results, **wanted: Any) -> Took:
 
 
 def dispatch(results: Results, **wanted: Any) -> Took:
-    """torch >= 2.15 attaches its flight recorder to every backend that is not its own, `fake` excepted."""
+    """`recorded` was measured where torch's flight recorder is attached to altorch's groups (contenders.py)."""
     return took(results, "fake", **wanted) | took(results, "recorded", **wanted)
 
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "backend/cuda_watch.h"
@@ -12,22 +11,6 @@
 
 namespace altorch::backend {
 namespace {
-
-// torch's flight recorder takes a call that gave no Work for one that hangs. It asks the same variables.
-bool is_recorded() {
-#if defined(C10D_BACKEND_HAS_HOOKS)
-  static const bool on = [] {
-    for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
-      const char* value = std::getenv(name);
-      if (value && *value) return std::atoi(value) > 0;
-    }
-    return true;
-  }();
-  return on;
-#else
-  return false;
-#endif
-}
 
 // The caller may give the same options to several groups: a copy for this one.
 c10::intrusive_ptr<AlOptions> own_options(const AlOptions& given, const Membership& group) {
@@ -45,8 +28,10 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       store_lease_(group.lease()),
       communicator_(join(group, *transport_)),
       options_(own_options(options, group.group())),
-      finished_(is_recorded() ? c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())
-                              : nullptr) {}
+      log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks)),
+      finished_(c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())) {
+  if (log_) communicator_->add(log_);
+}
 
 std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
   const bool alone = group.group().size() == 1;  // who needs no transport

@@ -15,6 +15,7 @@
 #include "backend/prepared_call.h"
 #include "backend/rendezvous.h"
 #include "backend/tensors.h"
+#include "backend/torch_recorder.h"
 #include "backend/window.h"
 #include "backend/work.h"
 #include "transports/transport.h"
@@ -172,7 +173,8 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<StoreLease> store_lease_;
   std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
-  // What a synchronous call gives: nothing where nobody looks, as a Work costs half a microsecond in Python.
+  const std::shared_ptr<TorchFlightLog> log_;  // null: nothing of ours
+  // What a synchronous call gives where torch's recorder looks; else nothing, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};

@@ -107,7 +107,8 @@ AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, std::uint64_t sequence
   // torch keeps what it gets for wait_tensor() then.
   if (c10d::allow_inflight_collective_as_graph_input())
     return c10::make_intrusive<AlWork>(getRank(), type, sequence, outputs);
-  return finished_;
+  const bool is_looked_at = log_ ? log_->hooked() : torch_records();
+  return is_looked_at ? finished_ : nullptr;
 }
 
 }  // namespace altorch::backend

@@ -43,7 +43,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
     if (sends && block.staged()) call.loads = {block};
     if (!sends && block.staged()) call.stores = {block};
     if (!sends) call.outputs = {tensor};
-    communicator_->issued(call.operation);
+    communicator_->issue(call.operation);
     return launch(type, std::move(call), /*async=*/true);
   }
   if (sends) block.load();

@@ -32,6 +32,8 @@ DType dtype_of(const at::Tensor& tensor) {
               " cannot be communicated; convert the tensor or view it as bytes");
 }
 
+at::ScalarType scalar_type_of(DType type) { return c10::getStringToDtypeMap().at(name_of(type)); }
+
 void check_tensor(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) refuse(std::string(what) + " is not a defined tensor");
   if (tensor.layout() != at::kStrided) {

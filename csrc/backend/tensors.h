@@ -14,6 +14,7 @@ namespace altorch::backend {
 
 // Throws Error(kInvalidType) for a type that altorch does not know (quantised ones, for instance).
 DType dtype_of(const at::Tensor& tensor);
+at::ScalarType scalar_type_of(DType type);
 
 // A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
 void check_tensor(const at::Tensor& tensor, const char* what);

@@ -280,6 +280,8 @@ PYBIND11_MODULE(_C, module) {
         });
       },
       py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
+  module.def("publish_flight_record", &publish_flight_record, py::call_guard<py::gil_scoped_release>(),
+             "Shows torch's flight recorder of \"al\" what was recorded until now.");
   module.def("statistics", &statistics, py::arg("backend"),
              "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");

@@ -35,6 +35,10 @@ constexpr Setting kSettings[] = {
      /*must_agree=*/true},
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
+    {"ALTORCH_FLIGHT_RECORDER", "own|torch", "own",
+     "Who records the latest calls for post-mortems: altorch, in a tenth of a microsecond a call, or torch's "
+     "hook, in two or "
+     "three, with the Python stack of each. Torch before 2.15 has its own or none."},
     {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",
      "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
      "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "

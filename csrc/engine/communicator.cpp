@@ -80,7 +80,7 @@ void Communicator::submit(std::shared_ptr<Task> task) {
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
-  issued(task->operation);
+  issue(task->operation);
   if (messages_.post(task)) ProgressThread::instance().watch(shared_from_this(), task->gate.flag != nullptr);
 }
 

@@ -32,10 +32,12 @@ void Group::enroll(Operation& operation) {
     operation.history = history_;
     history_ = append_call(history_, fingerprint(operation));
   }
-  issued(operation);
+  issue(operation);
 }
 
-void Group::issued(const Operation& operation) const {
+void Group::issue(Operation& operation) const {
+  static std::atomic<std::uint64_t> calls{0};
+  operation.number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
   for (const auto& observer : observers_) observer->issued(observed(operation));
 }
 
@@ -50,7 +52,8 @@ Error Group::failed(const Operation& operation, const Error& cause) const {
   Error explained = explain(operation, cause);
   Operation bare = operation;
   bare.input_counts = bare.output_counts = {};  // whoever made the call may have let them go
-  for (const auto& observer : observers_) observer->failed({bare, bare.sequence, 0}, explained);
+  for (const auto& observer : observers_)
+    observer->failed({bare, bare.sequence, 0, bare.number, bare.timeout}, explained);
   return explained;
 }
 

@@ -51,8 +51,8 @@ class Group {
   // Makes the call a part of the group's history. To be called for every collective that is numbered, in the
   // order of the numbers, by one thread at a time; so is refuse().
   void enroll(Operation& operation);
-  // A message, which has no number, is on its way to be posted.
-  void issued(const Operation& operation) const;
+  // A message, which has no sequence number, is on its way to be posted.
+  void issue(Operation& operation) const;
   // The call begins: from now on this rank can tell others what it called.
   CallNote started(const Operation& operation);
   // After `took`; zero: nobody knows how long.
@@ -89,7 +89,8 @@ class Group {
   // "all_reduce #7", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
   ObservedCall observed(const Operation& operation) const {
-    return {operation, operation.sequence, payload_bytes(operation, size_)};
+    return {operation, operation.sequence, payload_bytes(operation, size_), operation.number,
+            operation.timeout};
   }
 
   const Membership membership_;

@@ -18,6 +18,8 @@ struct Operation : Call {
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
   std::uint64_t sequence = 0;
+  // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet (Group::enroll).
+  std::uint64_t number = 0;
   // Of the group's collectives before this one (append_call): ranks whose earlier calls differ never meet.
   std::uint64_t history = 0;
 };

@@ -14,6 +14,8 @@ struct ObservedCall {
   const Call& call;
   std::uint64_t sequence;  // of a collective, in its group; of a message the last one's before it
   std::int64_t bytes;      // of the vector, or of all blocks
+  std::uint64_t number;    // of all calls of this process; 0: it was refused before it had a place
+  std::chrono::milliseconds timeout;
 };
 
 // Told by whichever thread is at work, under no lock: be quick, throw nothing, and call nothing of the group.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from altorch._C import Options
 
-__all__ = ["Options", "StatisticsRow", "__version__", "finalize", "statistics"]
+__all__ = ["Options", "StatisticsRow", "__version__", "finalize", "publish_flight_record", "statistics"]
 
 if not altorch_hooks.only_reporting:
     _version_check.check()
@@ -64,6 +64,17 @@ def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     rows: list[StatisticsRow] = extension().statistics(chosen._get_backend(torch.device("cpu")))
     return rows
+
+
+def publish_flight_record() -> None:
+    """Shows torch's flight recorder of "al" every call until now; by itself altorch does so once a second.
+
+    For whoever asks torch at once, `torch._C._distributed_c10d._dump_fr_trace_json(backend="al")` for instance. Does
+    nothing where torch is older than 2.15 or its recorder is off.
+    """
+    from altorch._extension import extension
+
+    extension().publish_flight_record()
 
 
 def finalize() -> None:

@@ -1,25 +1,33 @@
-"""What torch's flight recorder says of a job in which nothing is wrong."""
+"""What torch's flight recorder says of altorch's calls: in a healthy job, in a hung one, and who records them."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
-from harness import on_ranks
+from harness import Cluster, on_ranks
+
+import altorch
+
+recorder = torch._C._distributed_c10d
+HAS_RECORDER = hasattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
+NO_RECORDER = "this torch does not record what al carries"
+RECORDS = {"TORCH_FR_BUFFER_SIZE": "200"}
 
 
 def entries():
-    recorder = torch._C._distributed_c10d
+    altorch.publish_flight_record()
     return json.loads(recorder._dump_fr_trace_json(includeCollectives=True, backend="al")).get("entries", [])
 
 
-@on_ranks(2, env={"TORCH_FR_BUFFER_SIZE": "200"})
-def test_a_healthy_job_does_not_look_hung(world):
-    if not world.is_al or not getattr(dist.distributed_c10d, "FlightRecorderHook", None):
-        pytest.skip("this torch does not record what al carries")
-    before = len(entries())
+def call_everything(world):
     tensor, peer = torch.ones(4), 1 - world.rank
     for asynchronous in (False, True):
         for call in (
@@ -34,7 +42,148 @@ def test_a_healthy_job_does_not_look_hung(world):
     dist.all_reduce_coalesced([tensor, tensor])
     for work in (dist.isend(tensor, peer), dist.irecv(torch.ones(4), peer)):
         work.wait()
-    found = entries()[before:]
-    assert len(found) >= 11
+
+
+def check_healthy(world):
+    recorder._reset_fr_trace("al")
+    call_everything(world)
+    found = entries()
     hung = [entry for entry in found if entry["state"] != "completed" and not entry["retired"]]
     assert not hung, hung
+    return found
+
+
+@on_ranks(2, env=RECORDS)
+def test_a_healthy_job_does_not_look_hung(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    assert len(check_healthy(world)) >= 11
+
+
+@on_ranks(2, env=RECORDS | {"ALTORCH_FLIGHT_RECORDER": "torch"})
+def test_a_healthy_job_does_not_look_hung_to_torchs_own_hook(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    assert len(check_healthy(world)) >= 11
+    assert dist.group.WORLD in dist.distributed_c10d._world.pg_flight_recorder_hooks
+
+
+@on_ranks(2, env=RECORDS)
+def test_entries_say_what_was_called(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    recorder._reset_fr_trace("al")
+    pair = dist.new_group([0, 1], group_desc="a pair")
+    dist.all_reduce(torch.ones(3, 5, dtype=torch.bfloat16))
+    dist.reduce_scatter_tensor(torch.ones(4), torch.ones(8), group=pair)
+    if world.rank == 0:
+        dist.send(torch.ones(2), 1)
+    else:
+        dist.recv(torch.ones(2), 0)
+    found = entries()
+    assert dist.group.WORLD not in dist.distributed_c10d._world.pg_flight_recorder_hooks
+    names = [entry["profiling_name"] for entry in found]
+    message = "al:send 0->1" if world.rank == 0 else "al:recv 1<-0"
+    assert names == ["al:all_reduce", "al:reduce_scatter", message]
+    total, scattered, _ = found
+    assert total["input_sizes"] == total["output_sizes"] == [[15]]
+    assert total["input_dtypes"] == ["BFloat16"]
+    assert total["duration_ms"] > 0
+    assert (scattered["input_sizes"], scattered["output_sizes"]) == ([[8]], [[4]])
+    assert scattered["process_group"][1] == "a pair"
+    assert scattered["collective_seq_id"] == 1
+    assert all(entry["state"] == "completed" and entry["retired"] for entry in found)
+    assert abs(total["time_created_ns"] / 1e9 - time.time()) < 60
+
+
+# torch hands such a group's hook the calls that al carries, too.
+@on_ranks(2, env=RECORDS)
+def test_a_group_that_torchs_hook_watches_is_recorded_once(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    group = dist.new_group([0, 1])
+    hook = recorder.FlightRecorderHook.attach(group, [0, 1])
+    recorder._reset_fr_trace("al")
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.barrier(group=group)
+    found = entries()
+    assert len(found) == 2
+    assert all(entry["state"] == "completed" or entry["retired"] for entry in found)
+    hook.remove()
+
+
+@on_ranks(2, env=RECORDS)
+def test_torch_sees_the_calls_of_the_last_second_by_itself(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    recorder._reset_fr_trace("al")
+    for _ in range(3):  # it sleeps in between
+        dist.all_reduce(torch.ones(4))
+        time.sleep(1.5)
+    seen = json.loads(recorder._dump_fr_trace_json(includeCollectives=True, backend="al"))["entries"]
+    assert [entry["state"] for entry in seen] == ["completed"] * 3
+
+
+# More calls than either ring holds, by more than once.
+@on_ranks(2, env=RECORDS)
+def test_the_latest_calls_are_kept(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    recorder._reset_fr_trace("al")
+    for size in range(1000):
+        dist.all_reduce(torch.ones(size + 1))
+        if size % 90 == 0:
+            altorch.publish_flight_record()
+    found = entries()
+    assert len(found) == 200
+    assert found[-1]["input_sizes"] == [[1000]]
+    assert [entry["input_sizes"][0][0] for entry in found][-100:] == list(range(901, 1001))
+
+
+@on_ranks(2, env={"TORCH_FR_BUFFER_SIZE": "0"})
+def test_a_recorder_that_is_off_records_nothing(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+    call_everything(world)
+    altorch.publish_flight_record()
+    assert dist.all_reduce(torch.ones(4)) is None
+
+
+def meet(world):
+    dist.all_reduce(torch.ones(4))
+    return world.is_al and HAS_RECORDER
+
+
+def miss_a_call(world):
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    for _ in range(3):
+        dist.all_reduce(torch.ones(100), group=group)
+    if world.rank == 2:  # is busy elsewhere, until somebody asks it for what it has recorded
+        time.sleep(5)
+        recorder._dump_fr_trace_file(2, True, True, False, "al")
+        return None
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="ranks not waiting in this group: 2"):
+        dist.all_reduce(torch.ones(100), group=group)
+    return time.monotonic() - began
+
+
+def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(tmp_path):
+    env = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "TORCH_FR_DUMP_ON_TIMEOUT": "1"}
+    with Cluster(3, env=env) as cluster:
+        if not cluster.check(meet)[0]:
+            pytest.skip(NO_RECORDER)
+        took = cluster.check(miss_a_call)
+    assert max(took[:2]) < 2 + 6
+    assert sorted(os.listdir(tmp_path)) == ["rank_0", "rank_1", "rank_2"]
+    analysis = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path), "-p", "rank_"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    told = analysis.stdout + analysis.stderr
+    assert "Not all ranks joining collective, sequence number: 4" in told
+    assert "missing ranks: {2}" in told
+    assert "input sizes: [[100]]" in told

@@ -1,0 +1,108 @@
+#include "backend/torch_recorder.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#if defined(ALTORCH_RECORDS)
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "backend/flight_publisher.h"
+#include "common/env.h"
+#endif
+
+namespace altorch::backend {
+namespace {
+
+// The variables that torch's own recorder reads.
+std::size_t entries_wanted() {
+  for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
+    const char* value = std::getenv(name);
+    if (value && *value) return static_cast<std::size_t>(std::max(0, std::atoi(value)));
+  }
+  return 2000;
+}
+
+}  // namespace
+
+bool torch_records() {
+#if defined(C10D_BACKEND_HAS_HOOKS)
+  static const bool on = entries_wanted() > 0;
+  return on;
+#else
+  return false;
+#endif
+}
+
+#if defined(ALTORCH_RECORDS)
+
+namespace {
+
+// Hooks are torch's own business, but for whether there are any.
+struct Hooks : c10d::ProcessGroup {
+  static bool any(const c10d::ProcessGroup& group) { return !(group.*(&Hooks::preHooks_)).empty(); }
+};
+
+// What ends a job. The rest is a slip of one call's, or follows from something that was told before.
+bool is_worth_a_file(ErrorKind kind) {
+  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
+         kind == ErrorKind::kTransport;
+}
+
+}  // namespace
+
+std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, int rank,
+                                                     const std::vector<int>& global_ranks) {
+  const std::size_t entries = entries_wanted();
+  if (entries == 0 || setting("ALTORCH_FLIGHT_RECORDER") != "own") return nullptr;
+  FlightGroup group;
+  group.name = name;
+  group.rank = rank;
+  group.global_ranks = global_ranks;
+  return std::make_shared<TorchFlightLog>(FlightPublisher::instance(entries).recorder(), group);
+}
+
+TorchFlightLog::TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group)
+    : FlightLog(recorder, group),
+      name_(group.name),
+      rank_in_job_(group.global_ranks[static_cast<std::size_t>(group.rank)]) {}
+
+// torch attaches its hook between the making of a group and its first call.
+void TorchFlightLog::issued(const ObservedCall& call) {
+  if (!looked_.load(std::memory_order_relaxed)) look();
+  if (!hooked()) FlightLog::issued(call);
+}
+
+void TorchFlightLog::look() {
+  if (!c10d::is_process_group_registered(name_)) return;
+  const auto group = c10d::resolve_process_group(name_);
+  recorder_.describe(group_, group->getGroupDesc());
+  hooked_.store(Hooks::any(*group));
+  looked_.store(true);
+}
+
+void TorchFlightLog::failed(const ObservedCall& call, const Error& error) {
+  FlightLog::failed(call, error);
+  if (!call.number || hooked() || !is_worth_a_file(error.kind()) || dumped_.exchange(true)) return;
+  FlightPublisher::instance().dump(rank_in_job_);
+}
+
+void publish_flight_record() {
+  if (entries_wanted() > 0) FlightPublisher::instance(entries_wanted()).publish();
+}
+
+#else
+
+std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string&, int, const std::vector<int>&) {
+  return nullptr;
+}
+TorchFlightLog::TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group)
+    : FlightLog(recorder, group), rank_in_job_(group.rank) {}
+void TorchFlightLog::issued(const ObservedCall& call) { FlightLog::issued(call); }
+void TorchFlightLog::failed(const ObservedCall& call, const Error& error) { FlightLog::failed(call, error); }
+void publish_flight_record() {}
+
+#endif
+
+}  // namespace altorch::backend

@@ -1,0 +1,105 @@
+// The latest calls of this process, of all its groups: what is left to read when a job hangs.
+//
+// A ring of fixed size. Writing an entry takes two looks at the clock and a few stores: no lock, no allocation, no
+// stack trace. An entry is read while it is written, so its fields are atomics and `tag` says whose they are.
+// Thread rules: any thread, several at once; one waits for news.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "observe/observer.h"
+
+namespace altorch {
+
+struct FlightGroup {
+  std::uint64_t id = 0;  // in this process
+  std::string name, description;
+  int rank = 0;                        // of this process in it
+  std::vector<int> global_ranks = {};  // by rank
+};
+
+enum class FlightState : std::uint8_t { kIssued, kStarted, kFinished, kFailed };
+
+struct FlightEntry {
+  std::uint64_t number = 0;  // of the call in this process
+  std::uint64_t group = 0;   // FlightGroup::id
+  FlightState state = FlightState::kIssued;
+  OpKind kind = OpKind::kBarrier;
+  DType dtype = DType::kUInt8;
+  int root = 0;                // or the peer of a message
+  std::uint64_t sequence = 0;  // of the group's collectives
+  std::uint64_t message = 0;   // of the group's messages, from 1; 0: a collective
+  std::optional<std::int64_t> input = {},
+                              output = {};  // elements of this rank's; none: it has no such tensor
+  std::int64_t timeout_ms = 0;
+  std::int64_t issued_ns = 0;        // since the epoch
+  std::int64_t ended_ns = 0;         // 0: not yet
+  std::chrono::nanoseconds took{0};  // from its start; 0: nobody knows
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
+};
+
+class FlightRecorder {
+ public:
+  explicit FlightRecorder(std::size_t capacity);
+  std::size_t capacity() const { return slots_.size(); }
+
+  // Remembers a group for as long as the ring may hold calls of it; returns its id.
+  std::uint64_t add(FlightGroup group);
+  std::optional<FlightGroup> group(std::uint64_t id) const;
+  void describe(std::uint64_t id, const std::string& description);
+
+  void issued(const FlightEntry& entry);
+  void started(std::uint64_t number) { advance(number, FlightState::kStarted, 0, {}); }
+  void ended(std::uint64_t number, FlightState how, std::chrono::nanoseconds took);
+
+  // What the ring holds, oldest first.
+  std::vector<FlightEntry> entries() const;
+  // How many calls were ever recorded.
+  std::uint64_t recorded() const { return recorded_.load(); }
+  // Sleeps until there are more than that, or until wake().
+  void sleep_until_more_than(std::uint64_t recorded);
+  void wake();
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's
+    std::atomic<std::uint64_t> group, sequence, message, what;
+    std::atomic<std::int64_t> input, output, timeout_ms, issued_ns, ended_ns, took_ns;
+  };
+  Slot& slot(std::uint64_t number) { return slots_[number % slots_.size()]; }
+  void advance(std::uint64_t number, FlightState state, std::int64_t ended_ns, std::chrono::nanoseconds took);
+
+  std::vector<Slot> slots_;
+  std::atomic<std::uint64_t> recorded_{0};
+  std::atomic<bool> asleep_{false};
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::uint64_t, FlightGroup> groups_;
+  std::uint64_t last_group_ = 0;
+};
+
+// Tells a recorder of one group's calls. `number` of a call is the process's (engine/group.h).
+class FlightLog : public Observer {
+ public:
+  FlightLog(FlightRecorder& recorder, FlightGroup group);
+  void issued(const ObservedCall& call) override;
+  void started(const ObservedCall& call) override;
+  void finished(const ObservedCall& call, const char* transport, std::string_view route,
+                std::chrono::nanoseconds took) override;
+  void failed(const ObservedCall& call, const Error& error) override;
+
+ protected:
+  FlightRecorder& recorder_;
+  const int rank_, size_;
+  const std::uint64_t group_;
+  std::atomic<std::uint64_t> messages_{0};
+};
+
+}  // namespace altorch

@@ -1,0 +1,202 @@
+#include "observe/flight_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "engine/thread_group.h"
+
+namespace altorch {
+namespace {
+
+FlightGroup group_of(int rank, int size) {
+  FlightGroup group;
+  group.name = "test";
+  group.rank = rank;
+  for (int each = 0; each < size; ++each) group.global_ranks.push_back(each);
+  return group;
+}
+
+ObservedCall observed(const Call& call, std::uint64_t number) {
+  return {call, number, 0, number, std::chrono::milliseconds(500)};
+}
+
+TEST(FlightRecorder, FollowsACallFromItsPlaceToItsEnd) {
+  FlightRecorder recorder(8);
+  FlightLog log(recorder, group_of(1, 4));
+  Call call{.kind = OpKind::kAllGather, .dtype = DType::kFloat32, .count = 10};
+  log.issued(observed(call, 7));
+  auto entries = recorder.entries();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].number, 7u);
+  EXPECT_EQ(entries[0].state, FlightState::kIssued);
+  EXPECT_EQ(entries[0].kind, OpKind::kAllGather);
+  EXPECT_EQ(entries[0].dtype, DType::kFloat32);
+  EXPECT_EQ(entries[0].input, 10);
+  EXPECT_EQ(entries[0].output, 40);
+  EXPECT_EQ(entries[0].sequence, 7u);
+  EXPECT_EQ(entries[0].message, 0u);
+  EXPECT_EQ(entries[0].timeout_ms, 500);
+  EXPECT_EQ(entries[0].ended_ns, 0);
+  EXPECT_EQ(recorder.group(entries[0].group)->name, "test");
+  log.started(observed(call, 7));
+  EXPECT_EQ(recorder.entries()[0].state, FlightState::kStarted);
+  log.finished(observed(call, 7), "shm", "one_shot", std::chrono::microseconds(3));
+  entries = recorder.entries();
+  EXPECT_EQ(entries[0].state, FlightState::kFinished);
+  EXPECT_EQ(entries[0].took, std::chrono::microseconds(3));
+  EXPECT_GE(entries[0].ended_ns, entries[0].issued_ns);
+  log.failed(observed(call, 7), Error(ErrorKind::kClosed, "the group was destroyed"));
+  EXPECT_EQ(recorder.entries()[0].state, FlightState::kFinished) << "what is done stays done";
+}
+
+TEST(FlightRecorder, KnowsWhichTensorsARankHas) {
+  FlightRecorder recorder(16);
+  const std::vector<std::int64_t> counts = {1, 2, 3};
+  const auto sizes = [&](int rank, Call call) {
+    FlightLog log(recorder, group_of(rank, 3));
+    static std::uint64_t number = 0;
+    log.issued(observed(call, ++number));
+    const FlightEntry entry = recorder.entries().back();
+    return std::pair(entry.input, entry.output);
+  };
+  using Sizes = std::pair<std::optional<std::int64_t>, std::optional<std::int64_t>>;
+  Call call{.kind = OpKind::kGather, .root = 1, .count = 5};
+  EXPECT_EQ(sizes(0, call), Sizes(5, std::nullopt));
+  EXPECT_EQ(sizes(1, call), Sizes(5, 15));
+  call.kind = OpKind::kScatter;
+  EXPECT_EQ(sizes(0, call), Sizes(std::nullopt, 5));
+  EXPECT_EQ(sizes(1, call), Sizes(15, 5));
+  call = {.kind = OpKind::kReduceScatter, .input_counts = counts};
+  EXPECT_EQ(sizes(2, call), Sizes(6, 3));
+  call = {.kind = OpKind::kAllToAll, .input_counts = counts, .output_counts = counts};
+  EXPECT_EQ(sizes(0, call), Sizes(6, 6));
+  call = {.kind = OpKind::kSend, .root = 2, .count = 4};
+  EXPECT_EQ(sizes(0, call), Sizes(4, std::nullopt));
+  call.kind = OpKind::kReceive;
+  EXPECT_EQ(sizes(0, call), Sizes(std::nullopt, 4));
+  call = {.kind = OpKind::kBarrier};
+  EXPECT_EQ(sizes(0, call), Sizes(std::nullopt, std::nullopt));
+}
+
+TEST(FlightRecorder, KeepsTheLatestCallsAndDoesNotMixThem) {
+  FlightRecorder recorder(4);
+  FlightLog log(recorder, group_of(0, 2));
+  Call call{.kind = OpKind::kBroadcast, .count = 1};
+  for (std::uint64_t number = 1; number <= 10; ++number) log.issued(observed(call, number));
+  log.finished(observed(call, 3), "shm", "one_shot", {});  // its slot is another's
+  const auto entries = recorder.entries();
+  ASSERT_EQ(entries.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(entries[i].number, 7 + i);
+    EXPECT_EQ(entries[i].state, FlightState::kIssued);
+  }
+}
+
+TEST(FlightRecorder, RecordsNothingOfWhatWasRefusedBeforeItHadAPlace) {
+  FlightRecorder recorder(4);
+  FlightLog log(recorder, group_of(0, 2));
+  log.failed(observed(Call{}, 0), Error(ErrorKind::kInvalidArgument, "no"));
+  EXPECT_TRUE(recorder.entries().empty());
+}
+
+// Groups come and go; what the ring still holds calls of stays.
+TEST(FlightRecorder, ForgetsGroupsWithoutCalls) {
+  FlightRecorder recorder(4);
+  FlightLog kept(recorder, group_of(0, 2));
+  kept.issued(observed(Call{}, 1));
+  std::uint64_t first_without = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t id = recorder.add(group_of(0, 2));
+    if (!first_without) first_without = id;
+  }
+  EXPECT_TRUE(recorder.group(recorder.entries()[0].group));
+  EXPECT_FALSE(recorder.group(first_without));
+}
+
+// Read while several threads write: whatever is read belongs together.
+TEST(FlightRecorder, IsReadWhileItIsWritten) {
+  FlightRecorder recorder(8);
+  std::atomic<std::uint64_t> number{0};
+  std::atomic<bool> done{false};
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 2; ++writer) {
+    writers.emplace_back([&] {
+      FlightLog log(recorder, group_of(0, 2));
+      for (int i = 0; i < 20'000; ++i) {
+        const std::uint64_t mine = ++number;
+        Call call{.kind = OpKind::kAllReduce,
+                  .root = static_cast<int>(mine),
+                  .count = static_cast<std::int64_t>(mine)};
+        log.issued(observed(call, mine));
+        log.started(observed(call, mine));
+        log.finished(observed(call, mine), "shm", "one_shot", std::chrono::nanoseconds(mine));
+      }
+    });
+  }
+  std::thread reader([&] {
+    while (!done) {
+      for (const FlightEntry& entry : recorder.entries()) {
+        EXPECT_EQ(entry.root, static_cast<int>(entry.number));
+        EXPECT_EQ(entry.input, static_cast<std::int64_t>(entry.number));
+        EXPECT_EQ(entry.sequence, entry.number);
+      }
+    }
+  });
+  for (auto& writer : writers) writer.join();
+  done = true;
+  reader.join();
+  EXPECT_EQ(recorder.recorded(), 40'000u);
+}
+
+TEST(FlightRecorder, WakesWhoWaitsForNews) {
+  FlightRecorder recorder(8);
+  FlightLog log(recorder, group_of(0, 2));
+  for (std::uint64_t round = 1; round <= 2000; ++round) {
+    const std::uint64_t before = recorder.recorded();
+    std::thread sleeper([&] {
+      while (recorder.recorded() == before) recorder.sleep_until_more_than(before);
+    });
+    log.issued(observed(Call{}, round));
+    sleeper.join();
+  }
+  std::atomic<bool> asked{false}, up{false};
+  std::thread sleeper([&] {
+    while (!asked) recorder.sleep_until_more_than(recorder.recorded());
+    up = true;
+  });
+  asked = true;
+  while (!up) {  // it may just be lying down
+    recorder.wake();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  sleeper.join();
+}
+
+TEST(FlightRecorder, RecordsAGroupsCalls) {
+  ThreadGroup group(2);
+  FlightRecorder recorder(64);
+  group.run([&](int rank, Communicator& communicator) {
+    communicator.add(std::make_shared<FlightLog>(recorder, group_of(rank, 2)));
+    std::vector<float> values(10, 1.0f);
+    for (int i = 0; i < 3; ++i) {
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      communicator.enroll(operation);
+      run(communicator, operation);
+    }
+    Operation last = all_reduce_of(communicator, values, DType::kFloat32);
+    communicator.enroll(last);
+    communicator.give_up(last, Error(ErrorKind::kTransport, "broken"));
+  });
+  int finished = 0, failed = 0;
+  for (const FlightEntry& entry : recorder.entries()) {
+    finished += entry.state == FlightState::kFinished;
+    failed += entry.state == FlightState::kFailed;
+    EXPECT_EQ(entry.input, 10);
+  }
+  EXPECT_EQ(finished, 6);
+  EXPECT_EQ(failed, 2);
+}
+
+}  // namespace
+}  // namespace altorch
