@@ -108,7 +108,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   group_.store = std::make_shared<C10dStore>(store, met.prefix);
   const auto callers = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
   choose_watch(identities, callers);
-  store_ = std::make_unique<MeetingStore>(callers, *group_.store, group_.watch, group_.global_ranks);
+  store_ = std::make_unique<MeetingStore>(callers, lease_, *group_.store, group_.watch, group_.global_ranks);
 }
 
 // The same on every rank: the first that complains, or the first difference.

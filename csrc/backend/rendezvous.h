@@ -22,14 +22,20 @@ namespace altorch::backend {
 // The group's keys, for who waits there until the group is made.
 class MeetingStore : public WatchedStore {
  public:
-  MeetingStore(c10::intrusive_ptr<c10d::Store> callers, KeyValueStore& store, std::shared_ptr<JobWatch> watch,
-               std::vector<int> ranks)
-      : WatchedStore(store, std::move(watch), std::move(ranks)), callers_(std::move(callers)) {}
-  // The same keys over the caller's own connection, for who blocks in requests.
-  const c10::intrusive_ptr<c10d::Store>& callers() const { return callers_; }
+  MeetingStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
+               KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
+      : WatchedStore(store, std::move(watch), std::move(ranks)),
+        callers_(std::move(callers)),
+        lease_(std::move(lease)) {}
+  // The same keys over the caller's own connection, for who blocks in requests; ours leaves it from now on.
+  const c10::intrusive_ptr<c10d::Store>& callers() const {
+    lease_->settle();
+    return callers_;
+  }
 
  private:
   const c10::intrusive_ptr<c10d::Store> callers_;
+  const std::shared_ptr<StoreLease> lease_;
 };
 
 // Thread rules: one thread.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
 
 namespace altorch::backend {
 namespace {
@@ -16,6 +17,16 @@ struct Latest {
   std::mutex mutex;
   std::weak_ptr<StoreWorker> worker;
 };
+
+// Null where it cannot be had, at once or, at a host that has gone, after the store's timeout. Whether it has gone the original
+// could say, but somebody else may be blocking there.
+c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& original) noexcept {
+  try {
+    return original.clone();
+  } catch (...) {
+    return nullptr;
+  }
+}
 
 Latest& latest() {
   static auto* instance = new Latest();
@@ -110,25 +121,27 @@ void StoreWorker::serve(State& state) {
     const bool clones = may_clone() && !state.stopping;
     state.busy_since = Clock::now();
     lock.unlock();
-    c10::intrusive_ptr<c10d::Store> own;
+    const auto own = clones ? clone_of(*state.store) : nullptr;  // nobody else writes there
     std::exception_ptr error;
     try {
-      if (clones) own = state.store->clone();  // nobody else writes there
       if (request) request->run(own ? *own : *state.store);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    if (own) state.store.swap(own), state.cloned = true;
+    if (clones) state.cloned = true;  // or it cannot be, and the original has to do
+    auto original = own ? std::exchange(state.store, own) : nullptr;
     state.busy_since = {};
     if (request) {
       state.queue.pop_front();
       request->error = std::move(error);
       request->done = true;
       state.finished.notify_all();
-    } else if (error) {
-      state.settled = false;  // the original has to do
     }
+    if (!original) continue;
+    lock.unlock();
+    original.reset();
+    lock.lock();
   }
 }
 

@@ -126,6 +126,8 @@ bool PointToPoint::drive_begun(Clock::time_point now, Driven& found) {
     begun_.erase(begun_.begin() + static_cast<std::ptrdiff_t>(i));
     end(*task, error);
   }
+  // Of a large message a part was copied, for instance.
+  if (news && links_.channel().awaited() != news) found.moved = true;
   return !begun_.empty();
 }
 

@@ -50,7 +50,8 @@ class Channel {
   // Requests that are complete may be tested again.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
 
-  // Before test(): what happens to this rank's messages from now on, where somebody may sleep until then.
+  // Before test(): what happens to this rank's messages from now on, where somebody may sleep until then. It has happened
+  // already where test() itself has more to do, or did something to requests that it was not asked about.
   virtual Awaited awaited() const { return {}; }
 
   // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are free again;

@@ -75,7 +75,9 @@ def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("OPENBLAS_NUM_THREADS", "1")
     env.setdefault("TORCH_SHOW_CPP_STACKTRACES", "0")
-    env.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")  # many tests fail a call; the files would go to the home folder
+    env.setdefault(
+        "TORCH_FR_DUMP_ON_TIMEOUT", "0"
+    )  # many tests fail a call; the files would go to the home folder
     env["PYTHONFAULTHANDLER"] = "1"
     env["PYTHONUNBUFFERED"] = "1"
     env.update(extra or {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -175,7 +174,7 @@ def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(tmp_path):
             pytest.skip(NO_RECORDER)
         took = cluster.check(miss_a_call)
     assert max(took[:2]) < 2 + 6
-    assert sorted(os.listdir(tmp_path)) == ["rank_0", "rank_1", "rank_2"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
     analysis = subprocess.run(
         [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path), "-p", "rank_"],
         capture_output=True,

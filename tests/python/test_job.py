@@ -409,3 +409,52 @@ def test_a_group_of_one_node_starts_over_the_callers_connection():
         2, group=False, launcher="plain", env={"ALTORCH_ROUTE": "", "ALTORCH_SHM_BYTES": ""}
     ) as cluster:
         cluster.check(one_connection_at_the_start, deadline=60)
+
+
+class StoreOfOneConnection(dist.Store):
+    """A store that has no clone: what a program has written itself."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+
+    def set(self, key, value):
+        return self.store.set(key, value)
+
+    def get(self, key):
+        return self.store.get(key)
+
+    def add(self, key, value):
+        return self.store.add(key, value)
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def wait(self, *arguments):
+        return self.store.wait(*arguments)
+
+    def multi_get(self, keys):
+        return self.store.multi_get(keys)
+
+    def delete_key(self, key):
+        return self.store.delete_key(key)
+
+
+def start_over_a_store_of_ones_own(world, port, seconds):
+    # Kept here: torch keeps the part in C++ only.
+    store = StoreOfOneConnection(dist.TCPStore("127.0.0.1", port, world.size, world.rank == 0))
+    dist.init_process_group(world.backend, store=store, rank=world.rank, world_size=world.size)
+    time.sleep(seconds)
+    group = dist.new_group([0, 1])
+    total = torch.ones(3)
+    dist.all_reduce(total, group=group)
+    assert total.tolist() == [2.0] * 3
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_a_store_that_cannot_be_cloned_serves_as_it_is(seconds):
+    with Cluster(
+        2, group=False, launcher="plain", env={"ALTORCH_ROUTE": "", "ALTORCH_SHM_BYTES": ""}
+    ) as cluster:
+        cluster.check(start_over_a_store_of_ones_own, deadline=60, port=free_port(), seconds=seconds)

@@ -90,6 +90,8 @@ bool ShmChannel::copy_on(Pending& receive) {
   const bool copied = processes_[static_cast<std::size_t>(receive.peer)].read(
       frame.address + receive.moved, static_cast<std::byte*>(receive.to) + receive.moved, bytes);
   receive.moved += bytes;
+  mail_.tell(
+      rank());  // the rest of it, or its end where another thread looks for that, is nobody else's to tell
   if (copied && receive.moved < all) return false;
   if (!let_go(receive)) {
     receive.error =

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/host_namespace.h"
+#include "common/patient_store.h"
 
 namespace altorch {
 namespace {
@@ -39,6 +40,10 @@ class Descriptor {
 // What a rank says that cannot have its part, so that the others do not wait for it.
 std::string refusal_key(const std::string& key) { return key + "/refused"; }
 
+std::optional<std::string> refusal(KeyValueStore& store, const std::string& key) {
+  return if_it_answers([&] { return store.try_get(refusal_key(key)); });
+}
+
 void wait_until_readable(int socket, KeyValueStore& store, const std::string& key, Clock::time_point deadline,
                          const char* whom) {
   constexpr int kBetweenLooks = 100;  // ms
@@ -46,7 +51,7 @@ void wait_until_readable(int socket, KeyValueStore& store, const std::string& ke
     pollfd entry{socket, POLLIN, 0};
     if (poll(&entry, 1, kBetweenLooks) == 1) return;
     store.attend();
-    if (const auto refusal = store.try_get(refusal_key(key))) throw Error(ErrorKind::kTransport, *refusal);
+    if (const auto refused = refusal(store, key)) throw Error(ErrorKind::kTransport, *refused);
   }
   throw Error(ErrorKind::kTimeout, std::string("shared memory: ") + whom + " did not come in time");
 }
@@ -119,8 +124,7 @@ int open_listener(std::string& name) {
 
 int fetch(const std::string& name, KeyValueStore& store, const std::string& key, Clock::time_point deadline) {
   if (name.empty()) {  // the first rank has given up
-    throw Error(ErrorKind::kTransport,
-                store.try_get(refusal_key(key)).value_or("shared memory: it has none"));
+    throw Error(ErrorKind::kTransport, refusal(store, key).value_or("shared memory: it has none"));
   }
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   socklen_t length;
@@ -137,7 +141,7 @@ int fetch(const std::string& name, KeyValueStore& store, const std::string& key,
 void hand_out(int file, KeyValueStore& store, const std::string& key, int size, Clock::time_point deadline) {
   std::string name;
   const Descriptor listener(open_listener(name));
-  store.set(key, name);
+  sooner_or_later([&] { store.set(key, name); });
   for (int served = 1; served < size;) {
     wait_until_readable(*listener, store, key, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -189,8 +193,8 @@ std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string&
     const Descriptor file(fetch(store.get(key, timeout), store, key, deadline));
     return map(*file, bytes);
   } catch (const Error& error) {
-    store.set(refusal_key(key), error.what());
-    if (rank == 0) store.set(key, "");
+    sooner_or_later([&] { store.set(refusal_key(key), error.what()); });
+    if (rank == 0) sooner_or_later([&] { store.set(key, ""); });
     throw;
   }
 }

@@ -7,8 +7,8 @@ al:messages        altorch without shared memory, for CPU tensors: messages betw
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
 fake               torch's backend that does nothing: what torch itself takes
-recorded           fake with the flight recorder that torch attaches to backends that do not record for themselves (al does,
-                   unless ALTORCH_FLIGHT_RECORDER=torch)
+recorded           fake with the flight recorder that torch attaches to backends that do not record for themselves
+                   (al does, unless ALTORCH_FLIGHT_RECORDER=torch)
 """
 
 from __future__ import annotations

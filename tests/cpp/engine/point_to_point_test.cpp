@@ -47,6 +47,51 @@ std::shared_ptr<Task> message(OpKind kind, int peer, int& value, const Gate& gat
   return task;
 }
 
+// A large message that it copies itself, part by part: who drives it must not sleep for the sender in between.
+class CopyingChannel : public FailingChannel {
+ public:
+  State test(std::span<Request>, std::optional<Error>&) override {
+    if (copied_ == 4) return State::kPending;  // and now it is the sender's turn
+    ++copied_;
+    Awaited::raise(news_, sleepers_);
+    return State::kPending;
+  }
+  Awaited awaited() const override { return {news_, sleepers_, news_.load() + 1, /*crowded=*/true}; }
+
+ private:
+  int copied_ = 0;
+  Awaited::Number news_{0};
+  mutable Awaited::Sleepers sleepers_{0};
+};
+
+TEST(PointToPoint, HasMovedWhereItCopiedAPart) {
+  Group group({"test", {0, 1}, std::make_shared<MapStore>(), nullptr}, 0, 2);
+  Watchdog watchdog(group);
+  MessageLinks links("copying", std::make_unique<CopyingChannel>());
+  PointToPoint messages(group, watchdog, links);
+  std::vector<float> values(4);
+  Operation operation;
+  operation.kind = OpKind::kReceive;
+  operation.dtype = DType::kFloat32;
+  operation.root = 1;
+  operation.output = values.data();
+  operation.count = 4;
+  operation.timeout = std::chrono::seconds(20);
+  const auto task = task_of(operation);
+  EXPECT_TRUE(messages.post(task));
+  std::vector<bool> moved;
+  for (int turn = 0; turn < 6; ++turn) {
+    Driven found;
+    EXPECT_TRUE(messages.drive(std::chrono::steady_clock::now(), found));
+    moved.push_back(found.moved);
+    EXPECT_EQ(found.awaited().sleep(std::chrono::microseconds(1)), !found.moved);
+  }
+  EXPECT_EQ(moved, (std::vector<bool>{true, true, true, false, false, false}));
+  group.close("the test is over");
+  Driven found;
+  EXPECT_FALSE(messages.drive(std::chrono::steady_clock::now(), found));
+}
+
 // Gates open in any order; of one tag the receives take what was sent in the order of the calls.
 TEST(PointToPoint, BeginsThoseBehindGatesInTheOrderOfTheCalls) {
   ThreadGroup group(2);
