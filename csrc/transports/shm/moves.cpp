@@ -21,16 +21,24 @@ void nothing(const Job&, std::int64_t) {}
 
 // ---- broadcast
 
-std::int64_t steps_of_vector(const Job& job) { return steps_for(job.call.count, piece_elements(job, 1)); }
+// The others copy one piece while the root shows the next. Measured with 2 ranks on 2 cores, on 23 November 2026: 64 KiB 14.1 to
+// 12.1 us, 256 KiB 39 to 31, 1 MiB 119 to 91, 16 MiB 1.57 to 1.46 ms. With more ranks than cores a step costs more than that.
+std::int64_t piece_of_vector(const Job& job) {
+  constexpr std::int64_t kPieces = 8, kLeast = 32 << 10;
+  const std::int64_t most = piece_bytes(job, 1), bytes = job.call.count * job.element();
+  const std::int64_t piece = job.segment->has_core_each() ? std::max(bytes / kPieces, kLeast) : most;
+  return std::min(piece, most) / 64 * 64 / job.element();
+}
+std::int64_t steps_of_vector(const Job& job) { return steps_for(job.call.count, piece_of_vector(job)); }
 void put_of_root(const Job& job, std::int64_t step) {
   if (!is_root(job)) return;
-  const Range now = part(job.call.count, piece_elements(job, 1), step);
+  const Range now = part(job.call.count, piece_of_vector(job), step);
   copy_bytes(area(job, job.rank(), step), at(job.call.output, now.begin * job.element()),
              now.count * job.element());
 }
 void get_of_root(const Job& job, std::int64_t step) {
   if (is_root(job)) return;
-  const Range now = part(job.call.count, piece_elements(job, 1), step);
+  const Range now = part(job.call.count, piece_of_vector(job), step);
   copy_bytes(at(job.call.output, now.begin * job.element()), area(job, job.call.root, step),
              now.count * job.element());
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/adaptive_wait.h"
+
 namespace altorch::shm {
 namespace {
 
@@ -22,7 +24,8 @@ std::size_t count_bytes(int size) {
 
 }  // namespace
 
-Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes, bool crowded)
+Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
+                 std::optional<int> cores)
     : memory_(std::move(memory)),
       lines_(reinterpret_cast<Line*>(memory_.get())),
       bells_(reinterpret_cast<Bell*>(memory_.get() + lines_only(size))),
@@ -31,7 +34,8 @@ Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::siz
       rank_(rank),
       size_(size),
       area_bytes_(area_bytes),
-      is_crowded_(crowded) {}
+      is_crowded_(AdaptiveWait::is_crowd(size, cores)),
+      has_core_each_(cores && size <= *cores) {}
 
 std::size_t Segment::area_bytes(int size, std::size_t limit) {
   constexpr std::size_t kMost = 512 << 10;

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/awaited.h"
 
@@ -29,9 +30,10 @@ class Segment {
   static constexpr std::size_t kInlineBytes = 40;
   static constexpr int kMostRanks = 256;
 
-  // `memory`: bytes(size, area_bytes) of it, zero when the group was made. `crowded`: as of Awaited.
+  // `memory`: bytes(size, area_bytes) of it, zero when the group was made. `cores`: of all ranks together, where
+  // that is known.
   Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
-          bool crowded = false);
+          std::optional<int> cores = {});
 
   // Of each area, so that the segment of `size` ranks takes about `limit` bytes.
   static std::size_t area_bytes(int size, std::size_t limit);
@@ -40,6 +42,8 @@ class Segment {
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::size_t area_bytes() const { return area_bytes_; }
+  // The same on all ranks.
+  bool has_core_each() const { return has_core_each_; }
   std::byte* area(int rank, std::uint64_t step) const;
   // A number for every rank, beside the area.
   std::int64_t* counts(int rank, std::uint64_t step) const;
@@ -93,7 +97,7 @@ class Segment {
   std::byte* const areas_;
   const int rank_, size_;
   const std::size_t area_bytes_;
-  const bool is_crowded_;
+  const bool is_crowded_, has_core_each_;
   // What is known of the others: all have published `seen_`; ranks below `next_` a step that was asked for.
   std::uint64_t seen_ = 0;
   std::uint64_t asked_ = 0;

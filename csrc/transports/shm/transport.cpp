@@ -24,7 +24,7 @@ struct Shared {
   std::vector<shm::Process> processes;  // by rank of the node; empty where they may not copy from each other
   std::vector<int> neighbours;          // the ranks of the group that are on this node
   int rank = 0, size = 0;               // among them
-  bool crowded = false;                 // these are
+  std::optional<int> cores = {};        // of these
   std::size_t area_bytes = 0, ring_bytes = 0;
   std::shared_ptr<std::byte> memory;
 
@@ -35,7 +35,7 @@ struct Shared {
     return segment_bytes() + (one_node() ? shm::Mail::bytes(size, ring_bytes) : 0);
   }
   ShmCollectives collectives() const {
-    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes, crowded), processes, neighbours);
+    return ShmCollectives(shm::Segment(memory, rank, size, area_bytes, cores), processes, neighbours);
   }
 };
 
@@ -47,7 +47,7 @@ class ShmLinks : public Links {
         collectives_(shared.collectives()),
         channel_(shared.memory,
                  shm::Mail(shared.memory.get() + shared.segment_bytes(), shared.rank, shared.size,
-                           shared.ring_bytes, shared.crowded),
+                           shared.ring_bytes, AdaptiveWait::is_crowd(shared.size, shared.cores)),
                  shared.processes) {}
 
   const char* transport() const override { return "shm"; }
@@ -124,7 +124,7 @@ Shared survey(const std::vector<std::string>& words, int rank) {
     all[each].erase(all[each].begin(), all[each].begin() + 2);
     found.processes.push_back(shm::Process::from(all[each]));
   }
-  found.crowded = AdaptiveWait::is_crowd(found.size, count_cores(cores));
+  found.cores = count_cores(cores);
   found.area_bytes = shm::Segment::area_bytes(found.size, ShmCollectives::limit());
   found.ring_bytes = shm::Mail::ring_bytes(found.size, ShmCollectives::limit());
   return found;

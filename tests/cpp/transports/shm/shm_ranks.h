@@ -27,13 +27,14 @@ inline std::shared_ptr<std::byte> plain_memory(std::size_t bytes) {
 template <typename Body>
 std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body body,
                                             const std::vector<Process>& processes = {},
-                                            const std::vector<int>& ranks_of_group = {}) {
+                                            const std::vector<int>& ranks_of_group = {},
+                                            std::optional<int> cores = {}) {
   MapStore store;
   const std::size_t area = Segment::area_bytes(size, limit);
   return on_threads(size, [&](int rank) {
     auto memory =
         share_memory(store, "test", rank, size, Segment::bytes(size, area), std::chrono::seconds(30));
-    ShmCollectives own(Segment(std::move(memory), rank, size, area), processes, ranks_of_group);
+    ShmCollectives own(Segment(std::move(memory), rank, size, area, cores), processes, ranks_of_group);
     body(rank, own);
   });
 }
