@@ -168,16 +168,21 @@ bool FlightPublisher::copy() {
   Theirs& theirs = *c10d::getFlightRecorder("al");
   if (!theirs.enabled_) return false;
   const auto entries = recorder_.entries();
+  std::unordered_map<std::uint64_t, std::optional<FlightGroup>> groups;
   bool busy = false;
   const std::lock_guard lock(theirs.mutex_);
   for (const FlightEntry& entry : entries) {
     busy |= entry.state < FlightState::kFinished;
     auto shown = shown_.find(entry.number);
     if (shown == shown_.end()) {
-      const auto group = recorder_.group(entry.group);
+      const auto [known, is_new] = groups.try_emplace(entry.group);
+      auto& group = known->second;
+      if (is_new) group = recorder_.group(entry.group);
       if (!group) continue;
-      theirs.pg_name_to_ranks_[{group->name, group->description}] = {group->global_ranks.begin(),
-                                                                     group->global_ranks.end()};
+      if (is_new) {
+        auto& ranks = theirs.pg_name_to_ranks_[{group->name, group->description}];
+        ranks.assign(group->global_ranks.begin(), group->global_ranks.end());
+      }
       Theirs::Entry made = converted(entry, *group);
       set_state(entry, made);
       const std::size_t id = append(theirs, std::move(made));
