@@ -43,8 +43,14 @@ void forget_in_registry(c10d::Work& work) {
   c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::reclaim_copy(&work));
 }
 
-AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs)
-    : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), done_(true), ended_(began_) {}
+AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
+               int source)
+    : Work(rank, type),
+      sequence_(sequence),
+      source_(source),
+      outputs_(std::move(outputs)),
+      done_(true),
+      ended_(began_) {}
 
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
                std::shared_ptr<Communicator> communicator)
@@ -179,7 +185,7 @@ std::exception_ptr AlWork::exception() const {
   return failure_;
 }
 
-int AlWork::sourceRank() const { return parts_.empty() ? -1 : parts_.front().task->source; }
+int AlWork::sourceRank() const { return parts_.empty() ? source_ : parts_.front().task->source; }
 
 std::vector<at::Tensor> AlWork::result() { return outputs_; }
 

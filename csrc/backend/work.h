@@ -23,8 +23,9 @@ void forget_in_registry(c10d::Work& work);
 // rules: any thread.
 class AlWork : public c10d::Work {
  public:
-  // Born complete.
-  AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs);
+  // Born complete. `source`: the rank that a message came from.
+  AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
+         int source = -1);
   // For tasks that add_task() brings.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
          std::shared_ptr<Communicator> communicator);
@@ -79,6 +80,7 @@ class AlWork : public c10d::Work {
   void mark_futures();
 
   const std::uint64_t sequence_;
+  const int source_ = -1;
   std::vector<at::Tensor> outputs_;
   const std::shared_ptr<Communicator> communicator_;
   std::atomic<int> pending_{0};

@@ -79,8 +79,13 @@ void Communicator::submit(std::shared_ptr<Task> task) {
   ProgressThread::instance().watch(shared_from_this(), true);
 }
 
+bool Communicator::attempt_message(Task& task) {
+  issue(task.operation);
+  return messages_.attempt(task);
+}
+
 void Communicator::post(std::shared_ptr<Task> task) {
-  issue(task->operation);
+  if (!task->begun) issue(task->operation);
   if (messages_.post(task)) ProgressThread::instance().watch(shared_from_this(), task->gate.flag != nullptr);
 }
 

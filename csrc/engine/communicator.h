@@ -51,6 +51,8 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   bool attempt(Task& task);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
+  // A message that nobody waits for yet, begun at once. As attempt() of a collective; what is left must be posted next.
+  bool attempt_message(Task& task);
   // Posts a message. Those with a gate are posted in the order of the calls, by the progress thread.
   void post(std::shared_ptr<Task> task);
   // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline

@@ -1,5 +1,7 @@
 #include "engine/point_to_point.h"
 
+#include <utility>
+
 namespace altorch {
 namespace {
 
@@ -10,11 +12,29 @@ constexpr std::string_view kRoute = "message";
 PointToPoint::PointToPoint(Group& group, Watchdog& watchdog, Links& links)
     : group_(group), watchdog_(watchdog), links_(links) {}
 
+bool PointToPoint::attempt(Task& task) {
+  try {
+    group_.check_open();
+    if (begin(task, task.error) == State::kDone) {
+      ended_well(task);
+      return true;
+    }
+  } catch (const Error& error) {
+    throw not_begun(task, error);
+  }
+  task.begun = true;
+  return false;
+}
+
 bool PointToPoint::post(const std::shared_ptr<Task>& task) {
   const bool gated = task->gate.flag != nullptr;
   try {
-    group_.check_open();
-    if (!gated && begin(*task)) return false;
+    if (task->begun && task->error) {
+      end(*task, std::exchange(task->error, std::nullopt));
+      return false;
+    }
+    if (!task->begun) group_.check_open();
+    if (!task->begun && !gated && begin(*task)) return false;
   } catch (const Error& error) {
     throw not_begun(*task, error);
   }
@@ -35,7 +55,7 @@ Error PointToPoint::not_begun(const Task& task, const Error& error) {
   return refused ? group_.failed(task.operation, error) : watchdog_.fail(task.operation, error, task.wait);
 }
 
-bool PointToPoint::begin(Task& task) {
+State PointToPoint::begin(Task& task, std::optional<Error>& noticed) {
   const Operation& operation = task.operation;
   task.wait = watchdog_.begin_wait(operation);
   group_.started(operation);
@@ -46,21 +66,30 @@ bool PointToPoint::begin(Task& task) {
   } else {
     channel.receive(operation.output, bytes, operation.root, operation.tag, task.request);
   }
-  std::optional<Error> error;
-  const State state = channel.test({&task.request, 1}, error);
-  if (state == State::kPending) return false;
-  if (state == State::kFailed && !error)
-    error = Error(ErrorKind::kInternal, "a message failed without a word");
-  end(task, error);
+  const State state = channel.test({&task.request, 1}, noticed);
+  if (state == State::kFailed && !noticed)
+    noticed = Error(ErrorKind::kInternal, "a message failed without a word");
+  return state;
+}
+
+bool PointToPoint::begin(Task& task) {
+  std::optional<Error> noticed;
+  if (begin(task, noticed) == State::kPending) return false;
+  end(task, noticed);
   return true;
 }
 
-void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
+void PointToPoint::ended_well(Task& task) {
   task.source = task.request.peer;
+  group_.finished(task.operation, links_.transport(), kRoute, Clock::now() - task.wait.began);
+}
+
+void PointToPoint::end(Task& task, const std::optional<Error>& noticed) {
   if (!noticed) {
-    group_.finished(task.operation, links_.transport(), kRoute, Clock::now() - task.wait.began);
+    ended_well(task);
     return task.finish();
   }
+  task.source = task.request.peer;
   const bool buffers_free = links_.channel().cancel({&task.request, 1});
   if (!buffers_free) links_.mark_broken();
   task.finish(watchdog_.fail(task.operation, *noticed, task.wait), buffers_free);

@@ -24,6 +24,9 @@ class PointToPoint {
 
   PointToPoint(Group& group, Watchdog& watchdog, Links& links);
 
+  // Begins a message without a gate that nobody waits for yet. True: it is done, and the task has served; otherwise it must
+  // be posted next. Throws Error when it was not begun.
+  bool attempt(Task& task);
   // True when it has to be driven; false when it is finished already. Throws Error when it was not begun.
   bool post(const std::shared_ptr<Task>& task);
   // Moves on what is in flight; true while something is left.
@@ -33,9 +36,12 @@ class PointToPoint {
   // Sends, or receives: begins those whose gates have opened. Messages must not overtake.
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found);
   bool drive_begun(Clock::time_point now, Driven& found);
-  // True when it is finished already. Throws Error when it was not posted.
+  // Throws Error when it was not posted.
+  State begin(Task& task, std::optional<Error>& noticed);
+  // The same; true when it is finished already.
   bool begin(Task& task);
   Error not_begun(const Task& task, const Error& error);
+  void ended_well(Task& task);
   // It is done, or has failed with what `noticed` says.
   void end(Task& task, const std::optional<Error>& noticed);
 

@@ -92,6 +92,56 @@ TEST(PointToPoint, HasMovedWhereItCopiedAPart) {
   EXPECT_FALSE(messages.drive(std::chrono::steady_clock::now(), found));
 }
 
+// What is done at once needs nobody who waits for it; what is not is posted afterwards, and nothing is told twice.
+TEST(PointToPoint, BeginsBeforeAnybodyWaits) {
+  for (const std::size_t eager : {std::size_t{0}, std::size_t{1} << 10}) {
+    ThreadGroup group(2, {.eager_bytes = eager});
+    std::atomic<int> done_at_once{0};
+    const auto errors = group.run([&](int rank, Communicator& communicator) {
+      for (int round = 0; round < 50; ++round) {
+        int value = rank == 0 ? round : -1;
+        const auto task = message(rank == 0 ? OpKind::kSend : OpKind::kReceive, 1 - rank, value);
+        if (communicator.attempt_message(*task)) {
+          ++done_at_once;
+        } else {
+          communicator.post(task);
+          EXPECT_TRUE(communicator.wait(*task, std::chrono::milliseconds(0)));
+        }
+        EXPECT_FALSE(task->error);
+        ASSERT_EQ(value, round);
+        EXPECT_EQ(task->source, 1 - rank);
+      }
+      const auto rows = communicator.statistics().rows();
+      ASSERT_EQ(rows.size(), 1u);
+      EXPECT_EQ(rows[0].count, 50u);
+    });
+    EXPECT_EQ(errors, all_good(2));
+    EXPECT_TRUE(eager == 0 || done_at_once >= 50) << "every send";
+  }
+}
+
+TEST(PointToPoint, HandsAFailedAttemptToItsWaiter) {
+  Group group({"test", {0, 1}, std::make_shared<MapStore>(), nullptr}, 0, 2);
+  Watchdog watchdog(group);
+  MessageLinks links("failing", std::make_unique<FailingChannel>());
+  PointToPoint messages(group, watchdog, links);
+  int value = 0;
+  const auto task = message(OpKind::kSend, 1, value);
+  EXPECT_FALSE(messages.attempt(*task));
+  int ended = 0;
+  task->on_done = [&](Task& done) {
+    ++ended;
+    EXPECT_TRUE(done.error);
+  };
+  EXPECT_FALSE(messages.post(task));
+  EXPECT_EQ(ended, 1);
+  ASSERT_TRUE(task->error);
+  EXPECT_NE(std::string(task->error->what()).find("process_vm_readv failed"), std::string::npos);
+  EXPECT_TRUE(group.is_closing());
+  const auto late = message(OpKind::kSend, 1, value);
+  EXPECT_THROW(messages.attempt(*late), Error);
+}
+
 // Gates open in any order; of one tag the receives take what was sent in the order of the calls.
 TEST(PointToPoint, BeginsThoseBehindGatesInTheOrderOfTheCalls) {
   ThreadGroup group(2);
