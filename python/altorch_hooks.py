@@ -40,23 +40,28 @@ def autoload() -> None:
             print(f"altorch: not registered at import: {error}", file=sys.stderr)
 
 
-def _records_for_itself(torch_version: str) -> bool:
-    """Whether torch's hook, which costs two or three microseconds a call, stays away from altorch's groups."""
-    numbers = re.match(r"(\d+)\.(\d+)", torch_version)
-    new_enough = numbers is not None and tuple(map(int, numbers.groups())) >= (2, 15)
-    return new_enough and os.environ.get("ALTORCH_FLIGHT_RECORDER", "own") == "own"
+def _choose_recorder() -> None:
+    """Before a group is made: whether torch's hook, which costs two or three microseconds a call, leaves it alone."""
+    import torch
+    from torch.distributed import distributed_c10d
+
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if numbers is None or tuple(map(int, numbers.groups())) < (2, 15):
+        return  # has no such hook, or one that records for everybody
+    by_themselves = distributed_c10d._FR_SELF_RECORDING_BACKENDS
+    if (os.environ.get("ALTORCH_FLIGHT_RECORDER") or "own") == "own":
+        by_themselves.add("al")
+    else:
+        by_themselves.discard("al")
 
 
 def register() -> None:
     """Makes the name "al" known to torch.distributed. Cheap; may be called any number of times."""
-    import torch
     import torch.distributed as dist
 
     if not dist.is_available() or hasattr(dist.Backend, "AL"):
         return
     dist.Backend.register_backend("al", _create, extended_api=True, devices=devices())
-    if _records_for_itself(torch.__version__):
-        dist.distributed_c10d._FR_SELF_RECORDING_BACKENDS.add("al")
     from torch.distributed.rendezvous import _rendezvous_handlers as handlers
     from torch.distributed.rendezvous import register_rendezvous_handler
 
@@ -81,6 +86,7 @@ def devices() -> list[str]:
 def _create(backend_options: Any, options: Any) -> Any:
     from altorch._backend import create
 
+    _choose_recorder()
     return create(backend_options, options)
 
 

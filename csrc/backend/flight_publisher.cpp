@@ -18,6 +18,7 @@ namespace altorch::backend {
 namespace {
 
 constexpr std::chrono::seconds kEvery{1}, kDumpPatience{2};
+constexpr std::size_t kMostEntries = 1 << 16;  // of ours, which are there from the beginning
 using Theirs = c10d::FlightRecorder<c10::Event>;
 
 std::string title(const FlightEntry& entry, int rank) {
@@ -103,21 +104,46 @@ void count(Theirs& theirs, const FlightEntry& entry) {
   if (entry.state == FlightState::kFinished) raise(status->lastCompletedSeq);
 }
 
-}  // namespace
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-FlightPublisher& FlightPublisher::instance(std::size_t entries) {
-  static auto* const publisher = new FlightPublisher(entries);
-  return *publisher;
+// Without the stacks of what torch's hook may have recorded beside: those want Python's lock.
+void write_file() {
+  try {
+    c10d::try_dump_fr_trace_file(/*includeCollectives=*/true, /*includeStackTraces=*/false,
+                                 /*onlyActive=*/false, "al");
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning,
+        std::string("the flight record could not be written: ") + first_line(error.what()));
+  }
 }
 
-FlightPublisher::FlightPublisher(std::size_t entries) : recorder_(entries), process_(getpid()) {
+}  // namespace
+
+FlightPublisher* FlightPublisher::instance() {
+  static auto* const publisher = []() -> FlightPublisher* {
+    try {
+      auto* const theirs = c10d::getFlightRecorder("al");
+      return theirs->enabled_ ? new FlightPublisher(*theirs) : nullptr;
+    } catch (const std::exception& error) {
+      log(LogLevel::kWarning,
+          std::string("no call is recorded, since torch's flight recorder refuses its variables: ") +
+              first_line(error.what()));
+      return nullptr;
+    }
+  }();
+  return publisher;
+}
+
+FlightPublisher::FlightPublisher(Theirs& theirs)
+    : theirs_(theirs), recorder_(std::min(theirs.max_entries_, kMostEntries)), process_(getpid()) {
   start_native_thread("al-recorder", [this] { loop(); });
-  std::atexit([] { instance().stop(); });
+  std::atexit([] { instance()->stop(); });
 }
 
 void FlightPublisher::stop() {
   if (getpid() != process_) return;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kDumpPatience, [&] { return dumps_done_ >= dumps_wanted_; });
   stopped_ = true;
 }
 
@@ -129,44 +155,38 @@ void FlightPublisher::publish() {
 
 void FlightPublisher::dump(int rank) {
   if (getpid() != process_) return;
-  c10d::getFlightRecorder("al")->setRank(rank);
-  std::unique_lock lock(mutex_);
-  const int mine = ++dumps_wanted_;
+  theirs_.setRank(rank);
+  const std::lock_guard lock(mutex_);
+  ++dumps_wanted_;
   changed_.notify_all();
-  const auto until = std::chrono::steady_clock::now() + kDumpPatience;
-  while (dumps_done_ < mine && std::chrono::steady_clock::now() < until) {
-    recorder_.wake();  // it may just be lying down
-    changed_.wait_for(lock, std::chrono::milliseconds(20));
-  }
+  recorder_.nudge();
 }
 
 void FlightPublisher::loop() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
-    const std::uint64_t recorded = recorder_.recorded();
+    const std::uint64_t news = recorder_.news();
     const bool busy = copy();
     if (const int wanted = dumps_wanted_; wanted > dumps_done_) {
       lock.unlock();
-      c10d::try_dump_fr_trace_file(/*includeCollectives=*/true, /*includeStackTraces=*/true,
-                                   /*onlyActive=*/false, "al");
+      write_file();
       lock.lock();
       dumps_done_ = wanted;
       changed_.notify_all();
       continue;
     }
-    if (busy || recorder_.recorded() != recorded) {
+    if (busy || recorder_.news() != news) {
       changed_.wait_for(lock, kEvery, [&] { return dumps_wanted_ > dumps_done_; });
       continue;
     }
     lock.unlock();
-    recorder_.sleep_until_more_than(recorded);
+    recorder_.sleep_while(news);
     lock.lock();
   }
 }
 
 bool FlightPublisher::copy() {
-  Theirs& theirs = *c10d::getFlightRecorder("al");
-  if (!theirs.enabled_) return false;
+  Theirs& theirs = theirs_;
   const auto entries = recorder_.entries();
   std::unordered_map<std::uint64_t, std::optional<FlightGroup>> groups;
   bool busy = false;

@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <unordered_map>
 
 #include "observe/flight_recorder.h"
@@ -16,17 +17,18 @@ namespace altorch::backend {
 
 class FlightPublisher {
  public:
-  // Of a ring of `entries` calls: the first one's counts. Never destroyed.
-  static FlightPublisher& instance(std::size_t entries = 0);
+  // The one of this process, never destroyed; null where torch's recorder is off, or refuses what its variables say (a
+  // warning tells so).
+  static FlightPublisher* instance();
   FlightRecorder& recorder() { return recorder_; }
   // Copies now.
   void publish();
-  // Copies and has torch write its file, unless TORCH_FR_DUMP_ON_TIMEOUT=0. `rank`: of this process in the job. Waits for it
-  // for 2 s at most: the disk may be slow.
+  // Has torch write its file soon, of what is known then, and before the process exits. `rank`: of this one in the job.
   void dump(int rank);
 
  private:
-  explicit FlightPublisher(std::size_t entries);
+  using Theirs = c10d::FlightRecorder<c10::Event>;
+  explicit FlightPublisher(Theirs& theirs);
   void loop();
   // At exit: torch's part may go from now on.
   void stop();
@@ -38,6 +40,7 @@ class FlightPublisher {
     FlightState state;
   };
 
+  Theirs& theirs_;
   FlightRecorder recorder_;
   const pid_t process_;
   std::mutex mutex_;  // guards what follows

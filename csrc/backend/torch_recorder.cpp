@@ -5,8 +5,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #if defined(ALTORCH_RECORDS)
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "backend/flight_publisher.h"
 #include "common/env.h"
@@ -44,6 +46,14 @@ struct Hooks : c10d::ProcessGroup {
   static bool any(const c10d::ProcessGroup& group) { return !(group.*(&Hooks::preHooks_)).empty(); }
 };
 
+bool files_wanted() {
+  try {
+    return c10d::getCvarBool(c10d::TORCH_FR_DUMP_ON_TIMEOUT, true);
+  } catch (const std::exception&) {  // it is neither
+    return true;
+  }
+}
+
 // What ends a job. The rest is a slip of one call's, or follows from something that was told before.
 bool is_worth_a_file(ErrorKind kind) {
   return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
@@ -54,13 +64,12 @@ bool is_worth_a_file(ErrorKind kind) {
 
 std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, int rank,
                                                      const std::vector<int>& global_ranks) {
-  const std::size_t entries = entries_wanted();
-  if (entries == 0 || setting("ALTORCH_FLIGHT_RECORDER") != "own") return nullptr;
+  if (setting("ALTORCH_FLIGHT_RECORDER") != "own" || !FlightPublisher::instance()) return nullptr;
   FlightGroup group;
   group.name = name;
   group.rank = rank;
   group.global_ranks = global_ranks;
-  return std::make_shared<TorchFlightLog>(FlightPublisher::instance(entries).recorder(), group);
+  return std::make_shared<TorchFlightLog>(FlightPublisher::instance()->recorder(), group);
 }
 
 TorchFlightLog::TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group)
@@ -84,12 +93,12 @@ void TorchFlightLog::look() {
 
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) {
   FlightLog::failed(call, error);
-  if (!call.number || hooked() || !is_worth_a_file(error.kind()) || dumped_.exchange(true)) return;
-  FlightPublisher::instance().dump(rank_in_job_);
+  if (!call.number || hooked() || !is_worth_a_file(error.kind()) || !files_wanted()) return;
+  if (!dumped_.exchange(true)) FlightPublisher::instance()->dump(rank_in_job_);
 }
 
 void publish_flight_record() {
-  if (entries_wanted() > 0) FlightPublisher::instance(entries_wanted()).publish();
+  if (auto* const publisher = FlightPublisher::instance()) publisher->publish();
 }
 
 #else

@@ -28,7 +28,8 @@ class TorchFlightLog : public FlightLog {
   TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group);
   void issued(const ObservedCall& call) override;
   void failed(const ObservedCall& call, const Error& error) override;
-  // Whether torch's hook records the group in spite of all: one that another backend serves on another device.
+  // Whether torch's hook records the group in spite of all: one that another backend serves on another device, or that
+  // somebody has attached it to before its first call. What is attached later records on top.
   bool hooked() const { return hooked_.load(std::memory_order_relaxed); }
 
  private:

@@ -50,11 +50,15 @@ CallNote Group::started(const Operation& operation) {
 
 Error Group::failed(const Operation& operation, const Error& cause) const {
   Error explained = explain(operation, cause);
+  tell_failed(operation, explained);
+  return explained;
+}
+
+void Group::tell_failed(const Operation& operation, const Error& explained) const {
   Operation bare = operation;
   bare.input_counts = bare.output_counts = {};  // whoever made the call may have let them go
   for (const auto& observer : observers_)
     observer->failed({bare, bare.sequence, 0, bare.number, bare.timeout}, explained);
-  return explained;
 }
 
 void Group::check_open() const {
@@ -92,18 +96,22 @@ Error Group::refuse(const Operation& operation, const Error& cause) {
   return failed(operation, cause);
 }
 
+// Observers come last: they may take their time.
 Error Group::give_up(const Operation& operation, const Error& cause, bool tell) {
-  const Error explained = failed(operation, cause);
-  if (cause.kind() == ErrorKind::kClosed) return explained;
-  {
+  Error explained = explain(operation, cause);
+  bool closes = false;
+  if (cause.kind() != ErrorKind::kClosed) {
     const std::lock_guard lock(mutex_);
-    if (closed_) return explained;
-    failure_ = explained;
-    closed_ = Error(ErrorKind::kClosed, "the group is closed since " + label(operation) + " failed (" +
-                                            cause.what() + "); destroy it and make a new one");
-    closing_.store(true);
+    closes = !closed_;
+    if (closes) {
+      failure_ = explained;
+      closed_ = Error(ErrorKind::kClosed, "the group is closed since " + label(operation) + " failed (" +
+                                              cause.what() + "); destroy it and make a new one");
+      closing_.store(true);
+    }
   }
-  if (tell && size_ > 1) board_->publish_closed(label(operation), cause);
+  if (closes && tell && size_ > 1) board_->publish_closed(label(operation), cause);
+  tell_failed(operation, explained);
   return explained;
 }
 

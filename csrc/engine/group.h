@@ -86,6 +86,7 @@ class Group {
   Error failed(const Operation& operation, const Error& cause) const;
 
  private:
+  void tell_failed(const Operation& operation, const Error& explained) const;
   // "all_reduce #7", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
   ObservedCall observed(const Operation& operation) const {

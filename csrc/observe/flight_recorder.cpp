@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace altorch {
 namespace {
@@ -69,16 +70,20 @@ FlightRecorder::FlightRecorder(std::size_t capacity) : slots_(std::max<std::size
 
 std::uint64_t FlightRecorder::add(FlightGroup group) {
   const std::lock_guard lock(mutex_);
-  // More groups than calls: those that have none in the ring go.
   if (groups_.size() > slots_.size()) {
-    std::erase_if(groups_, [this](const auto& known) {
-      return std::none_of(slots_.begin(), slots_.end(),
-                          [&](const Slot& slot) { return slot.group.load() == known.first; });
-    });
+    std::set<std::uint64_t> in_ring;
+    for (const Slot& slot : slots_) in_ring.insert(slot.group.load());
+    std::erase_if(groups_,
+                  [&](const auto& known) { return known.second.ended && !in_ring.contains(known.first); });
   }
   group.id = ++last_group_;
   groups_.emplace(group.id, std::move(group));
   return last_group_;
+}
+
+void FlightRecorder::end(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = groups_.find(group); found != groups_.end()) found->second.ended = true;
 }
 
 std::optional<FlightGroup> FlightRecorder::group(std::uint64_t id) const {
@@ -112,9 +117,7 @@ void FlightRecorder::issued(const FlightEntry& entry) {
   own.ended_ns.store(0, after);
   own.took_ns.store(0, after);
   own.tag.store(entry.number << 2 | static_cast<std::uint64_t>(FlightState::kIssued), after);
-  // In one order with what sleep_until_more_than() does: either it sees the call or this sees that it sleeps.
-  recorded_.fetch_add(1, std::memory_order_seq_cst);
-  if (asleep_.load(std::memory_order_seq_cst)) wake();
+  nudge();
 }
 
 void FlightRecorder::ended(std::uint64_t number, FlightState how, std::chrono::nanoseconds took) {
@@ -172,9 +175,9 @@ std::vector<FlightEntry> FlightRecorder::entries() const {
   return found;
 }
 
-void FlightRecorder::sleep_until_more_than(std::uint64_t recorded) {
+void FlightRecorder::sleep_while(std::uint64_t news) {
   asleep_.store(true, std::memory_order_seq_cst);
-  if (recorded_.load(std::memory_order_seq_cst) <= recorded) asleep_.wait(true);
+  if (news_.load(std::memory_order_seq_cst) == news) asleep_.wait(true);
   asleep_.store(false, std::memory_order_relaxed);
 }
 

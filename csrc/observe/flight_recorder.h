@@ -24,6 +24,7 @@ struct FlightGroup {
   std::string name, description;
   int rank = 0;                        // of this process in it
   std::vector<int> global_ranks = {};  // by rank
+  bool ended = false;
 };
 
 enum class FlightState : std::uint8_t { kIssued, kStarted, kFinished, kFailed };
@@ -51,8 +52,9 @@ class FlightRecorder {
   explicit FlightRecorder(std::size_t capacity);
   std::size_t capacity() const { return slots_.size(); }
 
-  // Remembers a group for as long as the ring may hold calls of it; returns its id.
+  // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its id.
   std::uint64_t add(FlightGroup group);
+  void end(std::uint64_t group);
   std::optional<FlightGroup> group(std::uint64_t id) const;
   void describe(std::uint64_t id, const std::string& description);
 
@@ -62,33 +64,39 @@ class FlightRecorder {
 
   // What the ring holds, oldest first.
   std::vector<FlightEntry> entries() const;
-  // How many calls were ever recorded.
-  std::uint64_t recorded() const { return recorded_.load(); }
-  // Sleeps until there are more than that, or until wake().
-  void sleep_until_more_than(std::uint64_t recorded);
-  void wake();
+  // Grows with every call that is recorded, and with every nudge.
+  std::uint64_t news() const { return news_.load(); }
+  // Sleeps until there are others.
+  void sleep_while(std::uint64_t news);
+  void nudge() {
+    // In one order with what sleep_while() does: either it sees the news or this sees that it sleeps.
+    news_.fetch_add(1, std::memory_order_seq_cst);
+    if (asleep_.load(std::memory_order_seq_cst)) wake();
+  }
 
  private:
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's
-    std::atomic<std::uint64_t> group, sequence, message, what;
-    std::atomic<std::int64_t> input, output, timeout_ms, issued_ns, ended_ns, took_ns;
+    std::atomic<std::uint64_t> group{0}, sequence{0}, message{0}, what{0};
+    std::atomic<std::int64_t> input{0}, output{0}, timeout_ms{0}, issued_ns{0}, ended_ns{0}, took_ns{0};
   };
   Slot& slot(std::uint64_t number) { return slots_[number % slots_.size()]; }
+  void wake();
   void advance(std::uint64_t number, FlightState state, std::int64_t ended_ns, std::chrono::nanoseconds took);
 
   std::vector<Slot> slots_;
-  std::atomic<std::uint64_t> recorded_{0};
+  std::atomic<std::uint64_t> news_{0};
   std::atomic<bool> asleep_{false};
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::uint64_t, FlightGroup> groups_;
-  std::uint64_t last_group_ = 0;
+  std::uint64_t last_group_ = 1'000'000;  // beyond those that torch numbers itself
 };
 
 // Tells a recorder of one group's calls. `number` of a call is the process's (engine/group.h).
 class FlightLog : public Observer {
  public:
   FlightLog(FlightRecorder& recorder, FlightGroup group);
+  ~FlightLog() override { recorder_.end(group_); }
   void issued(const ObservedCall& call) override;
   void started(const ObservedCall& call) override;
   void finished(const ObservedCall& call, const char* transport, std::string_view route,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +26,11 @@ RECORDS = {"TORCH_FR_BUFFER_SIZE": "200"}
 def entries():
     altorch.publish_flight_record()
     return json.loads(recorder._dump_fr_trace_json(includeCollectives=True, backend="al")).get("entries", [])
+
+
+def reset():
+    altorch.publish_flight_record()  # or calls from before come behind it
+    recorder._reset_fr_trace("al")
 
 
 def call_everything(world):
@@ -44,7 +51,7 @@ def call_everything(world):
 
 
 def check_healthy(world):
-    recorder._reset_fr_trace("al")
+    reset()
     call_everything(world)
     found = entries()
     hung = [entry for entry in found if entry["state"] != "completed" and not entry["retired"]]
@@ -71,7 +78,7 @@ def test_a_healthy_job_does_not_look_hung_to_torchs_own_hook(world):
 def test_entries_say_what_was_called(world):
     if not world.is_al or not HAS_RECORDER:
         pytest.skip(NO_RECORDER)
-    recorder._reset_fr_trace("al")
+    reset()
     pair = dist.new_group([0, 1], group_desc="a pair")
     dist.all_reduce(torch.ones(3, 5, dtype=torch.bfloat16))
     dist.reduce_scatter_tensor(torch.ones(4), torch.ones(8), group=pair)
@@ -102,7 +109,7 @@ def test_a_group_that_torchs_hook_watches_is_recorded_once(world):
         pytest.skip(NO_RECORDER)
     group = dist.new_group([0, 1])
     hook = recorder.FlightRecorderHook.attach(group, [0, 1])
-    recorder._reset_fr_trace("al")
+    reset()
     dist.all_reduce(torch.ones(4), group=group)
     dist.barrier(group=group)
     found = entries()
@@ -115,7 +122,7 @@ def test_a_group_that_torchs_hook_watches_is_recorded_once(world):
 def test_torch_sees_the_calls_of_the_last_second_by_itself(world):
     if not world.is_al or not HAS_RECORDER:
         pytest.skip(NO_RECORDER)
-    recorder._reset_fr_trace("al")
+    reset()
     for _ in range(3):  # it sleeps in between
         dist.all_reduce(torch.ones(4))
         time.sleep(1.5)
@@ -128,7 +135,7 @@ def test_torch_sees_the_calls_of_the_last_second_by_itself(world):
 def test_the_latest_calls_are_kept(world):
     if not world.is_al or not HAS_RECORDER:
         pytest.skip(NO_RECORDER)
-    recorder._reset_fr_trace("al")
+    reset()
     for size in range(1000):
         dist.all_reduce(torch.ones(size + 1))
         if size % 90 == 0:
@@ -153,27 +160,32 @@ def meet(world):
     return world.is_al and HAS_RECORDER
 
 
-def miss_a_call(world):
+def miss_a_call(world, file=None):
     group = dist.new_group(timeout=timedelta(seconds=2))
     for _ in range(3):
         dist.all_reduce(torch.ones(100), group=group)
-    if world.rank == 2:  # is busy elsewhere, until somebody asks it for what it has recorded
+    if world.rank == world.size - 1:  # is busy elsewhere, until somebody asks it for what it has recorded
         time.sleep(5)
-        recorder._dump_fr_trace_file(2, True, True, False, "al")
+        if file:
+            recorder._dump_fr_trace_file(world.rank, True, True, False, "al")
         return None
     began = time.monotonic()
-    with pytest.raises(dist.DistBackendError, match="ranks not waiting in this group: 2"):
+    with pytest.raises(dist.DistBackendError, match="ranks not waiting in this group: "):
         dist.all_reduce(torch.ones(100), group=group)
-    return time.monotonic() - began
+    took = time.monotonic() - began
+    while file and not Path(f"{file}{world.rank}").exists():
+        assert time.monotonic() - began < 2 + 6
+        time.sleep(0.01)
+    return took
 
 
 def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(tmp_path):
-    env = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "TORCH_FR_DUMP_ON_TIMEOUT": "1"}
-    with Cluster(3, env=env) as cluster:
+    file = f"{tmp_path}/rank_"
+    with Cluster(3, env={"TORCH_FR_DUMP_TEMP_FILE": file, "TORCH_FR_DUMP_ON_TIMEOUT": "1"}) as cluster:
         if not cluster.check(meet)[0]:
             pytest.skip(NO_RECORDER)
-        took = cluster.check(miss_a_call)
-    assert max(took[:2]) < 2 + 6
+        took = cluster.check(miss_a_call, file=file)
+    assert max(took[:2]) < 2 + 1
     assert sorted(file.name for file in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
     analysis = subprocess.run(
         [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path), "-p", "rank_"],
@@ -186,3 +198,27 @@ def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(tmp_path):
     assert "Not all ranks joining collective, sequence number: 4" in told
     assert "missing ranks: {2}" in told
     assert "input sizes: [[100]]" in told
+
+
+# A file that nobody wants, cannot be written or is never read to its end; variables that torch refuses.
+@pytest.mark.parametrize("trouble", ["unwanted", "no home", "slow disk", "empty size", "bad word"])
+def test_a_failed_call_is_an_error_whatever_becomes_of_its_file(trouble, tmp_path):
+    env = {
+        "unwanted": {"TORCH_FR_DUMP_ON_TIMEOUT": "0", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_"},
+        "no home": {
+            "TORCH_FR_DUMP_ON_TIMEOUT": "1",
+            "HOME": "/proc/nowhere",
+            "XDG_CACHE_HOME": "/proc/nowhere",
+        },
+        "slow disk": {"TORCH_FR_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_"},
+        "empty size": {"TORCH_FR_DUMP_ON_TIMEOUT": "0", "TORCH_FR_BUFFER_SIZE": ""},
+        "bad word": {"TORCH_FR_DUMP_ON_TIMEOUT": "0", "TORCH_FR_CPP_STACK": "on"},
+    }[trouble]
+    if trouble == "slow disk":
+        os.mkfifo(tmp_path / "rank_0")
+    with Cluster(2, env=env) as cluster:
+        if not cluster.check(meet)[0]:
+            pytest.skip(NO_RECORDER)
+        assert cluster.check(miss_a_call)[0] < 2 + 1
+        cluster.check(call_everything)
+    assert trouble == "slow disk" or not list(tmp_path.iterdir())

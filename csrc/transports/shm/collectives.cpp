@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/block_counts.h"
+#include "common/cores.h"
 #include "common/env.h"
 
 namespace altorch {
@@ -40,7 +41,8 @@ bool ShmCollectives::has(const Call& call) {
 std::size_t ShmCollectives::limit() { return static_cast<std::size_t>(numeric_setting("ALTORCH_SHM_BYTES")); }
 
 std::string ShmCollectives::describe(const Call& call, int ranks) {
-  shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()));
+  const std::vector<std::string> cores = {usable_cores()};  // as far as is known
+  shm::Segment segment(nullptr, 0, ranks, shm::Segment::area_bytes(ranks, limit()), count_cores(cores));
   const std::vector<shm::Process> processes(
       static_cast<std::size_t>(ranks));  // which may, as far as is known
   shm::Job job{

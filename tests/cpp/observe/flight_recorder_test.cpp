@@ -100,18 +100,21 @@ TEST(FlightRecorder, RecordsNothingOfWhatWasRefusedBeforeItHadAPlace) {
   EXPECT_TRUE(recorder.entries().empty());
 }
 
-// Groups come and go; what the ring still holds calls of stays.
-TEST(FlightRecorder, ForgetsGroupsWithoutCalls) {
+// Groups come and go; what lives, and what the ring still holds calls of, stays.
+TEST(FlightRecorder, ForgetsGroupsThatHaveEndedWithoutCalls) {
   FlightRecorder recorder(4);
-  FlightLog kept(recorder, group_of(0, 2));
-  kept.issued(observed(Call{}, 1));
-  std::uint64_t first_without = 0;
+  FlightLog quiet(recorder, group_of(0, 2));
+  const auto called = std::make_unique<FlightLog>(recorder, group_of(0, 2));
+  called->issued(observed(Call{}, 1));
+  std::vector<std::uint64_t> ended;
   for (int i = 0; i < 100; ++i) {
-    const std::uint64_t id = recorder.add(group_of(0, 2));
-    if (!first_without) first_without = id;
+    ended.push_back(recorder.add(group_of(0, 2)));
+    recorder.end(ended.back());
   }
   EXPECT_TRUE(recorder.group(recorder.entries()[0].group));
-  EXPECT_FALSE(recorder.group(first_without));
+  EXPECT_FALSE(recorder.group(ended[0]));
+  quiet.issued(observed(Call{}, 2));
+  EXPECT_TRUE(recorder.group(recorder.entries()[1].group)) << "it lives";
 }
 
 // Read while several threads write: whatever is read belongs together.
@@ -146,31 +149,23 @@ TEST(FlightRecorder, IsReadWhileItIsWritten) {
   for (auto& writer : writers) writer.join();
   done = true;
   reader.join();
-  EXPECT_EQ(recorder.recorded(), 40'000u);
+  EXPECT_EQ(recorder.news(), 40'000u);
 }
 
 TEST(FlightRecorder, WakesWhoWaitsForNews) {
   FlightRecorder recorder(8);
   FlightLog log(recorder, group_of(0, 2));
   for (std::uint64_t round = 1; round <= 2000; ++round) {
-    const std::uint64_t before = recorder.recorded();
-    std::thread sleeper([&] {
-      while (recorder.recorded() == before) recorder.sleep_until_more_than(before);
-    });
-    log.issued(observed(Call{}, round));
+    const std::uint64_t before = recorder.news();
+    std::thread sleeper([&] { recorder.sleep_while(before); });
+    if (round % 2) {
+      log.issued(observed(Call{}, round));
+    } else {
+      recorder.nudge();
+    }
     sleeper.join();
+    EXPECT_EQ(recorder.news(), before + 1);
   }
-  std::atomic<bool> asked{false}, up{false};
-  std::thread sleeper([&] {
-    while (!asked) recorder.sleep_until_more_than(recorder.recorded());
-    up = true;
-  });
-  asked = true;
-  while (!up) {  // it may just be lying down
-    recorder.wake();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  sleeper.join();
 }
 
 TEST(FlightRecorder, RecordsAGroupsCalls) {
