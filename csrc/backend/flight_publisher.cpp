@@ -1,6 +1,5 @@
 #include "backend/flight_publisher.h"
 
-#include "backend/torch_recorder.h"
 #if defined(ALTORCH_RECORDS)
 
 #include <torch/csrc/profiler/combined_traceback.h>

@@ -4,14 +4,15 @@
 // child nothing is copied.
 #pragma once
 
+#include "backend/torch_recorder.h"
+#if defined(ALTORCH_RECORDS)
+
 #include <sys/types.h>
 
 #include <condition_variable>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <unordered_map>
-
-#include "observe/flight_recorder.h"
 
 namespace altorch::backend {
 
@@ -51,3 +52,5 @@ class FlightPublisher {
 };
 
 }  // namespace altorch::backend
+
+#endif

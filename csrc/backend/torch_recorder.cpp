@@ -18,7 +18,7 @@ namespace altorch::backend {
 namespace {
 
 // The variables that torch's own recorder reads.
-std::size_t entries_wanted() {
+[[maybe_unused]] std::size_t entries_wanted() {
   for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
     const char* value = std::getenv(name);
     if (value && *value) return static_cast<std::size_t>(std::max(0, std::atoi(value)));
