@@ -92,7 +92,7 @@ class FlightRecorder {
   std::uint64_t last_group_ = 1'000'000;  // beyond those that torch numbers itself
 };
 
-// Tells a recorder of one group's calls. `number` of a call is the process's (engine/group.h).
+// Tells a recorder, which outlives it, of one group's calls. `number` of a call is the process's (engine/group.h).
 class FlightLog : public Observer {
  public:
   FlightLog(FlightRecorder& recorder, FlightGroup group);

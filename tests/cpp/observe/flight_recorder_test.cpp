@@ -169,8 +169,8 @@ TEST(FlightRecorder, WakesWhoWaitsForNews) {
 }
 
 TEST(FlightRecorder, RecordsAGroupsCalls) {
+  FlightRecorder recorder(64);  // outlives the logs of the group
   ThreadGroup group(2);
-  FlightRecorder recorder(64);
   group.run([&](int rank, Communicator& communicator) {
     communicator.add(std::make_shared<FlightLog>(recorder, group_of(rank, 2)));
     std::vector<float> values(10, 1.0f);
