@@ -8,6 +8,7 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kNone = -1;
+constexpr std::uint64_t kBeingWritten = ~std::uint64_t{0};
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -103,7 +104,11 @@ void FlightRecorder::describe(std::uint64_t id, const std::string& description) 
 void FlightRecorder::issued(const FlightEntry& entry) {
   constexpr auto after = std::memory_order_release;
   Slot& own = slot(entry.number);
-  own.tag.store(0, std::memory_order_relaxed);
+  // Who was held up while the ring came round gives way.
+  std::uint64_t before = own.tag.load(std::memory_order_relaxed);
+  if (before == kBeingWritten || before >> 2 > entry.number ||
+      !own.tag.compare_exchange_strong(before, kBeingWritten, std::memory_order_acq_rel))
+    return nudge();
   own.group.store(entry.group, after);
   own.sequence.store(entry.sequence, after);
   own.message.store(entry.message, after);
@@ -147,7 +152,7 @@ std::vector<FlightEntry> FlightRecorder::entries() const {
     constexpr auto before = std::memory_order_acquire;
     for (int attempt = 0; attempt < 3; ++attempt) {
       const std::uint64_t tag = slot.tag.load(before);
-      if (tag == 0) continue;
+      if (tag == 0 || tag == kBeingWritten) continue;
       FlightEntry entry;
       entry.number = tag >> 2;
       entry.state = static_cast<FlightState>(tag & 3);

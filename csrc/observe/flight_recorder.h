@@ -76,7 +76,7 @@ class FlightRecorder {
 
  private:
   struct alignas(64) Slot {
-    std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's
+    std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's, all ones: written now
     std::atomic<std::uint64_t> group{0}, sequence{0}, message{0}, what{0};
     std::atomic<std::int64_t> input{0}, output{0}, timeout_ms{0}, issued_ns{0}, ended_ns{0}, took_ns{0};
   };
