@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,21 +37,6 @@ def autoload() -> None:
     except Exception as error:
         if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() == "debug":
             print(f"altorch: not registered at import: {error}", file=sys.stderr)
-
-
-def _choose_recorder() -> None:
-    """Before a group is made: whether torch's hook, which costs two or three microseconds a call, leaves it alone."""
-    import torch
-    from torch.distributed import distributed_c10d
-
-    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if numbers is None or tuple(map(int, numbers.groups())) < (2, 15):
-        return  # has no such hook, or one that records for everybody
-    by_themselves = distributed_c10d._FR_SELF_RECORDING_BACKENDS
-    if (os.environ.get("ALTORCH_FLIGHT_RECORDER") or "own") == "own":
-        by_themselves.add("al")
-    else:
-        by_themselves.discard("al")
 
 
 def register() -> None:
@@ -86,7 +70,6 @@ def devices() -> list[str]:
 def _create(backend_options: Any, options: Any) -> Any:
     from altorch._backend import create
 
-    _choose_recorder()
     return create(backend_options, options)
 
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <utility>
 
 namespace altorch::backend {
 namespace {
@@ -130,7 +129,7 @@ void StoreWorker::serve(State& state) {
     }
     lock.lock();
     if (clones) state.cloned = true;  // or it cannot be, and the original has to do
-    auto original = own ? std::exchange(state.store, own) : nullptr;
+    if (own) state.store = own;
     state.busy_since = {};
     if (request) {
       state.queue.pop_front();
@@ -138,10 +137,6 @@ void StoreWorker::serve(State& state) {
       request->done = true;
       state.finished.notify_all();
     }
-    if (!original) continue;
-    lock.unlock();
-    original.reset();
-    lock.lock();
   }
 }
 

@@ -62,9 +62,11 @@ bool is_worth_a_file(ErrorKind kind) {
 
 }  // namespace
 
+bool records_for_itself() { return setting("ALTORCH_FLIGHT_RECORDER") == "own"; }
+
 std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, int rank,
                                                      const std::vector<int>& global_ranks) {
-  if (setting("ALTORCH_FLIGHT_RECORDER") != "own" || !FlightPublisher::instance()) return nullptr;
+  if (!records_for_itself() || !FlightPublisher::instance()) return nullptr;
   FlightGroup group;
   group.name = name;
   group.rank = rank;
@@ -103,6 +105,7 @@ void publish_flight_record() {
 
 #else
 
+bool records_for_itself() { return false; }
 std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string&, int, const std::vector<int>&) {
   return nullptr;
 }

@@ -40,6 +40,8 @@ class TorchFlightLog : public FlightLog {
   std::atomic<bool> looked_{false}, hooked_{false}, dumped_{false};
 };
 
+// Whether torch's hook is to leave altorch's groups alone.
+bool records_for_itself();
 // Whether torch's hook, which takes a call that gave no Work for one that hangs, records a group without a log.
 bool torch_records();
 

@@ -280,6 +280,8 @@ PYBIND11_MODULE(_C, module) {
         });
       },
       py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
+  module.def("records_for_itself", &records_for_itself,
+             "Whether torch's flight recorder is to leave altorch's groups alone.");
   module.def("publish_flight_record", &publish_flight_record, py::call_guard<py::gil_scoped_release>(),
              "Shows torch's flight recorder of \"al\" what was recorded until now.");
   module.def("statistics", &statistics, py::arg("backend"),

@@ -38,13 +38,15 @@ void Group::enroll(Operation& operation) {
 void Group::issue(Operation& operation) const {
   static std::atomic<std::uint64_t> calls{0};
   operation.number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
-  for (const auto& observer : observers_) observer->issued(observed(operation));
+  const ObservedCall call = observed(operation);
+  for (const auto& observer : observers_) observer->issued(call);
 }
 
 CallNote Group::started(const Operation& operation) {
   CallNote note;
   if (!operation.is_message()) board_->record(note = note_of(operation));
-  for (const auto& observer : observers_) observer->started(observed(operation));
+  const ObservedCall call = observed(operation);
+  for (const auto& observer : observers_) observer->started(call);
   return note;
 }
 

@@ -58,7 +58,8 @@ class Group {
   // After `took`; zero: nobody knows how long.
   void finished(const Operation& operation, const char* transport, std::string_view route,
                 std::chrono::nanoseconds took) const {
-    for (const auto& observer : observers_) observer->finished(observed(operation), transport, route, took);
+    const ObservedCall call = observed(operation);
+    for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
   // Throws the error that calls get once the group is closed.

@@ -1,8 +1,9 @@
 #include "observe/flight_recorder.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
+
+#include "common/block_counts.h"
 
 namespace altorch {
 namespace {
@@ -16,41 +17,32 @@ std::int64_t now_ns() {
       .count();
 }
 
-std::int64_t sum(std::span<const std::int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
-
-// Elements of a tensor that holds one block, or of one that holds a block for each rank.
-std::int64_t one(const Call& call, std::span<const std::int64_t> counts, int rank) {
-  return counts.empty() ? call.count : counts[static_cast<std::size_t>(rank)];
-}
-std::int64_t all(const Call& call, std::span<const std::int64_t> counts, int size) {
-  return counts.empty() ? call.count * size : sum(counts);
-}
-
 struct Elements {
   std::int64_t input, output;
 };
 
 Elements elements(const Call& call, int rank, int size) {
+  const auto own = [&](std::span<const std::int64_t> counts) {
+    return block_count(counts, call.count, rank);
+  };
+  const auto all = [&](std::span<const std::int64_t> counts) {
+    return block_offset(counts, call.count, size);
+  };
   switch (call.kind) {
     case OpKind::kAllReduce:
+    case OpKind::kReduce:
     case OpKind::kBroadcast:
       return {call.count, call.count};
-    case OpKind::kReduce:
-      return {call.count, call.count};
     case OpKind::kAllGather:
-      return {one(call, call.output_counts, rank), all(call, call.output_counts, size)};
+      return {own(call.output_counts), all(call.output_counts)};
     case OpKind::kReduceScatter:
-      return {all(call, call.input_counts, size), one(call, call.input_counts, rank)};
+      return {all(call.input_counts), own(call.input_counts)};
     case OpKind::kAllToAll:
-      return {all(call, call.input_counts, size), all(call, call.output_counts, size)};
+      return {all(call.input_counts), all(call.output_counts)};
     case OpKind::kGather:
-      return {one(call, call.output_counts, rank),
-              rank == call.root ? all(call, call.output_counts, size) : kNone};
+      return {own(call.output_counts), rank == call.root ? all(call.output_counts) : kNone};
     case OpKind::kScatter:
-      return {rank == call.root ? all(call, call.input_counts, size) : kNone,
-              one(call, call.input_counts, rank)};
+      return {rank == call.root ? all(call.input_counts) : kNone, own(call.input_counts)};
     case OpKind::kSend:
       return {call.count, kNone};
     case OpKind::kReceive:

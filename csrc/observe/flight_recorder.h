@@ -5,7 +5,6 @@
 // Thread rules: any thread, several at once; one waits for news.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -44,13 +43,11 @@ struct FlightEntry {
   std::int64_t issued_ns = 0;        // since the epoch
   std::int64_t ended_ns = 0;         // 0: not yet
   std::chrono::nanoseconds took{0};  // from its start; 0: nobody knows
-  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
 class FlightRecorder {
  public:
   explicit FlightRecorder(std::size_t capacity);
-  std::size_t capacity() const { return slots_.size(); }
 
   // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its id.
   std::uint64_t add(FlightGroup group);

@@ -69,6 +69,7 @@ def create(backend_options: Any, options: Any) -> Any:
     """The creator that torch calls; every member of the group is in it at the same time."""
 
     compiled = extension()
+    _choose_recorder(compiled.records_for_itself())
     if options is None:
         options = compiled.Options()
     elif not isinstance(options, compiled.Options):
@@ -85,6 +86,17 @@ def create(backend_options: Any, options: Any) -> Any:
         options,
     )
     return group.create()
+
+
+def _choose_recorder(own: bool) -> None:
+    """Before torch asks: whether its hook, which costs two or three microseconds a call, leaves the group alone."""
+    from torch.distributed import distributed_c10d
+
+    by_themselves: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    if own:
+        by_themselves.add("al")
+    else:
+        by_themselves.discard("al")
 
 
 def _chosen_by_user() -> bool:

@@ -23,6 +23,11 @@ NO_RECORDER = "this torch does not record what al carries"
 RECORDS = {"TORCH_FR_BUFFER_SIZE": "200"}
 
 
+def skip_without_recorder(world):
+    if not world.is_al or not HAS_RECORDER:
+        pytest.skip(NO_RECORDER)
+
+
 def entries():
     altorch.publish_flight_record()
     return json.loads(recorder._dump_fr_trace_json(includeCollectives=True, backend="al")).get("entries", [])
@@ -61,23 +66,20 @@ def check_healthy(world):
 
 @on_ranks(2, env=RECORDS)
 def test_a_healthy_job_does_not_look_hung(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     assert len(check_healthy(world)) >= 11
 
 
 @on_ranks(2, env=RECORDS | {"ALTORCH_FLIGHT_RECORDER": "torch"})
 def test_a_healthy_job_does_not_look_hung_to_torchs_own_hook(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     assert len(check_healthy(world)) >= 11
     assert dist.group.WORLD in dist.distributed_c10d._world.pg_flight_recorder_hooks
 
 
 @on_ranks(2, env=RECORDS)
 def test_entries_say_what_was_called(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     reset()
     pair = dist.new_group([0, 1], group_desc="a pair")
     dist.all_reduce(torch.ones(3, 5, dtype=torch.bfloat16))
@@ -105,8 +107,7 @@ def test_entries_say_what_was_called(world):
 # torch hands such a group's hook the calls that al carries, too.
 @on_ranks(2, env=RECORDS)
 def test_a_group_that_torchs_hook_watches_is_recorded_once(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     group = dist.new_group([0, 1])
     hook = recorder.FlightRecorderHook.attach(group, [0, 1])
     reset()
@@ -120,8 +121,7 @@ def test_a_group_that_torchs_hook_watches_is_recorded_once(world):
 
 @on_ranks(2, env=RECORDS)
 def test_torch_sees_the_calls_of_the_last_second_by_itself(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     reset()
     for _ in range(3):  # it sleeps in between
         dist.all_reduce(torch.ones(4))
@@ -133,8 +133,7 @@ def test_torch_sees_the_calls_of_the_last_second_by_itself(world):
 # More calls than either ring holds, by more than once.
 @on_ranks(2, env=RECORDS)
 def test_the_latest_calls_are_kept(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     reset()
     for size in range(1000):
         dist.all_reduce(torch.ones(size + 1))
@@ -148,8 +147,7 @@ def test_the_latest_calls_are_kept(world):
 
 @on_ranks(2, env={"TORCH_FR_BUFFER_SIZE": "0"})
 def test_a_recorder_that_is_off_records_nothing(world):
-    if not world.is_al or not HAS_RECORDER:
-        pytest.skip(NO_RECORDER)
+    skip_without_recorder(world)
     call_everything(world)
     altorch.publish_flight_record()
     assert dist.all_reduce(torch.ones(4)) is None
