@@ -97,7 +97,7 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_frameworks.py
-GPU_ROUTES := chosen host_staged host_relay
+GPU_ROUTES := chosen peer host_staged host_relay
 GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m
 # The C++ tests look for NVRTC in a CUDA installation (CUDA_HOME, LD_LIBRARY_PATH); torch may have brought one.
 TORCH_NVRTC = $(firstword $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*)))
@@ -117,8 +117,10 @@ test-gpu-cpp: build
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
 	$(WITH_NVRTC) $(BUILD)/tests/cpp/altorch_tests --gtest_filter='Cuda*'
 
+# Where ranks share a GPU, `peer` needs its kernels to run side by side.
 $(GPU_ROUTES:%=test-gpu-%): test-gpu-%: build
-	$(if $(filter chosen,$*),,ALTORCH_ROUTE=cuda=$*) $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
+	$(if $(filter chosen,$*),,ALTORCH_ROUTE=cuda=$*) $(if $(and $(filter peer,$*),$(filter 0 1,$(GPUS))),sh cmake/with_mps.sh) \
+	  $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
 
 sanitize: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/sanitize.sh '$(SANITIZER)'

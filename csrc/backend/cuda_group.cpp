@@ -187,7 +187,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       throw;
     }
     if (capturing) {
-      calls_.withdraw();
+      calls_.captured();
     } else {
       calls_.entered();
       last_stream_ = stream;

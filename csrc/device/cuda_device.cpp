@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "device/cuda_driver.h"
+#include "device/cuda_runtime.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
 
@@ -17,13 +18,12 @@ namespace {
 using cuda::DevicePtr;
 using cuda::driver;
 
-// All blocks of a kernel that waits must run at once.
-constexpr int kSmallBlocks = 32;
-
 // Copies from the host of less than this the driver leaves to the multiprocessors, unless they are of several
 // rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy engine, and so do all
 // copies to the host; those on the device never do.
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
+
+constexpr std::int64_t kThreads = 512;  // of a block, at most
 
 // A number of equal rows, or 0.
 std::size_t rows_of(std::size_t bytes) {
@@ -58,6 +58,21 @@ std::string CudaDevice::identity(int index) {
     text += digits;
   }
   return text;
+}
+
+std::optional<std::string> CudaDevice::export_obstacle(int index) {
+  for (const int attribute : {cuda::kVirtualMemory, cuda::kFileDescriptorHandles}) {
+    int able = 0;
+    if (driver().device_attribute(&able, attribute, index) != cuda::kSuccess || !able)
+      return "GPU " + std::to_string(index) + " has no memory that other processes could map (cuMemCreate)";
+  }
+  return std::nullopt;
+}
+
+bool CudaDevice::serves_several(int index) {
+  int enabled = 0;
+  return !driver().missing &&
+         driver().device_attribute(&enabled, cuda::kMpsEnabled, index) == cuda::kSuccess && enabled;
 }
 
 CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) {
@@ -129,9 +144,102 @@ DeviceMemory CudaDevice::allocate(std::size_t bytes) {
                 "GPU " + std::to_string(index_) + " has no " + std::to_string(bytes >> 20) +
                     " MiB left to stage in (cuMemAlloc: CUDA error " + std::to_string(result) + ")");
   }
-  return {reinterpret_cast<std::byte*>(memory), [context = context_](std::byte* held) {
-            driver().set_context(context);
-            driver().release(address(held));
+  DeviceMemory held(reinterpret_cast<std::byte*>(memory), [context = context_](std::byte* freed) {
+    driver().set_context(context);
+    driver().release(address(freed));
+  });
+  clear(memory, bytes);
+  return held;
+}
+
+// On a stream that waits for no other.
+void CudaDevice::clear(std::uint64_t memory, std::size_t bytes) {
+  const cuda::Driver& cuda = driver();
+  Stream stream = nullptr;
+  cuda.check("cuStreamCreate", cuda.stream_create(&stream, cuda::kStreamNonBlocking, 0));
+  const auto set = cuda.set_bytes(memory, 0, bytes, stream);
+  const auto done = cuda.stream_synchronize(stream);
+  cuda.stream_destroy(stream);
+  cuda.check("cuMemsetD8Async", set);
+  cuda.check("cuStreamSynchronize", done);
+}
+
+// Memory of its own kind, of which a process that maps it holds a part: it is there until all of them have let go.
+Device::Exported CudaDevice::export_memory(std::size_t bytes) {
+  enter();
+  const cuda::Driver& cuda = driver();
+  const auto refuse = [&](const char* call, cuda::Result result) {
+    throw Error(ErrorKind::kUnsupported, "GPU " + std::to_string(index_) + " gives no " +
+                                             std::to_string(bytes >> 20) +
+                                             " MiB that other processes could map (" + call +
+                                             ": CUDA error " + std::to_string(result) + ")");
+  };
+  const cuda::AllocationProperties properties = cuda::AllocationProperties::exportable(index_);
+  std::size_t granularity = 0;
+  if (const auto result = cuda.allocation_granularity(&granularity, &properties, 0); result != cuda::kSuccess)
+    refuse("cuMemGetAllocationGranularity", result);
+  bytes = (bytes + granularity - 1) / granularity * granularity;
+  std::uint64_t handle = 0;
+  if (const auto result = cuda.create_memory(&handle, bytes, &properties, 0); result != cuda::kSuccess)
+    refuse("cuMemCreate", result);
+  int number = -1;
+  if (const auto result = cuda.export_handle(&number, handle, cuda::kFileDescriptor, 0);
+      result != cuda::kSuccess) {
+    cuda.release_handle(handle);
+    refuse("cuMemExportToShareableHandle", result);
+  }
+  Descriptor descriptor(number);
+  DeviceMemory memory = map(handle, bytes);
+  clear(address(memory.get()), bytes);
+  return {std::move(memory), std::move(descriptor)};
+}
+
+DeviceMemory CudaDevice::import_memory(const Descriptor& descriptor, std::size_t bytes) {
+  enter();
+  const cuda::Driver& cuda = driver();
+  const cuda::AllocationProperties properties = cuda::AllocationProperties::exportable(index_);
+  std::size_t granularity = 1;
+  cuda.check("cuMemGetAllocationGranularity", cuda.allocation_granularity(&granularity, &properties, 0));
+  std::uint64_t handle = 0;
+  const auto number = reinterpret_cast<void*>(static_cast<std::intptr_t>(*descriptor));
+  const auto result = cuda.import_handle(&handle, number, cuda::kFileDescriptor);
+  if (result != cuda::kSuccess) {
+    throw Error(ErrorKind::kUnsupported,
+                "GPU " + std::to_string(index_) +
+                    " cannot take another rank's memory (cuMemImportFromShareableHandle: "
+                    "CUDA error " +
+                    std::to_string(result) + ")");
+  }
+  return map(handle, (bytes + granularity - 1) / granularity * granularity);
+}
+
+DeviceMemory CudaDevice::map(std::uint64_t handle, std::size_t bytes) {
+  const cuda::Driver& cuda = driver();
+  DevicePtr place = 0;
+  const cuda::Access access = cuda::Access::to(index_);
+  const char* call = "cuMemAddressReserve";
+  auto result = cuda.reserve_address(&place, bytes, 0, 0, 0);
+  if (result == cuda::kSuccess) {
+    call = "cuMemMap";
+    result = cuda.map_memory(place, bytes, 0, handle, 0);
+    if (result == cuda::kSuccess) {
+      call = "cuMemSetAccess";
+      result = cuda.set_access(place, bytes, &access, 1);
+      if (result != cuda::kSuccess) cuda.unmap_memory(place, bytes);
+    }
+    if (result != cuda::kSuccess) cuda.free_address(place, bytes);
+  }
+  cuda.release_handle(handle);  // the mapping keeps it
+  if (result != cuda::kSuccess) {
+    throw Error(ErrorKind::kUnsupported, "GPU " + std::to_string(index_) +
+                                             " cannot reach the memory of the other GPU (" + call +
+                                             ": CUDA error " + std::to_string(result) + ")");
+  }
+  return {reinterpret_cast<std::byte*>(place), [context = context_, bytes](std::byte* mapped) {
+            const cuda::Driver& driver = cuda::driver();
+            driver.set_context(context);
+            driver.unmap_memory(address(mapped), bytes);
+            driver.free_address(address(mapped), bytes);
           }};
 }
 
@@ -191,6 +299,8 @@ void* CudaDevice::kernel(const std::string& expression) {
     int major = 0, minor = 0;
     cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, index_);
     cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, index_);
+    // A graph may be captured meanwhile, into which this does not go.
+    const CudaRuntime::RelaxedCapture relaxed;
     const CompiledKernel compiled = compile_kernel(kernel_source(), expression, 10 * major + minor);
     void* module = nullptr;
     cuda.check("cuModuleLoadData", cuda.load_module(&module, compiled.cubin.data()));
@@ -199,11 +309,19 @@ void* CudaDevice::kernel(const std::string& expression) {
   return function;
 }
 
-void CudaDevice::prepare(DType dtype, ReduceOp op, bool small) {
-  void*& own = reduction(dtype, op, small);
+void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
+  void*& own = reduction(dtype, op, what);
   if (own) return;
   enter();
-  own = kernel(small ? small_reduction_kernel(dtype, op) : reduction_kernel(dtype, op));
+  own = kernel(what == kSmall  ? small_reduction_kernel(dtype, op)
+               : what == kBulk ? bulk_reduction_kernel(dtype, op)
+                               : reduction_kernel(dtype, op));
+}
+
+void CudaDevice::prepare_bulk_moves() {
+  if (bulk_move_) return;
+  enter();
+  bulk_move_ = kernel(bulk_move_kernel());
 }
 
 void CudaDevice::prepare_small_moves() {
@@ -213,46 +331,76 @@ void CudaDevice::prepare_small_moves() {
   pair_exchange_ = kernel(pair_exchange_kernel());
 }
 
-void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
-                        Stream stream, int rows) {
-  constexpr std::int64_t kThreads = 512;
-  const auto blocks = std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks);
+void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads,
+                        const void* argument, Stream stream) {
+  constexpr std::int64_t kWarp = 32;
+  const auto rounded = std::clamp((threads + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
   void* arguments[] = {const_cast<void*>(argument)};
-  driver().check("cuLaunchKernel",
-                 driver().launch(kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(rows), 1,
-                                 kThreads, 1, 1, 0, stream, arguments, nullptr));
+  driver().check("cuLaunchKernel", driver().launch(kernel, columns, rows, 1, static_cast<unsigned>(rounded),
+                                                   1, 1, 0, stream, arguments, nullptr));
+}
+
+void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
+                        Stream stream) {
+  const auto blocks = std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks);
+  launch(kernel, static_cast<unsigned>(blocks), 1, kThreads, argument, stream);
 }
 
 void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
   if (reduction.count == 0) return;
-  prepare(dtype, op, /*small=*/false);
+  prepare(dtype, op, kParts);
   enter();
   // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
   const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
-  launch(this->reduction(dtype, op, false), packs, /*most_blocks=*/32, &reduction, stream);
+  launch(this->reduction(dtype, op, kParts), packs, /*most_blocks=*/32, &reduction, stream);
 }
 
 void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
-  prepare(dtype, op, /*small=*/true);
+  prepare(dtype, op, kSmall);
   enter();
-  const auto words = exchange.posted * static_cast<std::int64_t>(size_of(dtype)) / 4;
-  launch(reduction(dtype, op, true), words, kSmallBlocks, &exchange, stream);
+  const auto words = exchange.count * static_cast<std::int64_t>(size_of(dtype)) / 4;
+  launch_small(reduction(dtype, op, kSmall), exchange, words, stream);
 }
 
 void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
   prepare_small_moves();
   enter();
-  launch(small_move_, std::max(exchange.posted, exchange.wanted) / 4, kSmallBlocks, &exchange, stream);
+  launch_small(small_move_, exchange, exchange.count / 4, stream);
+}
+
+// A thread for each word, or for each rank that is met.
+void CudaDevice::launch_small(void* kernel, const SmallExchange& exchange, std::int64_t words,
+                              Stream stream) {
+  const auto threads = std::max<std::int64_t>(words / exchange.blocks + 1, exchange.number);
+  launch(kernel, static_cast<unsigned>(exchange.blocks), 1, threads, &exchange, stream);
 }
 
 void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
   prepare_small_moves();
   enter();
-  std::uint32_t most = 0;
-  for (int i = 0; i < exchange.number; ++i)
-    most = std::max({most, exchange.pairs[i].sent, exchange.pairs[i].taken});
-  launch(pair_exchange_, most / 4, std::max(1, kSmallBlocks / exchange.number), &exchange, stream,
-         exchange.number);
+  int most = 1;
+  std::int64_t threads = 1;
+  for (int i = 0; i < exchange.number; ++i) {
+    const PairExchange::Pair& pair = exchange.pairs[i];
+    most = std::max(most, pair.blocks);
+    threads = std::max<std::int64_t>(threads, std::max(pair.sent, pair.taken) / 4 / pair.blocks + 1);
+  }
+  launch(pair_exchange_, static_cast<unsigned>(most), static_cast<unsigned>(exchange.number), threads,
+         &exchange, stream);
+}
+
+void CudaDevice::reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kBulk);
+  enter();
+  launch(reduction(dtype, op, kBulk), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
+}
+
+void CudaDevice::move_bulk(const BulkMoves& job, Stream stream) {
+  prepare_bulk_moves();
+  enter();
+  const int most = *std::max_element(job.blocks, job.blocks + job.places.number);
+  launch(bulk_move_, static_cast<unsigned>(most), static_cast<unsigned>(job.places.number), kThreads, &job,
+         stream);
 }
 
 void CudaDevice::prepare_poison() {

@@ -22,20 +22,30 @@ class CudaDevice : public Device {
   // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is missing.
   static std::string identity(int index);
 
+  // Why other processes cannot map its memory, in a clause, or nothing.
+  static std::optional<std::string> export_obstacle(int index);
+  // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
+  static bool serves_several(int index);
+
   PinnedMemory pin(std::size_t bytes) override;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
   DeviceMemory allocate(std::size_t bytes) override;
+  Exported export_memory(std::size_t bytes) override;
+  DeviceMemory import_memory(const Descriptor& descriptor, std::size_t bytes) override;
   Stream make_stream() override { return make_stream(/*high_priority=*/true); }
   Stream make_stream(bool high_priority);
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
-  void prepare(DType dtype, ReduceOp op, bool small) override;
+  void prepare(DType dtype, ReduceOp op, Reducing what) override;
   void prepare_small_moves() override;
+  void prepare_bulk_moves() override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
+  void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
+  void move_bulk(const BulkMoves& job, Stream stream) override;
   void prepare_poison() override;
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
@@ -49,12 +59,18 @@ class CudaDevice : public Device {
   bool copy_in_rows(void* device, const void* host, std::size_t bytes, Stream stream);
   // The instance of a kernel, compiled when it first comes in this process.
   void* kernel(const std::string& expression);
-  void*& reduction(DType dtype, ReduceOp op, bool small) {
-    return (small ? small_reductions_ : reductions_)[static_cast<int>(dtype)][static_cast<int>(op)];
+  void*& reduction(DType dtype, ReduceOp op, Reducing what) {
+    return reductions_[what][static_cast<int>(dtype)][static_cast<int>(op)];
   }
-  // `rows` of so many threads each.
-  void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream,
-              int rows = 1);
+  // Maps physical memory, whose handle it releases.
+  DeviceMemory map(std::uint64_t handle, std::size_t bytes);
+  // Sets bytes of the device to 0, and waits for that.
+  void clear(std::uint64_t memory, std::size_t bytes);
+  // `threads`: of each block, and of all.
+  void launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads, const void* argument,
+              Stream stream);
+  void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
+  void launch_small(void* kernel, const SmallExchange& exchange, std::int64_t words, Stream stream);
 
   const int index_;
   const bool shared_;
@@ -62,9 +78,9 @@ class CudaDevice : public Device {
   void* event_ = nullptr;
   std::vector<Stream> streams_;
   // Compiled so far.
-  void* reductions_[kDTypeCount][kReduceOpCount] = {};
-  void* small_reductions_[kDTypeCount][kReduceOpCount] = {};
+  void* reductions_[3][kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
+  void* bulk_move_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
 };

@@ -20,6 +20,8 @@ inline constexpr int kCanUse64BitStreamMemOps =
 // CU_DEVICE_ATTRIBUTE_...
 inline constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
+inline constexpr int kVirtualMemory = 102, kFileDescriptorHandles = 103;
+inline constexpr int kMpsEnabled = 133;
 // CUDA_MEMCPY2D: rows of `width` bytes, `pitch` bytes apart.
 struct RowCopy {
   struct End {
@@ -32,6 +34,21 @@ struct RowCopy {
   };
   End from, to;
   std::size_t width = 0, rows = 0;
+};
+// CUmemAllocationProp and CUmemAccessDesc: physical memory of a device, and who may use a mapping of it.
+inline constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_...
+struct AllocationProperties {
+  int type = 0, handle_types = 0;
+  int location_type = 0, location = 0;
+  void* windows_security = nullptr;
+  unsigned char flags[8] = {};
+  static AllocationProperties exportable(int device) {
+    return {.type = 1, .handle_types = kFileDescriptor, .location_type = 1, .location = device};
+  }
+};
+struct Access {
+  int location_type = 0, location = 0, flags = 0;
+  static Access to(int device) { return {.location_type = 1, .location = device, .flags = 3}; }
 };
 inline constexpr int kOnHost = 1, kOnDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
@@ -50,8 +67,29 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(host_free, "cuMemFreeHost", (void* memory))                                                              \
   X(allocate, "cuMemAlloc_v2", (DevicePtr * memory, std::size_t bytes))                                      \
   X(release, "cuMemFree_v2", (DevicePtr memory))                                                             \
+  X(allocation_granularity, "cuMemGetAllocationGranularity",                                                 \
+    (std::size_t * bytes, const AllocationProperties* properties, int option))                               \
+  X(create_memory, "cuMemCreate",                                                                            \
+    (std::uint64_t * handle, std::size_t bytes, const AllocationProperties* properties,                      \
+     unsigned long long flags))                                                                              \
+  X(release_handle, "cuMemRelease", (std::uint64_t handle))                                                  \
+  X(export_handle, "cuMemExportToShareableHandle",                                                           \
+    (void* shareable, std::uint64_t handle, int type, unsigned long long flags))                             \
+  X(import_handle, "cuMemImportFromShareableHandle", (std::uint64_t * handle, void* shareable, int type))    \
+  X(reserve_address, "cuMemAddressReserve",                                                                  \
+    (DevicePtr * memory, std::size_t bytes, std::size_t alignment, DevicePtr wish,                           \
+     unsigned long long flags))                                                                              \
+  X(free_address, "cuMemAddressFree", (DevicePtr memory, std::size_t bytes))                                 \
+  X(map_memory, "cuMemMap",                                                                                  \
+    (DevicePtr memory, std::size_t bytes, std::size_t offset, std::uint64_t handle,                          \
+     unsigned long long flags))                                                                              \
+  X(unmap_memory, "cuMemUnmap", (DevicePtr memory, std::size_t bytes))                                       \
+  X(set_access, "cuMemSetAccess",                                                                            \
+    (DevicePtr memory, std::size_t bytes, const Access* access, std::size_t count))                          \
   X(stream_create, "cuStreamCreateWithPriority", (void** stream, unsigned flags, int priority))              \
   X(stream_destroy, "cuStreamDestroy_v2", (void* stream))                                                    \
+  X(stream_synchronize, "cuStreamSynchronize", (void* stream))                                               \
+  X(set_bytes, "cuMemsetD8Async", (DevicePtr memory, unsigned char value, std::size_t bytes, void* stream))  \
   X(priority_range, "cuCtxGetStreamPriorityRange", (int* least, int* greatest))                              \
   X(event_create, "cuEventCreate", (void** event, unsigned flags))                                           \
   X(event_destroy, "cuEventDestroy_v2", (void* event))                                                       \

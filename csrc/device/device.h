@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/descriptor.h"
 #include "common/dtype.h"
 #include "common/flag.h"
 #include "common/reduce_op.h"
@@ -31,41 +32,95 @@ struct DeviceReduction {
   double factor = 1.0;
 };
 
-// One small collective among ranks that share pinned memory: see kernels/small.cuh. Elements of moves are
-// bytes.
+// One small collective in one kernel per rank: see kernels/small.cuh. Elements of moves are bytes. Words are of 8
+// bytes and carry 4; a place is where one rank posts for another one, or for all: for an even and an odd exchange,
+// in regions for each block of threads.
 struct SmallExchange {
-  std::uint64_t* areas[DeviceReduction::kMaxParts];  // by rank, those of this exchange
-  const std::uint32_t* aborted = nullptr;            // not 0: give up
+  static constexpr int kMostBlocks = 32;  // all blocks of a kernel that waits must run at once
+
+  std::uint64_t*
+      posts[DeviceReduction::kMaxParts];  // places that this rank posts in: one for all, or by rank
+  const std::uint64_t*
+      areas[DeviceReduction::kMaxParts];   // by rank, the place in which it posts for this one
+  std::uint32_t* numbers = nullptr;        // of the last exchange, by block; this rank's, on its device
+  const std::uint32_t* aborted = nullptr;  // not 0: give up
   const void* input = nullptr;
   void* output = nullptr;
-  std::int64_t posted = 0;    // elements that this rank posts
-  std::int64_t wanted = 0;    // elements of the output, or of one block of it; 0: none
-  std::int64_t skipped = 0;   // elements in front of those wanted, in every part that is reduced
-  int first = 0, behind = 0;  // the parts that are moved: those of ranks first <= rank < behind
+  std::int64_t half = 0, region = 0;  // words of a place: for an exchange; of those, for a block
+  std::int64_t count = 0;             // elements for a place, and of what is taken from one
+  std::int64_t stride = 0;            // from those for a place to those for the next; 0: the same for all
+  std::int64_t own = 0;               // elements in front of this rank's part of what is reduced
+  int posts_data = 1;                 // 0: this rank only meets the others
+  int receiver = -1;                  // the only one whom the data is for; -1: all
+  int wants = 1;                      // 0: this rank has no result
+  int first = 0, behind = 0;          // the parts that are moved: those of ranks first <= rank < behind
   int rank = 0, number = 0;
-  std::uint32_t exchange = 0;  // never 0, and twice the same only after all numbers between
-  int scaled = 0;              // 1: this rank's part is multiplied with `factor`
+  int places = 1;  // of posts: 1, or the number of ranks, without this one's
+  int scaled = 0;  // 1: this rank's part is multiplied with `factor`
+  int blocks = 1;  // the same on every rank
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // stands in the result where a part has not come (poison_of())
 };
 
-// Blocks between this rank and others that share pinned memory: see kernels/pairs.cuh.
+// Blocks between this rank and others, as SmallExchange: see kernels/pairs.cuh.
 struct PairExchange {
   static constexpr int kMost = 16;
   struct Pair {
-    std::uint64_t* posts = nullptr;         // this rank's words for the peer, of this exchange
+    std::uint64_t* posts = nullptr;         // this rank's place for the peer
     const std::uint64_t* theirs = nullptr;  // the peer's for this rank
     const void* input = nullptr;
     void* output = nullptr;
+    std::uint32_t* numbers = nullptr;   // as in SmallExchange; null: this rank's block for itself
     std::uint32_t sent = 0, taken = 0;  // bytes
-    std::uint32_t exchange = 0;         // of this pair, as in SmallExchange; 0: this rank's block for itself
-    std::uint32_t unused = 0;
+    int blocks = 1;                     // the same on both ranks
+    int unused = 0;
   };
   Pair pairs[kMost];
   const std::uint32_t* aborted = nullptr;    // not 0: give up
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
-  int number = 0;                            // of pairs
+  std::int64_t half = 0, region = 0;
+  int number = 0;  // of pairs
   int reserved = 0;
+};
+
+// Where the ranks of a collective of any size leave their data for each other, in memory of their GPUs: see
+// kernels/bulk.cuh. By rank; what a rank would have of itself stays null.
+struct BulkPlaces {
+  static constexpr int kMostRanks = 16;
+  std::byte* theirs[kMostRanks] = {};             // this rank's places, in theirs
+  const std::byte* mine[kMostRanks] = {};         // their places, here
+  std::uint32_t* raised[kMostRanks] = {};         // this rank's flags, by block, there
+  const std::uint32_t* awaited[kMostRanks] = {};  // theirs, here
+  std::uint32_t* numbers = nullptr;               // of the last rounds, by block; of moves: by rank and block
+  const std::uint32_t* aborted = nullptr;         // not 0: give up
+  std::int64_t part = 0;                          // bytes; a place is of 2 x blocks x 2 of them
+  int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are places for
+};
+
+// A reduction of vectors, in tiles: of each a rank reduces a share, of everybody, and passes the result on.
+struct BulkReduction {
+  enum GoesTo { kAll = -1, kNobody = -2 };  // or a rank
+  BulkPlaces places;
+  const void* input = nullptr;
+  void* output = nullptr;
+  // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a tile to the next.
+  std::int64_t count = 0, share = 0, stride = 0, step = 0;
+  std::int64_t tiles = 0;
+  std::int64_t begins[BulkPlaces::kMostRanks + 1] = {};  // of each rank's block, where it scatters
+  int goes_to = kAll;  // kNobody: a rank keeps what it reduces, as the beginning of its output
+  int scatters = 0;    // 1: a rank's shares are of its own block
+  int scaled = 0, blocks = 0;
+  double factor = 1.0;
+};
+
+// Blocks between this rank and each other one, in bytes. `chunk`: what goes at once, at most two parts.
+struct BulkMoves {
+  BulkPlaces places;
+  const void* input[BulkPlaces::kMostRanks] = {};
+  void* output[BulkPlaces::kMostRanks] = {};
+  std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
+  std::int64_t chunk[BulkPlaces::kMostRanks] = {};
+  int blocks[BulkPlaces::kMostRanks] = {};
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
@@ -86,8 +141,18 @@ class Device {
   virtual PinnedMemory pin(std::size_t bytes) = 0;
   // Pins memory that exists already, for as long as the result lives.
   virtual PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) = 0;
-  // Memory of the device, for as long as the result lives. Throws Error(kUnsupported) as pin() does.
+  // Memory of the device, zero at first, for as long as the result lives. Throws Error(kUnsupported) as pin() does.
   virtual DeviceMemory allocate(std::size_t bytes) = 0;
+  // Memory of the device that other processes can map, zero at first, and a descriptor of it. Throws
+  // Error(kUnsupported).
+  struct Exported {
+    DeviceMemory memory;
+    Descriptor descriptor;
+  };
+  virtual Exported export_memory(std::size_t bytes) = 0;
+  // Memory of another rank's device, of its descriptor. It stays valid when that rank ends. Throws
+  // Error(kUnsupported).
+  virtual DeviceMemory import_memory(const Descriptor& descriptor, std::size_t bytes) = 0;
   // A high-priority stream that lives as long as the device.
   virtual Stream make_stream() = 0;
 
@@ -95,17 +160,21 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce() or reduce_small() will run, before the streams hold anything that waits for other
-  // ranks: loading may wait for them.
-  virtual void prepare(DType dtype, ReduceOp op, bool small) = 0;
+  // Loads what reduce(), reduce_small() or reduce_bulk() will run, before the streams hold anything that waits for
+  // other ranks: loading may wait for them.
+  enum Reducing { kParts, kSmall, kBulk };
+  virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_small_moves() = 0;
+  virtual void prepare_bulk_moves() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
-  // All wait in a kernel for other ranks, whose GPUs must be others.
+  // All wait in a kernel for other ranks: a GPU that they share must run both at the same time.
   virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
+  virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void move_bulk(const BulkMoves& job, Stream stream) = 0;
 
   // Overwrites a result if its call was given up. Prepared as the others, and before a graph is captured.
   virtual void prepare_poison() = 0;

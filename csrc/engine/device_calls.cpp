@@ -45,6 +45,14 @@ void DeviceCalls::withdraw() {
   entering_ = false;
 }
 
+void DeviceCalls::captured() {
+  const std::lock_guard lock(mutex_);
+  in_graphs_ = calls_.back();
+  calls_.pop_back();
+  --number_;
+  entering_ = false;
+}
+
 // So that the oldest of what is left is, but for a look or two, what the device is at.
 std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
@@ -110,7 +118,12 @@ bool DeviceCalls::look() {
   std::optional<Trouble> found;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || idle()) return !idle();
+    if (failure_) return !idle();
+    if (idle() && !in_graphs_) return false;
+    if (idle()) {
+      look_after_graphs(Watchdog::Clock::now());
+      return true;
+    }
     found = trouble(Watchdog::Clock::now());
     if (!found) return true;
     // What carried it may know better which message of the call it was, and what another rank has left in
@@ -121,6 +134,19 @@ bool DeviceCalls::look() {
   }
   fail(found->operation, found->cause.without_label());
   return true;
+}
+
+void DeviceCalls::look_after_graphs(Watchdog::Clock::time_point now) {
+  const Operation& call = in_graphs_->operation;
+  auto cause = carrier_.failure();
+  if (!cause) cause = watchdog_.look_for_dead_only(call, in_graphs_->wait, now);
+  if (!cause) return;
+  const bool labelled = cause->has_label() || std::string_view(cause->what()).starts_with("altorch: ");
+  failure_ = labelled ? *cause : group_.explain(call, *cause);
+  log(LogLevel::kInfo,
+      std::string("graphs that are replayed from now on leave no results: ") + failure_->what());
+  if (on_error_ != OnError::kContinue) carrier_.mark_results();
+  carrier_.abort(failure_->what());
 }
 
 void DeviceCalls::fail(const Operation& operation, const Error& cause) {

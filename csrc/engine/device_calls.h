@@ -43,8 +43,10 @@ class DeviceCalls {
   void enter(const Operation& operation);
   // The route has it.
   void entered();
-  // A route did not take it, or a graph did.
+  // A route did not take it.
   void withdraw();
+  // A graph did, which may be replayed from now on, at any time: nobody says when.
+  void captured();
 
   // The device has come to the end of the first `number` calls that there ever were. How many there were, if
   // some of them are left.
@@ -81,6 +83,8 @@ class DeviceCalls {
 
   // With mutex_ held: why what is under way cannot end, if that is known.
   std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
+  // The same of what may be replayed while no call is under way. Nobody may be waiting, so that it is no error yet.
+  void look_after_graphs(Watchdog::Clock::time_point now);
   // Says what went wrong, to everybody, and ends what is under way.
   void fail(const Operation& operation, const Error& cause);
 
@@ -90,10 +94,11 @@ class DeviceCalls {
   const OnError on_error_;
   const std::function<void()> tell_waiters_;
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::deque<Call> calls_;    // in order, the latest of them
-  std::uint64_t number_ = 0;  // of the last of them, from 1
-  bool entering_ = false;     // the last of them is being given to a route
+  mutable std::mutex mutex_;       // guards what follows
+  std::deque<Call> calls_;         // in order, the latest of them
+  std::uint64_t number_ = 0;       // of the last of them, from 1
+  bool entering_ = false;          // the last of them is being given to a route
+  std::optional<Call> in_graphs_;  // one of those
   Operation last_;
   std::optional<Error> failure_;
   std::optional<Error> device_failure_;

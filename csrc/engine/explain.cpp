@@ -151,7 +151,8 @@ Explanation explain(const Question& question) {
       const auto why = obstacle(route, {&asked, 1}, world, false);
       // What a rule of ALTORCH_ROUTE names, and cannot have.
       if (why && !route.row) said.others.push_back({std::string(route.name), *why});
-      return !why && (!route.in_pairs || goes_in_pairs(asked, world.ranks));
+      return !why &&
+             (!route.in_pairs || SmallExchanges::goes_in_pairs(asked, route.row->pair_bytes(world.ranks)));
     });
   }
   said.route = said.algorithm = taken ? taken->name : "none";

@@ -10,6 +10,8 @@
 
 namespace altorch {
 
+class SmallExchanges;
+
 class GpuRoute {
  public:
   virtual ~GpuRoute() = default;
@@ -23,6 +25,11 @@ class GpuRoute {
   // Whether the results of what was enqueued last are marked by the route itself where they do not come
   // (common/dtype.h: poison). By the thread that has enqueued.
   virtual bool marks_results() const { return false; }
+
+  // Its way for small blocks between pairs of ranks, if it has one.
+  virtual SmallExchanges* small_exchanges() { return nullptr; }
+  // Whether a graph that holds what was enqueued may be replayed when the route is gone.
+  virtual bool outlived_by_graphs() const { return false; }
 
   // What went wrong since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;

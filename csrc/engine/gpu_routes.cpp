@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/keep_for_ever.h"
 #include "common/meeting.h"
 #include "engine/attended_store.h"
 #include "engine/host_staged/host_staged.h"
@@ -13,7 +14,8 @@ namespace altorch {
 namespace {
 
 GpuPeerInfo info_of(const GpuSource& gpus, int device) {
-  GpuPeerInfo peer{.gpu = gpus.identity(device), .home = gpus.home(), .obstacles = {}};
+  GpuPeerInfo peer{
+      .gpu = gpus.identity(device), .home = gpus.home(), .together = gpus.together(device), .obstacles = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
     peer.obstacles.push_back(row->obstacle_on(gpus, device).value_or(""));
   return peer;
@@ -41,6 +43,7 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   for (const std::string& word : words) peers.push_back(GpuPeerInfo::from(word));
   world_ = World::of(peers);
   routes_.resize(gpu_route_rows().size());
+  small_pairs_.resize(routes_.size());
   if (world_.one_home() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
   kernels_obstacle_ =
       peers[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
@@ -78,9 +81,17 @@ std::optional<std::string> GpuRoutes::mark_results() {
   return std::nullopt;
 }
 
+// Graphs are replayed by whoever has them, and nobody can tell how long.
+GpuRoutes::~GpuRoutes() {
+  for (auto& route : routes_) {
+    if (in_graphs_ && route && !route->outlived_by_graphs()) keep_for_ever(std::move(route));
+  }
+}
+
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
   check_own_messages(operations, communicator_.rank());
   GpuRoute& route = find(operations, capturing);
+  in_graphs_ |= capturing;
   if (agreement_ && !capturing) {
     for (const Operation& operation : operations) agreement_->check(operation);
   }
@@ -90,17 +101,19 @@ GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturin
 GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing) {
   const Operation& first = operations.front();
   const std::string_view asked = rules_.gpu_route(first, world_.ranks);
-  // What captures at once: later it may be needed while a graph is captured.
   for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (asked.empty() && row->captures && !world_.missing[index_of(*row)]) made(*row, first);
+    if (asked.empty() && row->opens_at_once && !world_.missing[index_of(*row)]) made(*row, first);
   }
   std::string reasons;
   GpuRoute* found = nullptr;
   const auto takes = [&](const Route& route) {
     auto reason = obstacle(route, operations, world_, capturing);
+    if (!reason && capturing && !routes_[index_of(*route.row)] && !route.row->opens_at_once)
+      reason =
+          "it was not used before the graph is captured, which cannot wait for it; make the call once before";
     if (!reason) {
       found = made(*route.row, first);
-      if (found && route.in_pairs) found = in_pairs(first);
+      if (found && route.in_pairs) found = in_pairs(*found, index_of(*route.row), first);
       if (found) return true;
       reason = world_.missing[index_of(*route.row)];
     }
@@ -114,12 +127,14 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
                                            (asked.empty() ? "use .cpu()" : "ALTORCH_ROUTE allows no other"));
 }
 
-GpuRoute* GpuRoutes::in_pairs(const Operation& operation) {
-  if (!small_pairs_)
-    small_pairs_.emplace(static_cast<HostStaged&>(*routes_[index_of(gpu_rows::host_staged)]),
-                         static_cast<NcclRoute&>(*routes_[index_of(gpu_rows::nccl)]), communicator_.rank(),
-                         communicator_.size());
-  return small_pairs_->serves(operation) ? &*small_pairs_ : nullptr;
+GpuRoute* GpuRoutes::in_pairs(GpuRoute& small, std::size_t place, const Operation& operation) {
+  auto& pairs = small_pairs_[place];
+  if (!pairs) {
+    auto& nccl = static_cast<NcclRoute&>(*routes_[index_of(gpu_rows::nccl)]);
+    pairs = std::make_unique<SmallPairs>(small.name(), *small.small_exchanges(), nccl, communicator_.rank(),
+                                         communicator_.size());
+  }
+  return pairs->serves(operation) ? pairs.get() : nullptr;
 }
 
 GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {

@@ -33,6 +33,7 @@ class GpuRoutes : public DeviceCarrier {
   // made for. Throws Error, when a rank does not come.
   GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
             GpuRouteOptions options);
+  ~GpuRoutes() override;
 
   // The route for operations that are enqueued together, after a look whether the other ranks call the same
   // (agreement.h), where they share memory. A route is made, together with the other ranks, when it is first
@@ -52,8 +53,8 @@ class GpuRoutes : public DeviceCarrier {
   GpuRoute& find(std::span<const Operation> operations, bool capturing);
   // Null when it turned out, on some rank, that there can be none: world_.missing says why.
   GpuRoute* made(const GpuRouteRow& row, const Operation& operation);
-  // Null where this rank has no small block.
-  GpuRoute* in_pairs(const Operation& operation);
+  // The route for its small blocks, and NCCL for the others. Null where this rank has no small block.
+  GpuRoute* in_pairs(GpuRoute& small, std::size_t place, const Operation& operation);
   std::vector<GpuRoute*> all_made();
   void make_agreement(KeyValueStore& store);
   void make_guard();
@@ -68,8 +69,9 @@ class GpuRoutes : public DeviceCarrier {
   std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing
   std::mutex mutex_;                    // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;
-  std::vector<std::unique_ptr<GpuRoute>> routes_;  // by place in the table
-  std::optional<SmallPairs> small_pairs_;          // over two of them
+  std::vector<std::unique_ptr<GpuRoute>> routes_;         // by place in the table
+  std::vector<std::unique_ptr<SmallPairs>> small_pairs_;  // by place, over it and NCCL
+  bool in_graphs_ = false;                                // some of what they carried
 };
 
 }  // namespace altorch

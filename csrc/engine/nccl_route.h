@@ -16,6 +16,7 @@ class NcclRoute : public GpuRoute {
             std::function<void(nccl::Comm, bool exists)> publish);
   ~NcclRoute() override;
 
+  bool outlived_by_graphs() const override { return true; }  // NCCL keeps what they need
   const char* name() const override { return "nccl"; }
   void enqueue(std::span<const Operation> operations, void* stream) override;
   std::optional<Error> failure() override;

@@ -3,20 +3,21 @@
 // know the same of it.
 #pragma once
 
-#include "engine/host_staged/host_staged.h"
+#include "engine/host_staged/messages.h"
 #include "engine/nccl_route.h"
+#include "engine/small_exchanges.h"
 
 namespace altorch {
 
 class SmallPairs : public GpuRoute {
  public:
-  SmallPairs(HostStaged& host_staged, NcclRoute& nccl, int rank, int size)
-      : host_staged_(host_staged), nccl_(nccl), rank_(rank), size_(size) {}
+  SmallPairs(const char* name, SmallExchanges& small, NcclRoute& nccl, int rank, int size)
+      : name_(name), small_(small), nccl_(nccl), rank_(rank), size_(size) {}
 
   // Whether this rank is in any pair of small blocks.
   bool serves(const Operation& operation) const {
     bool found = false;
-    const auto most = static_cast<std::int64_t>(host_staged_.pair_bytes());
+    const auto most = static_cast<std::int64_t>(small_.pair_bytes());
     for_each_pair(operation, size_, [&](int peer, const void*, std::int64_t sent, void*, std::int64_t taken) {
       const std::int64_t larger = std::max(sent, taken);
       found |= larger > 0 && larger <= most && peer != rank_;
@@ -24,9 +25,9 @@ class SmallPairs : public GpuRoute {
     return found;
   }
 
-  const char* name() const override { return host_staged_.name(); }
+  const char* name() const override { return name_; }
   void enqueue(std::span<const Operation> operations, void* stream) override {
-    const auto rest = host_staged_.exchange_pairs(operations.front(), stream);
+    const auto rest = small_.enqueue_pairs(operations.front(), stream);
     marks_results_ = !rest;
     if (rest) nccl_.enqueue({&*rest, 1}, stream);
   }
@@ -36,7 +37,8 @@ class SmallPairs : public GpuRoute {
   void abort(const std::string&) override {}
 
  private:
-  HostStaged& host_staged_;
+  const char* const name_;
+  SmallExchanges& small_;
   NcclRoute& nccl_;
   const int rank_, size_;
   bool marks_results_ = false;

@@ -94,6 +94,14 @@ std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, C
   return operation.is_message() ? closed_by_peer(operation, wait) : compare(operation, wait);
 }
 
+std::optional<Error> Watchdog::look_for_dead_only(const Operation& operation, Wait& wait,
+                                                  Clock::time_point now) {
+  if (now < wait.next_look) return std::nullopt;
+  wait.next_look = now + kLookEvery;
+  ++wait.looks;
+  return look_for_dead(operation, wait);
+}
+
 std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& wait) {
   if (!group_.watch()) return std::nullopt;
   std::span<const int> ranks = group_.global_ranks();

@@ -28,6 +28,8 @@ class Watchdog {
   std::optional<Error> compare(const Operation& operation, Wait& wait);
   // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
   bool is_time_to_compare(const Wait& wait, Clock::time_point now) const;
+  // Looks at nothing but whether everybody lives, now and then.
+  std::optional<Error> look_for_dead_only(const Operation& operation, Wait& wait, Clock::time_point now);
   // Of a message that waits: whether its other end is on another kind of device.
   std::optional<Error> compare_message(const Operation& operation);
 

@@ -190,12 +190,15 @@ def test_explain_on_gpus():
 
     large = ("all_reduce", "--bytes", "64M", "--ranks", "4")
     found = explain(*large)
-    assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {"host_staged", "host_relay"}
+    assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {"peer", "host_staged", "host_relay"}
     shared = explain(*large, "--shared-gpus")
     assert shared["route"] == "host_staged" and "share one GPU" in shared["routes_not_taken"]["nccl"]
     assert "pinned memory" in shared["rounds_text"]
     crowded = explain("all_reduce", "--bytes", "1K", "--shared-gpus")
     assert crowded["route"] == "host_relay" and "switch between processes" in crowded["reason"]
+    near = explain("all_reduce", "--bytes", "1K")
+    assert near["route"] == "peer" and "into the others' memory" in near["rounds_text"]
+    assert "passes that on" in explain(*large, env={"ALTORCH_ROUTE": "cuda=peer"})["rounds_text"]
     small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
     far = explain("all_to_all", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_relay"})
@@ -204,7 +207,7 @@ def test_explain_on_gpus():
     staged = explain("all_reduce", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert staged["route"] == "host_relay"
     text = altorch("explain", "reduce_scatter", "--device", "cuda", "--dtype", "int16")
-    assert "host_staged" in text and "NCCL cannot reduce int16" in text
+    assert "peer" in text and "NCCL cannot reduce int16" in text
 
 
 def test_info_says_which_mpi_needs_its_mpirun(tmp_path):

@@ -37,10 +37,26 @@ def backend_of(group=None):
     return (group or dist.group.WORLD)._get_backend(torch.device("cuda"))
 
 
+def shares_gpus(world):
+    return torch.cuda.device_count() < world.size
+
+
+def kernels_meet(world):
+    """Whether a kernel of one rank can wait for another's: sh cmake/with_mps.sh makes it so on a shared GPU."""
+    return not shares_gpus(world) or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+
+
 def route(world):
     """The route of operations that are not small."""
     forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
-    return forced or ("host_staged" if torch.cuda.device_count() < world.size else "nccl")
+    if world.size == 1 and forced == "peer":
+        return "host_staged"  # a rank alone has no peer
+    return forced or ("nccl" if not shares_gpus(world) else "peer" if kernels_meet(world) else "host_staged")
+
+
+def small_route(world):
+    forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
+    return forced or ("peer" if kernels_meet(world) else "host_relay")
 
 
 def needs_nccl(world):
@@ -147,8 +163,7 @@ def test_statistics_name_the_route(world):
     dist.broadcast(torch.ones(3, device=here), 0)
     seen = [(row["operation"], row["route"]) for row in statistics()]
     assert ("reduce_scatter", f"cuda:{route(world)}") in seen
-    forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
-    small = forced or ("host_relay" if torch.cuda.device_count() < world.size else "host_staged")
+    small = small_route(world)
     assert ("broadcast", f"cuda:{small}") in seen, "small operations have a route of their own"
 
 
@@ -514,7 +529,7 @@ def test_graphs(world, asynchronous):
     dist.all_reduce(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    if route(world) != "nccl":
+    if route(world) == "host_relay" or not kernels_meet(world):
         with pytest.raises(RuntimeError, match="captured"), torch.cuda.graph(graph):
             dist.all_reduce(x, async_op=asynchronous)
         torch.cuda.synchronize()
@@ -533,6 +548,62 @@ def test_graphs(world, asynchronous):
         assert z.eq(2.0 * (2 * turn + 1 + 2)).all(), z[:3]
     dist.all_reduce(x)
     torch.cuda.synchronize()
+
+
+@on_ranks(2, 4)
+@pytest.mark.parametrize("count", [1, 1000, 300_000])
+def test_graphs_replay_among_each_other_and_eager_calls(world, count):
+    here = device(world)
+    size, rank = world.size, world.rank
+    own = data(world, count, "float32").to(here)
+    parts = everybody(world, count, "float32")
+    x, y = own.clone(), torch.empty(count * size, device=here)
+    scattered, exchanged = torch.empty(count, device=here), torch.empty(count * size, device=here)
+    blocks = data(world, count * size, "float32", seed=1).to(here)
+    given = own.clone()
+
+    def reduce():
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(y, own)
+
+    def move():
+        dist.reduce_scatter_tensor(scattered, blocks)
+        dist.all_to_all_single(exchanged, blocks)
+        dist.broadcast(given, size - 1)
+
+    reduce(), move()
+    torch.cuda.synchronize()
+    graphs = []
+    for body in (reduce, move):
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                body()
+        except RuntimeError as error:
+            assert "captured" in str(error), error
+            small = 4 * count * size <= 64 << 10
+            assert route(world) == "host_relay" or not kernels_meet(world) or not small, error
+            torch.cuda.synchronize()
+            return
+        graphs.append(graph)
+    every = [data(world, count * size, "float32", other, seed=1) for other in range(size)]
+    mine = slice(count * rank, count * (rank + 1))
+    for turn in range(30):
+        for tensor, value in ((x, own), (given, own + turn)):
+            tensor.copy_(value)
+        for tensor in (y, scattered, exchanged):
+            tensor.zero_()
+        for graph in graphs if turn % 2 else reversed(graphs):
+            if turn % 5 == 0:
+                z = own.clone()
+                dist.all_reduce(z)
+                close(z, sum(wide(part) for part in parts), "float32")
+            graph.replay()
+        close(x, sum(wide(part) for part in parts), "float32")
+        close(y, torch.cat(parts), "float32")
+        close(scattered, sum(wide(block) for block in every)[mine], "float32")
+        close(exchanged, torch.cat([block[mine] for block in every]), "float32")
+        close(given, parts[size - 1] + turn, "float32")
 
 
 @on_ranks(2)

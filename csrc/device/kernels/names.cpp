@@ -43,12 +43,15 @@ std::string instance(const char* kernel, DType dtype, ReduceOp op) {
 
 std::string reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", dtype, op); }
 std::string small_reduction_kernel(DType dtype, ReduceOp op) { return instance("small_reduce", dtype, op); }
+std::string bulk_reduction_kernel(DType dtype, ReduceOp op) { return instance("bulk_reduce", dtype, op); }
 std::string small_move_kernel() { return kSpace + "small_move"; }
 std::string pair_exchange_kernel() { return kSpace + "exchange_pairs"; }
+std::string bulk_move_kernel() { return kSpace + "bulk_move"; }
 std::string poison_kernel() { return kSpace + "poison_given_up"; }
 
 std::string kernel_source() {
-  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource;
+  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
+         kBulkSource;
 }
 
 }  // namespace altorch

@@ -1,9 +1,13 @@
-// Small collectives in one kernel per rank: every rank posts its part in pinned memory that all share, four
-// bytes of data beside a four-byte number of the exchange in one store, and takes the others' parts as soon
-// as they carry that number. No flag comes before or after. After numbers.cuh.
+// Small collectives in one kernel per rank: every rank posts its part where the others look for it, four bytes of
+// data beside a four-byte number of the exchange in one store, and takes the others' parts as soon as they carry
+// that number. No flag comes before or after. A rank posts once for all in pinned memory that they share, or for
+// each of the others in memory of its GPU. After numbers.cuh.
 //
-// There are two areas, used in turn. That is enough: every rank posts at least one word in every exchange and
-// waits for one word of everybody, so nobody is two exchanges ahead of anybody.
+// The numbers are counted on the device, so that a captured call can be replayed. Every block counts its own
+// exchanges and has a region of its own in every place, so that blocks of a rank need not wait for each other:
+// block b of a rank exchanges with block b of the others. There are two areas, used in turn. That is enough: every
+// block posts at least one word in every exchange for everybody and waits for one of everybody, so nobody is two
+// exchanges ahead of anybody.
 
 #ifndef AL_PAUSE
 #define AL_PAUSE()
@@ -22,19 +26,20 @@ namespace altorch::kernels {
 
 // As SmallExchange in device/device.h.
 struct Small {
-  unsigned long long* areas[64];  // by rank, those of this exchange
-  const unsigned* aborted;        // not 0: give up
+  unsigned long long* posts[64];        // one for all, or by rank
+  const unsigned long long* areas[64];  // by rank
+  unsigned* numbers;
+  const unsigned* aborted;
   const void* input;
   void* output;
-  long long posted;   // elements that this rank posts
-  long long wanted;   // elements of the output, or of one block of it; 0: none
-  long long skipped;  // elements in front of those wanted, in every part that is reduced
-  int first, behind;  // the parts that are moved: those of ranks first <= rank < behind
-  int rank, number;
-  unsigned exchange;  // never 0
-  int scaled;         // 1: this rank's part is multiplied with `factor`
+  long long half, region;
+  long long count, stride, own;
+  int posts_data, receiver, wants;
+  int first, behind;
+  int rank, number, places;
+  int scaled, blocks;
   double factor;
-  unsigned long long poison;  // what stands in the result where a part has not come, eight bytes again and again
+  unsigned long long poison;
 };
 
 AL_DEVICE unsigned char pattern_byte(unsigned long long pattern, long long at) {
@@ -66,6 +71,23 @@ AL_DEVICE bool is_set(const unsigned* aborted) {
 #endif
 }
 
+// What comes after 0xFFFFFFFF is even again, as it is odd itself, and not 0.
+AL_DEVICE unsigned next_number(unsigned last) { return last == 0xFFFFFFFFu ? 2 : last + 1; }
+
+// Where a block has its words of this exchange, from the beginning of a place.
+AL_DEVICE long long words_of(unsigned exchange, long long half, long long region, long long block) {
+  return (exchange & 1) * half + block * region;
+}
+
+// Units of which each block has as many as the others, but for the last ones.
+struct Range {
+  long long begin, end;
+};
+AL_DEVICE Range part_of(long long units, long long block, long long blocks) {
+  const long long each = (units + blocks - 1) / blocks, begin = block * each, end = begin + each;
+  return {begin < units ? begin : units, end < units ? end : units};
+}
+
 // Waits until the word belongs to this exchange; false when the exchange is given up instead.
 AL_DEVICE bool take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted,
                          unsigned& data) {
@@ -77,10 +99,6 @@ AL_DEVICE bool take_word(const unsigned long long* at, unsigned exchange, const 
     AL_PAUSE();
   }
 }
-AL_DEVICE bool take_word(const Small& job, int rank, long long at, unsigned& data) {
-  return take_word(job.areas[rank] + at, job.exchange, job.aborted, data);
-}
-
 // An element and the words that hold it: several elements to a word, or several words to an element.
 template <class Stored>
 union Words {
@@ -90,40 +108,114 @@ union Words {
   Stored elements[kElements];
 };
 
-template <class Number>
-AL_DEVICE typename Number::Stored own_element(const Small& job, long long at) {
-  const auto stored = static_cast<const typename Number::Stored*>(job.input)[at];
-  if constexpr (requires { Number::scale(Number::widen(stored), 1.0); }) {
-    if (job.scaled) return Number::narrow(Number::scale(Number::widen(stored), job.factor));
+// Four bytes at an address of which they are aligned.
+AL_DEVICE unsigned load_four(const void* at) {
+#ifdef __CUDACC__
+  return *static_cast<const unsigned*>(at);
+#else
+  unsigned four;
+  __builtin_memcpy(&four, at, sizeof four);
+  return four;
+#endif
+}
+AL_DEVICE void store_four(void* at, unsigned four) {
+#ifdef __CUDACC__
+  *static_cast<unsigned*>(at) = four;
+#else
+  __builtin_memcpy(at, &four, sizeof four);
+#endif
+}
+// Whether the elements of a unit, of which `left` are left, can go as one word.
+template <class Stored>
+AL_DEVICE bool goes_whole(const Stored* at, long long left) {
+  return Words<Stored>::kElements > 1 && left >= Words<Stored>::kElements &&
+         reinterpret_cast<unsigned long long>(at) % 4 == 0;
+}
+
+// A unit of a vector of which `left` elements are left there; what is behind its end is 0.
+template <class Stored>
+AL_DEVICE Words<Stored> load_unit(const Stored* at, long long left) {
+  Words<Stored> unit;
+  for (int i = 0; i < Words<Stored>::kWords; ++i) unit.words[i] = 0;
+  if (goes_whole(at, left)) {
+    unit.words[0] = load_four(at);
+  } else {
+    for (int i = 0; i < Words<Stored>::kElements && i < left; ++i) unit.elements[i] = at[i];
   }
-  return stored;
+  return unit;
+}
+template <class Stored>
+AL_DEVICE void store_unit(Stored* at, long long left, const Words<Stored>& unit) {
+  if (goes_whole(at, left)) return store_four(at, unit.words[0]);
+  for (int i = 0; i < Words<Stored>::kElements && i < left; ++i) at[i] = unit.elements[i];
+}
+
+// Of this rank's input, `first` elements from its beginning.
+template <class Number>
+AL_DEVICE Words<typename Number::Stored> own_unit(const Small& job, long long first, long long unit) {
+  using Unit = Words<typename Number::Stored>;
+  const long long at = unit * Unit::kElements;
+  Unit own = load_unit(static_cast<const typename Number::Stored*>(job.input) + first + at, job.count - at);
+  if constexpr (requires { Number::scale(Number::widen(own.elements[0]), 1.0); }) {
+    for (int i = 0; job.scaled && i < Unit::kElements; ++i)
+      own.elements[i] = Number::narrow(Number::scale(Number::widen(own.elements[i]), job.factor));
+  }
+  return own;
+}
+
+// One block's part of one exchange.
+struct Turn {
+  unsigned exchange;
+  long long at;  // its words
+  long long block, blocks;
+};
+AL_DEVICE Turn turn_of(const Small& job, long long block, long long blocks) {
+  const unsigned exchange = next_number(job.numbers[block]);
+  return {exchange, words_of(exchange, job.half, job.region, block), block, blocks};
+}
+// After everything that the threads of the block do in the exchange.
+AL_DEVICE void end_turn(const Small& job, const Turn& turn) {
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) job.numbers[turn.block] = turn.exchange;
 }
 
 template <class Number>
-AL_DEVICE void post(const Small& job, long long block, long long blocks) {
+AL_DEVICE Range units_of(const Small& job, const Turn& turn) {
   using Unit = Words<typename Number::Stored>;
-  const long long units = (job.posted + Unit::kElements - 1) / Unit::kElements;
-  for (long long at = block * AL_THREADS + AL_THREAD; at < units; at += blocks * AL_THREADS) {
-    Unit unit;
-    for (int i = 0; i < Unit::kWords; ++i) unit.words[i] = 0;
-    for (int i = 0; i < Unit::kElements; ++i) {
-      if (at * Unit::kElements + i < job.posted)
-        unit.elements[i] = own_element<Number>(job, at * Unit::kElements + i);
+  return part_of((job.count + Unit::kElements - 1) / Unit::kElements, turn.block, turn.blocks);
+}
+
+template <class Number>
+AL_DEVICE void post(const Small& job, const Turn& turn) {
+  using Unit = Words<typename Number::Stored>;
+  const Range units = units_of<Number>(job, turn);
+  for (int place = 0; place < job.places; ++place) {
+    if (job.places > 1 && place == job.rank) continue;
+    unsigned long long* words = job.posts[place] + turn.at;
+    const bool full =
+        job.posts_data && (job.places == 1 || job.receiver < 0 || job.receiver == place) && units.begin < units.end;
+    if (!full) {
+      if (AL_THREAD == 0) store_word(words, 0, turn.exchange);
+      continue;
     }
-    for (int i = 0; i < Unit::kWords; ++i)
-      store_word(job.areas[job.rank] + at * Unit::kWords + i, unit.words[i], job.exchange);
+    for (long long at = units.begin + AL_THREAD; at < units.end; at += AL_THREADS) {
+      const Unit unit = own_unit<Number>(job, place * job.stride, at);
+      for (int i = 0; i < Unit::kWords; ++i)
+        store_word(words + (at - units.begin) * Unit::kWords + i, unit.words[i], turn.exchange);
+    }
   }
-  if (units == 0 && block == 0 && AL_THREAD == 0) store_word(job.areas[job.rank], 0, job.exchange);
 }
 
-// `whole` turns false where the element has not come.
+// The words of a unit that a rank has posted; false where they have not come.
 template <class Number>
-AL_DEVICE typename Number::Stored take_element(const Small& job, int rank, long long at, bool& whole) {
+AL_DEVICE bool take_unit(const Small& job, const Turn& turn, int rank, long long unit,
+                         Words<typename Number::Stored>& taken) {
   using Unit = Words<typename Number::Stored>;
-  Unit unit;
+  bool whole = true;
   for (int i = 0; i < Unit::kWords; ++i)
-    whole &= take_word(job, rank, at / Unit::kElements * Unit::kWords + i, unit.words[i]);
-  return unit.elements[at % Unit::kElements];
+    whole &= take_word(job.areas[rank] + turn.at + unit * Unit::kWords + i, turn.exchange, job.aborted,
+                       taken.words[i]);
+  return whole;
 }
 
 // An element of the type that looks like no result.
@@ -137,61 +229,69 @@ AL_DEVICE typename Number::Stored poisoned(const Small& job) {
   return made.element;
 }
 
-// One word of everybody: see above.
-AL_DEVICE void meet(const Small& job, long long block) {
-  if (block != 0) return;
+// One word of every rank from which this block has taken nothing else: see above.
+AL_DEVICE void meet(const Small& job, const Turn& turn, bool took, int first, int behind) {
   unsigned ignored;
-  for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) take_word(job, rank, 0, ignored);
+  for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) {
+    if (rank == job.rank || (took && rank >= first && rank < behind)) continue;
+    take_word(job.areas[rank] + turn.at, turn.exchange, job.aborted, ignored);
+  }
 }
 
-// What this block reads of its input for others, it has read before it writes the output, which may be the
-// same memory: a block takes the elements that it has posted.
+// In place, too: a thread writes the elements that it has read itself, and posted before.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks) {
-  post<Number>(job, block, blocks);
-  AL_SYNCHRONIZE();
   using Unit = Words<typename Number::Stored>;
-  const long long units = (job.wanted + Unit::kElements - 1) / Unit::kElements;
-  for (long long unit = block * AL_THREADS + AL_THREAD; unit < units; unit += blocks * AL_THREADS) {
-    for (int i = 0; i < Unit::kElements; ++i) {
-      const long long at = unit * Unit::kElements + i;
-      if (at >= job.wanted) break;
-      typename Number::Computed sum{};
-      bool whole = true;
-      for (int rank = 0; rank < job.number; ++rank) {
-        const auto part = Number::widen(rank == job.rank ? own_element<Number>(job, job.skipped + at)
-                                                         : take_element<Number>(job, rank, job.skipped + at, whole));
-        sum = rank == 0 ? part : Operator::template apply<Number>(sum, part);
+  const Turn turn = turn_of(job, block, blocks);
+  post<Number>(job, turn);
+  const Range units = units_of<Number>(job, turn);
+  for (long long unit = units.begin + AL_THREAD; job.wants && unit < units.end; unit += AL_THREADS) {
+    typename Number::Computed sums[Unit::kElements]{};
+    bool whole = true;
+    for (int rank = 0; rank < job.number; ++rank) {
+      Unit part;
+      if (rank == job.rank) {
+        part = own_unit<Number>(job, job.own, unit);
+      } else {
+        whole &= take_unit<Number>(job, turn, rank, unit - units.begin, part);
       }
-      if constexpr (kMean) sum = Number::mean(sum, job.number);
-      static_cast<typename Number::Stored*>(job.output)[at] =
-          whole ? Number::narrow(sum) : poisoned<Number>(job);
+      for (int i = 0; i < Unit::kElements; ++i) {
+        const auto element = Number::widen(part.elements[i]);
+        sums[i] = rank == 0 ? element : Operator::template apply<Number>(sums[i], element);
+      }
     }
+    Unit result;
+    for (int i = 0; i < Unit::kElements; ++i) {
+      if constexpr (kMean) sums[i] = Number::mean(sums[i], job.number);
+      result.elements[i] = whole ? Number::narrow(sums[i]) : poisoned<Number>(job);
+    }
+    const long long at = unit * Unit::kElements;
+    store_unit(static_cast<typename Number::Stored*>(job.output) + at, job.count - at, result);
   }
-  meet(job, block);
+  meet(job, turn, job.wants && units.begin < units.end, 0, job.number);
+  end_turn(job, turn);
 }
 
-// Parts of `wanted` bytes from the ranks first to behind, side by side.
+// Parts of `count` bytes from the ranks first to behind, side by side.
 AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
   using Byte = Plain<unsigned char>;
-  post<Byte>(job, block, blocks);
-  AL_SYNCHRONIZE();
+  const Turn turn = turn_of(job, block, blocks);
+  post<Byte>(job, turn);
   unsigned char* output = static_cast<unsigned char*>(job.output);
-  const long long units = (job.wanted + 3) / 4;
-  for (long long unit = block * AL_THREADS + AL_THREAD; unit < units; unit += blocks * AL_THREADS) {
+  const Range units = units_of<Byte>(job, turn);
+  for (long long unit = units.begin + AL_THREAD; job.wants && unit < units.end; unit += AL_THREADS) {
     for (int rank = job.first; rank < job.behind; ++rank) {
       Words<unsigned char> word;
       if (rank == job.rank) {
-        for (int i = 0; i < 4 && unit * 4 + i < job.wanted; ++i)
-          word.elements[i] = own_element<Byte>(job, unit * 4 + i);
-      } else if (!take_word(job, rank, unit, word.words[0])) {
+        word = own_unit<Byte>(job, 0, unit);
+      } else if (!take_unit<Byte>(job, turn, rank, unit - units.begin, word)) {
         for (int i = 0; i < 4; ++i) word.elements[i] = pattern_byte(job.poison, unit * 4 + i);
       }
-      for (int i = 0; i < 4 && unit * 4 + i < job.wanted; ++i)
-        output[(rank - job.first) * job.wanted + unit * 4 + i] = word.elements[i];
+      store_unit(output + (rank - job.first) * job.count + unit * 4, job.count - unit * 4, word);
     }
   }
-  meet(job, block);
+  meet(job, turn, job.wants && units.begin < units.end, job.first, job.behind);
+  end_turn(job, turn);
 }
 
 #ifdef __CUDACC__

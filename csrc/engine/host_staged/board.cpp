@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
-constexpr std::size_t kWordsPerByte = 2;  // bytes of words for each byte posted: half is the number
 // What a rank reads of the others in a small exchange: beyond, copy engines and flags are faster.
 constexpr std::size_t kSmallReads = 512 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
@@ -22,8 +21,8 @@ BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   posts = kPage;
   messages = posts + whole_pages(ranks * layout.slots * sizeof(Board::Post));
   small = messages + whole_pages(pairs * layout.message_slots * sizeof(Board::MessageSlot));
-  this->pairs = small + whole_pages(ranks * 2 * kWordsPerByte * layout.small_bytes);
-  data = this->pairs + whole_pages(pairs * 2 * kWordsPerByte * layout.pair_bytes());
+  this->pairs = small + whole_pages(ranks * layout.small_shape().bytes());
+  data = this->pairs + whole_pages(pairs * layout.pair_shape().bytes());
   message_data = data + ranks * layout.slots * layout.slot_bytes;
   end = message_data + pairs * layout.message_slots * layout.message_bytes;
 }
@@ -46,6 +45,12 @@ std::size_t BoardLayout::pair_bytes() const {
   if (ranks < 2 || ranks > PairExchange::kMost) return 0;
   return std::min(kSmallBesideNccl, small_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
 }
+
+PlaceShape BoardLayout::small_shape() const {
+  return PlaceShape::of(small_bytes, ranks, SmallExchange::kMostBlocks);
+}
+
+PlaceShape BoardLayout::pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes()); }
 
 std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 
@@ -77,14 +82,12 @@ std::byte* Board::message_data(int from, int to, std::size_t slot) const {
          pair(from, to, layout_.message_slots, slot) * layout_.message_bytes;
 }
 
-std::uint64_t* Board::small_area(int rank, std::uint32_t exchange) const {
-  const std::size_t number = 2 * static_cast<std::size_t>(rank) + exchange % 2;
-  return at<std::uint64_t>(offsets_.small + number * kWordsPerByte * layout_.small_bytes);
+std::uint64_t* Board::small_place(int rank) const {
+  return at<std::uint64_t>(offsets_.small + static_cast<std::size_t>(rank) * layout_.small_shape().bytes());
 }
 
-std::uint64_t* Board::pair_area(int from, int to, std::uint32_t exchange) const {
-  const std::size_t number = pair(from, to, 2, exchange % 2);
-  return at<std::uint64_t>(offsets_.pairs + number * kWordsPerByte * layout_.pair_bytes());
+std::uint64_t* Board::pair_place(int from, int to) const {
+  return at<std::uint64_t>(offsets_.pairs + pair(from, to, 1, 0) * layout_.pair_shape().bytes());
 }
 
 const std::uint32_t* Board::abort_flag() const { return &note().aborted; }

@@ -13,6 +13,7 @@
 #include "common/abort_note.h"
 #include "common/flag.h"
 #include "device/device.h"
+#include "engine/small_exchanges.h"
 
 namespace altorch {
 
@@ -31,6 +32,8 @@ struct BoardLayout {
 
   // What a rank may post for another one in an exchange of pairs; 0: too many ranks, or none but one.
   std::size_t pair_bytes() const;
+  PlaceShape small_shape() const;
+  PlaceShape pair_shape() const;
 
   // The largest pieces for which everything fits into `bytes`.
   static BoardLayout fitting(int ranks, std::size_t bytes);
@@ -66,11 +69,9 @@ class Board {
   MessageSlot& message_slot(int from, int to, std::size_t slot) const;
   std::byte* message_data(int from, int to, std::size_t slot) const;
 
-  // Where `rank` posts in a small exchange (kernels/small.cuh); there are two, for even and odd exchanges.
-  std::uint64_t* small_area(int rank, std::uint32_t exchange) const;
-
-  // The same for blocks of one rank for another (kernels/pairs.cuh).
-  std::uint64_t* pair_area(int from, int to, std::uint32_t exchange) const;
+  // Where `rank` posts for all in small exchanges, and for one other in those of pairs (engine/small_exchanges.h).
+  std::uint64_t* small_place(int rank) const;
+  std::uint64_t* pair_place(int from, int to) const;
 
   // Gives up for all ranks: raises every flag that this rank may wait for above `round`, so that no stream is
   // left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags back.

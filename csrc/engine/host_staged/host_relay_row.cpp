@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
 
 const char* takes_small(const Operation& operation, const World& world) {
-  if (world.ranks < 2 || world.own_gpus() || !is_vector_collective(operation.kind)) return nullptr;
-  if (!HostStaged::is_small(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
+  if (world.ranks < 2 || world.kernels_meet() || !is_vector_collective(operation.kind)) return nullptr;
+  if (!SmallExchanges::fits(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
   return "small, on a GPU that ranks share: flags would wait for it to switch between processes";
 }
 
@@ -60,7 +60,11 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .obstacle_on = [](const GpuSource& gpus, int device) { return gpus.obstacle(device); },
     .obstacle_among = [](const World&) { return std::optional<std::string>(); },
     .obstacle_to = host_staged_obstacle,
+    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
+      return "the host takes part in it";
+    },
     .takes_small = takes_small,
+    .pair_bytes = nullptr,
     .steps = steps,
     .open = open,
 };

@@ -10,8 +10,20 @@
 namespace altorch {
 namespace {
 
-// Never 0, and even after odd.
-std::uint32_t next_exchange(std::uint32_t& last) { return last = last == 0xFFFFFFFFu ? 2 : last + 1; }
+SmallExchanges::Places places_on(const Board& board, int rank) {
+  const BoardLayout& layout = board.layout();
+  SmallExchanges::Places places;
+  places.for_all = true;
+  places.shape = layout.small_shape();
+  places.pair_shape = layout.pair_shape();
+  places.posts = {board.small_place(rank)};
+  for (int peer = 0; peer < layout.ranks; ++peer) {
+    places.areas.push_back(board.small_place(peer));
+    places.pair_posts.push_back(peer == rank ? nullptr : board.pair_place(rank, peer));
+    places.pair_areas.push_back(peer == rank ? nullptr : board.pair_place(peer, rank));
+  }
+  return places;
+}
 
 }  // namespace
 
@@ -22,16 +34,16 @@ HostStaged::HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory
       scratch_(std::move(scratch)),
       rank_(rank),
       size_(board_.layout().ranks),
-      own_gpus_(own_gpus),
       sides_(*device_, board_.layout().slots + kLanes),
-      paired_(static_cast<std::size_t>(size_), 0),
       sent_(static_cast<std::size_t>(size_), 0),
       taken_(static_cast<std::size_t>(size_), 0) {
   // A slot's flags are raised in order because all its pieces come up on one stream where no rank waits.
   const std::size_t slots = board_.layout().slots;
   if (slots % kLanes != 0 || slots + kLanes > SideStreams::kMost)
     throw Error(ErrorKind::kInvalidArgument, "a board has " + std::to_string(slots) + " slots");
-  if (own_gpus_) device_->prepare_small_moves();
+  if (own_gpus)
+    small_.emplace(*device_, places_on(board_, rank_), rank_, size_, board_.layout().pair_bytes(),
+                   board_.abort_flag());
   device_->prepare_poison();
 }
 
@@ -50,11 +62,11 @@ void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
   std::vector<const Operation*> unmarked;  // what goes in one kernel marks its results itself
   for (const Operation& operation : operations) {
     if (!is_vector_collective(operation.kind)) {
-      const auto rest = exchange_pairs(operation, stream);
+      const auto rest = small_ ? small_->enqueue_pairs(operation, stream) : std::optional(operation);
       if (rest) unmarked.push_back(&operation);
       if (rest) add_messages(*rest, rank_, size_, *device_, stream, messages);
-    } else if (own_gpus_ && is_small(operation, size_, board_.layout().small_bytes)) {
-      small(operation, stream);
+    } else if (small_ && SmallExchanges::fits(operation, size_, board_.layout().small_bytes)) {
+      small_->enqueue(operation, stream);
     } else {
       unmarked.push_back(&operation);
       collective(operation, stream);
@@ -68,73 +80,6 @@ void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
 
 void HostStaged::wait_for(const Flag& flag, std::uint32_t value, Stream stream) {
   if (!flag.reached(value)) device_->wait_for_flag(flag, value, stream);
-}
-
-bool HostStaged::is_small(const Operation& operation, int size, std::size_t small_bytes) {
-  if (operation.uneven() || operation.count == 0) return false;
-  const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;
-  return blocks * bytes_of(operation, operation.count) <= static_cast<std::int64_t>(small_bytes);
-}
-
-void HostStaged::small(const Operation& operation, Stream stream) {
-  const bool scatters = operation.kind == OpKind::kReduceScatter,
-             gathers = operation.kind == OpKind::kAllGather;
-  const bool broadcasts = operation.kind == OpKind::kBroadcast, at_root = rank_ == operation.root;
-  // Moves are counted in bytes.
-  const std::int64_t count = operation.reduces() ? operation.count : bytes_of(operation, operation.count);
-  const std::int64_t vector = scatters ? size_ * count : count;
-  next_exchange(exchanges_);
-  SmallExchange job;
-  for (int rank = 0; rank < size_; ++rank) job.areas[rank] = board_.small_area(rank, exchanges_);
-  job.aborted = board_.abort_flag();
-  job.input = input_at(operation, 0);
-  job.output = operation.output;
-  job.posted = broadcasts && !at_root ? 0 : vector;
-  const bool has_result = broadcasts ? !at_root : operation.kind != OpKind::kReduce || at_root;
-  job.wanted = has_result ? count : 0;
-  job.skipped = scatters ? rank_ * count : 0;
-  job.first = broadcasts ? operation.root : 0;
-  job.behind = broadcasts ? operation.root + 1 : size_;
-  job.rank = rank_;
-  job.number = size_;
-  job.exchange = exchanges_;
-  job.scaled = operation.op == ReduceOp::kPremulSum && operation.reduces();
-  job.factor = operation.factor;
-  job.poison = poison_of(operation.dtype);
-  if (gathers || broadcasts) {
-    device_->move_small(job, stream);
-  } else {
-    device_->reduce_small(job, operation.dtype, operation.op, stream);
-  }
-}
-
-std::optional<Operation> HostStaged::exchange_pairs(const Operation& operation, Stream stream) {
-  const auto most = static_cast<std::int64_t>(pair_bytes());
-  if (operation.kind != OpKind::kAllToAll || most == 0) return operation;
-  bool left = false;
-  PairExchange job;
-  job.aborted = board_.abort_flag();
-  job.poison = poison_of(operation.dtype);
-  for_each_pair(operation, size_,
-                [&](int peer, const void* input, std::int64_t sent, void* output, std::int64_t taken) {
-                  const std::int64_t larger = std::max(sent, taken);
-                  left |= larger > most;
-                  if (larger == 0 || larger > most) return;
-                  PairExchange::Pair& pair = job.pairs[job.number++];
-                  pair.input = input;
-                  pair.output = output;
-                  pair.sent = static_cast<std::uint32_t>(sent);
-                  pair.taken = static_cast<std::uint32_t>(taken);
-                  if (peer == rank_) return;
-                  pair.exchange = next_exchange(paired_[static_cast<std::size_t>(peer)]);
-                  pair.posts = board_.pair_area(rank_, peer, pair.exchange);
-                  pair.theirs = board_.pair_area(peer, rank_, pair.exchange);
-                });
-  if (job.number > 0) device_->exchange_pairs(job, stream);
-  if (!left) return std::nullopt;
-  Operation rest = operation;
-  rest.paired_bytes = most;
-  return rest;
 }
 
 void HostStaged::exchange(std::vector<BlockMessage>& messages, Stream stream) {

@@ -26,14 +26,14 @@
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/host_staged/side_streams.h"
+#include "engine/small_exchanges.h"
 
 namespace altorch {
 
 class HostStaged : public GpuRoute {
  public:
-  // How a vector collective goes, from what all ranks know alike: in one kernel, or in pieces of so many
-  // elements (of the vector, or of each block).
-  static bool is_small(const Operation& operation, int size, std::size_t small_bytes);
+  // Of a vector collective that goes in pieces, the elements of each (of the vector, or of each block), from what
+  // all ranks know alike.
   static std::int64_t step_of(const Operation& operation, int size, std::size_t slot_bytes);
 
   // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
@@ -41,11 +41,8 @@ class HostStaged : public GpuRoute {
   HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
-  // The blocks of an all_to_all that two ranks have for each other take one kernel where neither is larger
-  // than this, and go as messages where one is. 0: all do.
-  std::size_t pair_bytes() const { return own_gpus_ ? board_.layout().pair_bytes() : 0; }
-  // Enqueues the former, and returns what is left of the operation, if anything is.
-  std::optional<Operation> exchange_pairs(const Operation& operation, Stream stream);
+  // Null where a kernel cannot wait for another rank's.
+  SmallExchanges* small_exchanges() override { return small_ ? &*small_ : nullptr; }
 
   const char* name() const override { return "host_staged"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -79,7 +76,6 @@ class HostStaged : public GpuRoute {
     std::int64_t step;
   };
 
-  void small(const Operation& operation, Stream stream);
   void collective(const Operation& operation, Stream stream);
   void reduce_and_gather(const Operation& operation, Stream stream);
   // The operation must outlive the cutter.
@@ -114,11 +110,9 @@ class HostStaged : public GpuRoute {
   Board board_;
   const DeviceMemory scratch_;
   const int rank_, size_;
-  const bool own_gpus_;
+  std::optional<SmallExchanges> small_;
   SideStreams sides_;
   std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps
-  std::uint32_t exchanges_ = 0;              // small ones
-  std::vector<std::uint32_t> paired_;        // exchanges, by peer
   std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far
   std::vector<std::uint32_t> sent_, taken_;  // messages, by peer
   std::atomic<std::uint32_t> messages_{0};   // the most of any pair

@@ -77,7 +77,7 @@ bool HostStaged::two_steps_pay(const Operation& operation, std::size_t pieces) c
 void HostStaged::enqueue_pieces(const Operation& operation, const PieceCutter& cutter, const Lanes& lanes,
                                 const Source& source) {
   const bool overlaps = overlap(static_cast<std::size_t>(cutter.pieces()));
-  if (operation.reduces()) device_->prepare(operation.dtype, operation.op, /*small=*/false);
+  if (operation.reduces()) device_->prepare(operation.dtype, operation.op, Device::kParts);
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
     const std::uint32_t number = pieces_.load() + 1;
     pieces_.store(number);

@@ -15,6 +15,8 @@ namespace {
 // What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set by
 // benchmarks/cuda_collectives.py.
 constexpr std::size_t kSmallReads = 192 << 10;
+// The same in a graph, where the host's time does not count.
+constexpr std::size_t kReadsInGraphs = 32 << 10;
 
 std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
   if (auto found = gpus.obstacle(device)) return found;
@@ -28,17 +30,33 @@ std::optional<std::string> obstacle_among(const World& world) {
   return std::nullopt;
 }
 
+// What goes in one kernel counts on the device; pieces have flags that differ from replay to replay.
+std::optional<std::string> obstacle_to_capture(const Operation& operation, const World& world) {
+  if (operation.kind == OpKind::kBarrier) return std::nullopt;
+  if (!world.kernels_meet()) return "ranks share a GPU, on which no kernel can wait for another";
+  const BoardLayout layout = board_layout(world.ranks);
+  if (!SmallExchanges::fits(operation, world.ranks, layout.small_bytes) &&
+      !SmallExchanges::goes_in_pairs(operation, layout.pair_bytes()))
+    return "it is no small collective, and its flags differ from replay to replay";
+  const auto beside_nccl = kReadsInGraphs / static_cast<std::size_t>(std::max(1, world.ranks - 1));
+  if (!world.missing[index_of(gpu_rows::nccl)] && !SmallExchanges::fits(operation, world.ranks, beside_nccl))
+    return "it is not small enough to be faster than NCCL there";
+  return std::nullopt;
+}
+
+std::size_t pair_bytes(int ranks) { return board_layout(ranks).pair_bytes(); }
+
 const char* takes_small(const Operation& operation, const World& world) {
-  if (world.ranks < 2 || !world.own_gpus() || !is_vector_collective(operation.kind)) return nullptr;
+  if (world.ranks < 2 || !world.kernels_meet() || !is_vector_collective(operation.kind)) return nullptr;
   const std::size_t reads = kSmallReads / static_cast<std::size_t>(world.ranks - 1);
-  if (!HostStaged::is_small(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
+  if (!SmallExchanges::fits(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
   return "small, on one node: the host is done in half the time that NCCL needs";
 }
 
 std::string steps(const Operation& asked, const World& world) {
   const BoardLayout layout = board_layout(world.ranks);
   const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
-  if (world.own_gpus() && goes_in_pairs(asked, world.ranks))
+  if (world.kernels_meet() && SmallExchanges::goes_in_pairs(asked, layout.pair_bytes()))
     return "one kernel per rank: it posts a block for each other rank, and takes theirs when they are "
            "there\n";
   if (!is_vector_collective(asked.kind)) {
@@ -48,7 +66,7 @@ std::string steps(const Operation& asked, const World& world) {
            size_text(static_cast<std::int64_t>(layout.message_bytes)) +
            " for each pair of ranks: the sender's GPU copies out, the receiver's copies in\n";
   }
-  if (world.own_gpus() && HostStaged::is_small(asked, world.ranks, layout.small_bytes))
+  if (world.kernels_meet() && SmallExchanges::fits(asked, world.ranks, layout.small_bytes))
     return "one kernel per rank: it posts this rank's part, and takes the others' when they are there\n";
   const PieceCutter cutter(asked, 0, world.ranks, HostStaged::step_of(asked, world.ranks, layout.slot_bytes));
   std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
@@ -60,7 +78,7 @@ std::string steps(const Operation& asked, const World& world) {
 
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
-  auto device = group.options.gpus.open(group.device, !group.world.own_gpus());
+  auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   const BoardLayout layout = board_layout(size);
   PinnedMemory memory;
   DeviceMemory scratch;
@@ -83,7 +101,7 @@ Opened open(GpuGroup& group) {
     return {nullptr, why};
   }
   return {std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
-                                       std::move(scratch), rank, group.world.own_gpus()),
+                                       std::move(scratch), rank, group.world.kernels_meet()),
           ""};
 }
 
@@ -91,12 +109,15 @@ Opened open(GpuGroup& group) {
 
 extern const GpuRouteRow gpu_rows::host_staged = {
     .name = "host_staged",
-    .instead = "",
+    .instead = "peer",
     .reason = "the GPUs exchange through pinned memory themselves",
+    .pairs_reason = "small blocks, on one node: the host is done in half the time that NCCL needs",
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
     .obstacle_to = host_staged_obstacle,
+    .obstacle_to_capture = obstacle_to_capture,
     .takes_small = takes_small,
+    .pair_bytes = pair_bytes,
     .steps = steps,
     .open = open,
 };

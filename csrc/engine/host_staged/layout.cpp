@@ -10,9 +10,4 @@ BoardLayout board_layout(int ranks) {
   return BoardLayout::fitting(ranks, static_cast<std::size_t>(ranks) * pinned_bytes());
 }
 
-bool goes_in_pairs(const Operation& operation, int ranks) {
-  const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
-  return operation.kind == OpKind::kAllToAll && bytes > 0 && bytes <= board_layout(ranks).pair_bytes();
-}
-
 }  // namespace altorch

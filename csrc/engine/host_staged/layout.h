@@ -10,7 +10,4 @@ namespace altorch {
 std::size_t pinned_bytes();
 // Of the memory that so many ranks of one node share.
 BoardLayout board_layout(int ranks);
-// An even all_to_all whose blocks fit into an exchange of pairs.
-bool goes_in_pairs(const Operation& operation, int ranks);
-
 }  // namespace altorch

@@ -49,11 +49,13 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
 std::optional<Route> small_before_its_turn(const Operation& operation, const World& world,
                                            const Takes& takes) {
   const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
-  if (operation.kind == OpKind::kAllToAll && world.own_gpus() && world.ranks > 1 && has_nccl) {
-    Route pairs = by(gpu_rows::host_staged,
-                     "small blocks, on one node: the host is done in half the time that NCCL needs", true);
-    pairs.in_pairs = true;
-    if (takes(pairs)) return pairs;
+  if (operation.kind == OpKind::kAllToAll && world.kernels_meet() && world.ranks > 1 && has_nccl) {
+    for (const GpuRouteRow* row : gpu_route_rows()) {
+      if (!row->pairs_reason) continue;
+      Route pairs = by(*row, row->pairs_reason, /*only_small=*/true);
+      pairs.in_pairs = true;
+      if (takes(pairs)) return pairs;
+    }
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
     const char* reason = row->takes_small(operation, world);
@@ -109,10 +111,11 @@ std::optional<std::string> obstacle(const Route& route, std::span<const Operatio
   }
   const GpuRouteRow& row = *route.row;
   if (const auto& missing = world.missing[index_of(row)]) return missing;
-  if (!row.captures && capturing)
-    return "its operations cannot be captured into a CUDA graph: their flags differ from replay to replay";
   for (const Operation& operation : operations) {
     if (auto why = row.obstacle_to(operation)) return why;
+    if (!capturing) continue;
+    if (auto why = row.obstacle_to_capture(operation, world))
+      return "it cannot be captured into a CUDA graph: " + *why;
   }
   return std::nullopt;
 }

@@ -11,7 +11,9 @@ GpuSource cuda_gpus() {
       .open = [](int index, bool shared) { return std::make_unique<CudaDevice>(index, shared); },
       .obstacle = CudaDevice::obstacle,
       .kernel_obstacle = nvrtc_obstacle,
+      .export_obstacle = CudaDevice::export_obstacle,
       .identity = CudaDevice::identity,
+      .together = CudaDevice::serves_several,
       .home = shared_memory_home,
   };
 }

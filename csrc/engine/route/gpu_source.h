@@ -18,8 +18,12 @@ struct GpuSource {
   std::function<std::optional<std::string>(int index)> obstacle;
   // Why no kernel can be had, or nothing.
   std::function<std::optional<std::string>()> kernel_obstacle;
+  // Why other processes cannot map memory of device `index`, or nothing.
+  std::function<std::optional<std::string>(int index)> export_obstacle;
   // Text that names the GPU in every process.
   std::function<std::string(int index)> identity;
+  // Whether kernels of several processes run on it at the same time.
+  std::function<bool(int index)> together;
   // Processes with the same text share memory.
   std::function<std::string()> home;
 };

@@ -38,15 +38,22 @@ struct GpuRouteRow {
   std::string_view name;     // as in ALTORCH_ROUTE and in statistics
   std::string_view instead;  // goes where that one is asked for and does not serve; empty: nothing does
   const char* reason;        // why it is taken where it serves, one clause
-  bool captures = false;     // into CUDA graphs; opened at once then, since no graph can wait for it
-  bool guarded = false;      // does not mark results that are given up: a guard does (poison_guard.h)
+  // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
+  const char* pairs_reason = nullptr;
+  bool opens_at_once =
+      false;             // with the first call, whichever it is: no graph that is captured can wait for it
+  bool guarded = false;  // does not mark results that are given up: a guard does (poison_guard.h)
 
   // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
   std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*obstacle_among)(const World& world);
   std::optional<std::string> (*obstacle_to)(const Operation& operation);
+  // Why it cannot go into a CUDA graph this way.
+  std::optional<std::string> (*obstacle_to_capture)(const Operation& operation, const World& world);
   // Why a small call goes this way before its turn, one clause; null: it does not.
   const char* (*takes_small)(const Operation& operation, const World& world);
+  // The largest of those blocks, in bytes; null where there is no pairs_reason.
+  std::size_t (*pair_bytes)(int ranks);
   // What a rank does, as text.
   std::string (*steps)(const Operation& operation, const World& world);
   // Throws Error.

@@ -17,7 +17,7 @@ std::string one_line(std::string text) {
 }  // namespace
 
 std::string GpuPeerInfo::text() const {
-  std::string all = one_line(gpu) + one_line(home);
+  std::string all = one_line(gpu) + one_line(home) + one_line(together ? "together" : "");
   for (const std::string& obstacle : obstacles) all += one_line(obstacle);
   return all;
 }
@@ -27,6 +27,9 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   std::istringstream lines(text);
   std::getline(lines, peer.gpu);
   std::getline(lines, peer.home);
+  std::string together;
+  std::getline(lines, together);
+  peer.together = !together.empty();
   peer.obstacles.resize(gpu_route_rows().size());
   for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
   return peer;
@@ -40,6 +43,8 @@ int World::whole_named(std::string_view name) const {
 
 World World::of(std::span<const GpuPeerInfo> peers) {
   World world{.ranks = static_cast<int>(peers.size())};
+  world.together =
+      std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.together; });
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of;  // the first rank of each GPU
   for (int rank = 0; rank < world.ranks; ++rank) {

@@ -18,6 +18,7 @@ namespace altorch {
 // What a rank tells the others.
 struct GpuPeerInfo {
   std::string gpu, home;               // the same text: the same GPU, the same node
+  bool together = false;               // kernels of several processes run on its GPU at the same time (MPS)
   std::vector<std::string> obstacles;  // by route (table.h): why it cannot serve on this rank; empty: it can
 
   // A line for each; newlines within become spaces.
@@ -39,12 +40,15 @@ struct World {
   std::vector<WholeRow> whole = {};
   std::optional<int> stranger = {};                      // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
+  bool together = false;                                 // on every rank: see GpuPeerInfo
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
 
   // Its place in `whole`, or kNoWhole.
   int whole_named(std::string_view name) const;
   bool one_home() const { return !stranger; }
   bool own_gpus() const { return !same_gpu; }
+  // Whether a kernel of one rank may wait for one of another.
+  bool kernels_meet() const { return own_gpus() || together; }
 
   // By rank; at least one.
   static World of(std::span<const GpuPeerInfo> peers);

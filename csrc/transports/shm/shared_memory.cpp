@@ -20,19 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  int operator*() const { return number_; }
-
- private:
-  const int number_;
-};
-
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorKind::kTransport, "shared memory: " + what + " failed: " + std::strerror(errno));
 }
@@ -130,18 +117,20 @@ int fetch(const std::string& name, KeyValueStore& store, const std::string& key,
   socklen_t length;
   const sockaddr_un address = address_of(name, length);
   if (connect(*connection, reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    fail("reaching the first rank");
+    fail("reaching the other rank");
   if (!is_same_user(*connection)) {
-    throw Error(ErrorKind::kTransport, "shared memory: the first rank belongs to another user");
+    throw Error(ErrorKind::kTransport, "shared memory: the other rank belongs to another user");
   }
-  wait_until_readable(*connection, store, key, deadline, "the first rank's memory");
+  wait_until_readable(*connection, store, key, deadline, "the other rank's memory");
   return receive_descriptor(*connection);
 }
 
-void hand_out(int file, KeyValueStore& store, const std::string& key, int size, Clock::time_point deadline) {
+// `place`: the key of the socket's name.
+void hand_out(int file, KeyValueStore& store, const std::string& place, const std::string& key, int size,
+              Clock::time_point deadline) {
   std::string name;
   const Descriptor listener(open_listener(name));
-  sooner_or_later([&] { store.set(key, name); });
+  sooner_or_later([&] { store.set(place, name); });
   for (int served = 1; served < size;) {
     wait_until_readable(*listener, store, key, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -173,7 +162,7 @@ std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::st
     fail("taking " + std::to_string(bytes >> 20) + " MiB");
   fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // nobody can pull it away
   auto memory = map(*file, bytes);
-  hand_out(*file, store, key, size, deadline);
+  hand_out(*file, store, key, key, size, deadline);
   return memory;
 }
 
@@ -197,6 +186,25 @@ std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string&
     if (rank == 0) sooner_or_later([&] { store.set(key, ""); });
     throw;
   }
+}
+
+// One rank after another hands out its own.
+std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::string& key, int rank, int size,
+                                             const Descriptor& own, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  std::vector<Descriptor> all;
+  for (int from = 0; from < size; ++from) {
+    const std::string place = key + "/" + std::to_string(from);
+    try {
+      if (from == rank) hand_out(*own, store, place, key, size, deadline);
+      all.emplace_back(from == rank ? -1 : fetch(store.get(place, timeout), store, key, deadline));
+    } catch (const Error& error) {
+      sooner_or_later([&] { store.set(refusal_key(key), error.what()); });
+      if (from <= rank) sooner_or_later([&] { store.set(key + "/" + std::to_string(rank), ""); });
+      throw;
+    }
+  }
+  return all;
 }
 
 }  // namespace altorch

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "common/descriptor.h"
 #include "common/key_value_store.h"
 
 namespace altorch {
@@ -22,5 +24,10 @@ std::optional<std::string> shared_memory_obstacle();
 // segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.
 std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
                                         std::size_t bytes, std::chrono::milliseconds timeout);
+
+// Collective over ranks of one home: every rank gives the others a descriptor of its own, and gets theirs, by rank.
+// Throws Error(kTransport, kTimeout).
+std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::string& key, int rank, int size,
+                                             const Descriptor& own, std::chrono::milliseconds timeout);
 
 }  // namespace altorch

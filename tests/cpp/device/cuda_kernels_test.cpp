@@ -85,21 +85,23 @@ TEST_F(CudaKernels, EndWhenAborted) {
   *gpu().aborted() = 1;
   for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kReduceScatter, Pattern::kAllGather}) {
     const ExchangeCase exchange{pattern, DType::kUInt8, ReduceOp::kSum, 3, 1000};
-    const LaidExchange laid(exchange, 1);
+    ExchangeCase later = exchange;
+    later.exchange += 2;
+    const LaidExchange laid(later, 1);
     const LaidAreas areas(exchange, 1);
     const auto left =
         bench_->run(laid.memory(), areas.memory(), [&](std::byte* memory, std::byte* pinned, Stream stream) {
-          SmallExchange job = laid.job(memory, areas.areas(pinned), gpu().aborted());
-          job.exchange += 2;
-          laid.enqueue(device(), job, stream);
+          laid.enqueue(device(), laid.job(memory, areas.areas(pinned), gpu().aborted()), stream);
         });
     EXPECT_NE(left.value_or(""), "it did not end by itself");
   }
   const LaidPairs laid(pair_cases().back());
+  const DeviceMemory others = device().allocate(4096);  // numbers of other exchanges
   const auto left =
       bench_->run(laid.memory(), laid.areas(), [&](std::byte* memory, std::byte* pinned, Stream stream) {
         PairExchange job = laid.job(memory, pinned, gpu().aborted());
-        for (PairExchange::Pair& pair : job.pairs) pair.exchange += pair.exchange ? 2 : 0;
+        for (PairExchange::Pair& pair : job.pairs)
+          if (pair.numbers) pair.numbers = reinterpret_cast<std::uint32_t*>(others.get());
         device().exchange_pairs(job, stream);
       });
   EXPECT_NE(left.value_or(""), "it did not end by itself");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/exchange_cases.h"
+#include "engine/small_exchanges.h"
 #include "support/gpu_test.h"
 
 namespace altorch {
@@ -52,17 +53,21 @@ std::vector<ExchangeCase> a_row_of_exchanges(int ranks) {
 }
 
 void CudaTogether::exchange_in_a_row(int ranks) {
-  constexpr std::size_t kAreaBytes = 2 * kMostBytes * 4;
+  const PlaceShape shape = PlaceShape::of(4 * kMostBytes, ranks, SmallExchange::kMostBlocks);
   const std::vector<ExchangeCase> cases = a_row_of_exchanges(ranks);
   load(cases);
-  const PinnedMemory areas = device().pin(2 * static_cast<std::size_t>(ranks) * kAreaBytes);
+  const PinnedMemory areas = device().pin(static_cast<std::size_t>(ranks) * shape.bytes());
+  std::vector<std::uint64_t*> posts;
+  for (int rank = 0; rank < ranks; ++rank)
+    posts.push_back(
+        reinterpret_cast<std::uint64_t*>(areas.get() + static_cast<std::size_t>(rank) * shape.bytes()));
 
   struct Rank {
     Stream stream;
     std::vector<LaidExchange> laid;
     std::vector<std::size_t> at;  // where each begins
-    std::shared_ptr<std::byte> memory;
-    PinnedMemory staging;
+    std::shared_ptr<std::byte> memory, numbers;
+    PinnedMemory staging, last;
   };
   std::vector<Rank> all;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -71,7 +76,8 @@ void CudaTogether::exchange_in_a_row(int ranks) {
     std::size_t bytes = 0;
     for (const ExchangeCase& exchange : cases) {
       own.at.push_back(bytes);
-      bytes += (own.laid.emplace_back(exchange, rank).memory().before().size() + 255) / 256 * 256;
+      bytes += (own.laid.emplace_back(exchange, rank, /*counts=*/false).memory().before().size() + 255) /
+               256 * 256;
     }
     own.memory = device().allocate(bytes);
     own.staging = device().pin(bytes);
@@ -80,6 +86,11 @@ void CudaTogether::exchange_in_a_row(int ranks) {
       std::memcpy(own.staging.get() + own.at[i], before.data(), before.size());
     }
     device().copy_to_device(own.memory.get(), own.staging.get(), bytes, own.stream);
+    own.numbers = device().allocate(SmallExchange::kMostBlocks * sizeof(std::uint32_t));
+    own.last = device().pin(SmallExchange::kMostBlocks * sizeof(std::uint32_t));
+    const Bytes last = numbers_of(SmallExchange::kMostBlocks, 0xFFFFFFE0u);
+    std::memcpy(own.last.get(), last.data(), last.size());
+    device().copy_to_device(own.numbers.get(), own.last.get(), last.size(), own.stream);
   }
 
   const std::span<Flag> starts = gpu().flags();
@@ -87,13 +98,18 @@ void CudaTogether::exchange_in_a_row(int ranks) {
     Rank& own = all[static_cast<std::size_t>(rank)];
     device().wait_for_flag(starts[static_cast<std::size_t>(rank)], 1, own.stream);
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      std::vector<std::uint64_t*> posts;
-      for (int from = 0; from < ranks; ++from) {
-        const std::size_t index = 2 * static_cast<std::size_t>(from) + cases[i].exchange % 2;
-        posts.push_back(reinterpret_cast<std::uint64_t*>(areas.get() + index * kAreaBytes));
+      SmallExchange job = own.laid[i].job(own.memory.get() + own.at[i], posts, gpu().aborted());
+      const bool scatters = cases[i].scatters();
+      for (int other = 0; other < ranks; ++other) {
+        job.posts[other] = posts[static_cast<std::size_t>(rank)] + (scatters ? other * shape.part : 0);
+        job.areas[other] = posts[static_cast<std::size_t>(other)] + (scatters ? rank * shape.part : 0);
       }
-      own.laid[i].enqueue(device(), own.laid[i].job(own.memory.get() + own.at[i], posts, gpu().aborted()),
-                          own.stream);
+      job.half = shape.half;
+      job.region = shape.region;
+      job.numbers = reinterpret_cast<std::uint32_t*>(own.numbers.get());
+      job.blocks = shape.blocks_for(static_cast<std::int64_t>(cases[i].bytes_of_place()),
+                                    scatters ? shape.part : shape.region);
+      own.laid[i].enqueue(device(), job, own.stream);
     }
     const std::size_t bytes = own.at.back() + own.laid.back().memory().before().size();
     device().copy_to_host(own.staging.get(), own.memory.get(), bytes, own.stream);
@@ -127,18 +143,20 @@ std::uint32_t bytes_for(int from, int to, int call) {
 
 void CudaTogether::exchange_pairs_in_a_row(int ranks) {
   constexpr int kCalls = 60;
-  constexpr std::size_t kRoom = 16384, kAreaBytes = 2 * kRoom;
+  constexpr std::size_t kRoom = 16384;
+  const PlaceShape shape = SmallExchanges::pair_shape(ranks, kRoom);
   const auto count = static_cast<std::size_t>(ranks), all = kCalls * count * kRoom;
   device().prepare_small_moves();
-  const PinnedMemory areas = device().pin(count * count * 2 * kAreaBytes);
-  const auto area = [&](int from, int to, std::uint32_t exchange) {
-    const std::size_t pair = static_cast<std::size_t>(from * ranks + to) * 2 + exchange % 2;
-    return reinterpret_cast<std::uint64_t*>(areas.get() + pair * kAreaBytes);
+  const PinnedMemory areas = device().pin(count * count * shape.bytes());
+  const auto area = [&](int from, int to) {
+    const std::size_t pair = static_cast<std::size_t>(from * ranks + to);
+    return reinterpret_cast<std::uint64_t*>(areas.get() + pair * shape.bytes());
   };
   struct Rank {
     Stream stream;
     std::shared_ptr<std::byte> memory;  // input, then output: room for every call and peer
     PinnedMemory staging;
+    std::shared_ptr<std::byte> numbers;
   };
   std::vector<Rank> members;
   const auto place = [&](int call, int peer) {
@@ -146,7 +164,8 @@ void CudaTogether::exchange_pairs_in_a_row(int ranks) {
   };
   for (int rank = 0; rank < ranks; ++rank) {
     Rank& own =
-        members.emplace_back(Rank{gpu().make_stream(), device().allocate(2 * all), device().pin(2 * all)});
+        members.emplace_back(Rank{gpu().make_stream(), device().allocate(2 * all), device().pin(2 * all),
+                                  device().allocate(count * static_cast<std::size_t>(shape.blocks) * 4)});
     for (int call = 0; call < kCalls; ++call) {
       for (int peer = 0; peer < ranks; ++peer) {
         for (std::uint32_t at = 0; at < bytes_for(rank, peer, call); ++at)
@@ -159,9 +178,10 @@ void CudaTogether::exchange_pairs_in_a_row(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     Rank& own = members[static_cast<std::size_t>(rank)];
     device().wait_for_flag(starts[static_cast<std::size_t>(rank)], 1, own.stream);
-    std::uint32_t exchange = 0xFFFFFFE0u;
     for (int call = 0; call < kCalls; ++call) {
       PairExchange job;
+      job.half = shape.half;
+      job.region = shape.region;
       job.aborted = gpu().aborted();
       for (int peer = 0; peer < ranks; ++peer) {
         PairExchange::Pair& pair = job.pairs[job.number++];
@@ -169,13 +189,13 @@ void CudaTogether::exchange_pairs_in_a_row(int ranks) {
         pair.output = own.memory.get() + all + place(call, peer);
         pair.sent = bytes_for(rank, peer, call);
         pair.taken = bytes_for(peer, rank, call);
+        pair.blocks = shape.blocks_for(std::max(pair.sent, pair.taken), shape.region);
         if (peer == rank) continue;
-        pair.exchange = exchange;
-        pair.posts = area(rank, peer, exchange);
-        pair.theirs = area(peer, rank, exchange);
+        pair.numbers = reinterpret_cast<std::uint32_t*>(own.numbers.get()) + peer * shape.blocks;
+        pair.posts = area(rank, peer);
+        pair.theirs = area(peer, rank);
       }
       device().exchange_pairs(job, own.stream);
-      exchange = exchange == 0xFFFFFFFFu ? 2 : exchange + 1;
     }
     device().copy_to_host(own.staging.get(), own.memory.get(), 2 * all, own.stream);
   }
@@ -217,12 +237,9 @@ TEST_F(CudaTogether, AKernelTakesWordsAsTheyCome) {
         bench.run(laid.memory(), posted.memory(), [&](std::byte* memory, std::byte* pinned, Stream on) {
           const std::vector<std::uint64_t*> areas = posted.areas(pinned);
           std::vector<std::pair<std::uint64_t*, std::uint64_t>> words;
-          const std::int64_t bytes = exchange.posted(1);
           for (const int other : {0, 2}) {
-            for (std::int64_t at = 0; at < (bytes + 3) / 4; ++at) {
-              std::uint64_t& word = areas[static_cast<std::size_t>(other)][at];
-              words.emplace_back(&word, std::exchange(word, 0));
-            }
+            for (std::uint64_t* word : posted.wanted(pinned, other, 1))
+              words.emplace_back(word, std::exchange(*word, 0));
           }
           std::shuffle(words.begin(), words.end(), std::minstd_rand(1));
           laid.enqueue(device(), laid.job(memory, areas, gpu().aborted()), on);
@@ -240,10 +257,10 @@ TEST_F(CudaTogether, AKernelThatWaitsEndsWhenAborted) {
   load({exchange});
   const Stream stream = gpu().make_stream();
   const auto memory = device().allocate(4096);
-  const PinnedMemory pinned = device().pin(4096);
+  const PinnedMemory pinned = device().pin(16 * kRegion);
   const LaidExchange laid(exchange, 0);
   std::uint64_t* const areas[] = {reinterpret_cast<std::uint64_t*>(pinned.get()),
-                                  reinterpret_cast<std::uint64_t*>(pinned.get() + 2048)};
+                                  reinterpret_cast<std::uint64_t*>(pinned.get() + 8 * kRegion)};
   laid.enqueue(device(), laid.job(memory.get(), areas, gpu().aborted()), stream);
   Flag& ended = gpu().flags()[0];
   device().raise(ended, 1, stream);

@@ -27,6 +27,20 @@ struct ExchangeCase {
     if (pattern == Pattern::kBroadcast) return rank == root ? count : 0;
     return pattern == Pattern::kReduceScatter ? number * count : count;
   }
+  // The same for a place: of what is scattered every rank has its own.
+  bool scatters() const { return pattern == Pattern::kReduceScatter; }
+  int places() const { return scatters() ? number : 1; }
+  std::size_t bytes_of_place() const { return static_cast<std::size_t>(count) * size_of(dtype); }
+  int blocks() const { return blocks_for(bytes_of_place()); }
+  std::size_t words_of_place() const { return static_cast<std::size_t>(blocks() * kRegion); }
+  std::vector<Words> words(int from, int place) const {
+    Bytes data = part(from);
+    if (scatters()) {
+      const auto begin = data.begin() + static_cast<std::ptrdiff_t>(bytes_of_place()) * place;
+      data = Bytes(begin, begin + static_cast<std::ptrdiff_t>(bytes_of_place()));
+    }
+    return words_in_regions(data, std::max<std::size_t>(1, size_of(dtype) / 4), blocks(), exchange);
+  }
   bool has_result(int rank) const {
     if (pattern == Pattern::kBroadcast) return rank != root;
     return pattern != Pattern::kReduce || rank == root;
@@ -71,7 +85,8 @@ struct ExchangeCase {
 // What one rank has in its own memory.
 class LaidExchange {
  public:
-  LaidExchange(const ExchangeCase& exchange, int rank) : case_(exchange), rank_(rank) {
+  // `counts`: the numbers of exchanges are in this memory, too.
+  LaidExchange(const ExchangeCase& exchange, int rank, bool counts = true) : case_(exchange), rank_(rank) {
     const Bytes input = exchange.input(rank), output = exchange.output(rank);
     const std::size_t shift = exchange.shifted ? size_of(exchange.dtype) : 0;
     const std::size_t before = block_bytes() * static_cast<std::size_t>(rank);  // the blocks of other ranks
@@ -88,6 +103,9 @@ class LaidExchange {
                                                               : input_;
     }
     if (exchange.has_result(rank)) memory_.expect(output_, exchange.dtype, output);
+    if (!counts) return;
+    numbers_ = memory_.place(numbers_of(exchange.blocks(), number_before(exchange.exchange)));
+    memory_.expect(numbers_, DType::kUInt8, numbers_of(exchange.blocks(), exchange.exchange));
   }
 
   const Image& memory() const { return memory_; }
@@ -95,19 +113,28 @@ class LaidExchange {
   SmallExchange job(std::byte* memory, std::span<std::uint64_t* const> areas,
                     const std::uint32_t* aborted) const {
     SmallExchange job;
-    std::copy(areas.begin(), areas.end(), job.areas);
+    for (int rank = 0; rank < case_.number; ++rank) {
+      job.posts[rank] = areas[static_cast<std::size_t>(rank_)] + rank * case_.words_of_place();
+      const std::size_t place = case_.scatters() ? static_cast<std::size_t>(rank_) : 0;
+      job.areas[rank] = areas[static_cast<std::size_t>(rank)] + place * case_.words_of_place();
+    }
+    job.numbers = reinterpret_cast<std::uint32_t*>(memory + numbers_);
     job.aborted = aborted;
     job.input = memory + input_;
     job.output = memory + output_;
-    job.posted = case_.posted(rank_);
-    job.wanted = case_.has_result(rank_) ? case_.count : 0;
-    job.skipped = case_.pattern == Pattern::kReduceScatter ? rank_ * case_.count : 0;
+    job.region = kRegion;
+    job.blocks = case_.blocks();
+    job.places = case_.places();
+    job.count = case_.count;
+    job.stride = case_.scatters() ? case_.count : 0;
+    job.own = case_.scatters() ? rank_ * case_.count : 0;
     const bool broadcasts = case_.pattern == Pattern::kBroadcast;
+    job.posts_data = !broadcasts || rank_ == case_.root;
+    job.wants = case_.has_result(rank_);
     job.first = broadcasts ? case_.root : 0;
     job.behind = broadcasts ? case_.root + 1 : case_.number;
     job.rank = rank_;
     job.number = case_.number;
-    job.exchange = case_.exchange;
     job.scaled = case_.scales();
     job.factor = case_.factor(rank_);
     return job;
@@ -123,7 +150,7 @@ class LaidExchange {
   const ExchangeCase case_;
   const int rank_;
   Image memory_;
-  std::size_t input_ = 0, output_ = 0;
+  std::size_t input_ = 0, output_ = 0, numbers_ = 0;
 };
 
 // What words are compared as: where a rank posts what it has scaled, the bits of a NaN are the processor's.
@@ -136,26 +163,21 @@ inline DType seen_as(const ExchangeCase& exchange) {
 // Areas in which everybody but `rank` has posted already, behind what the exchange before last has left.
 class LaidAreas {
  public:
-  LaidAreas(const ExchangeCase& exchange, int rank) {
+  LaidAreas(const ExchangeCase& exchange, int rank) : case_(exchange) {
     for (int from = 0; from < exchange.number; ++from) {
-      const Bytes words = words_with(exchange.part(from), exchange.exchange);
-      const Bytes stale =
-          words_with(elements_of(DType::kUInt8, words.size() / 2 + 64, 99), exchange.exchange - 2);
-      at_.push_back(memory_.place(stale));
-      if (from != rank) {
-        memory_.write(at_.back(), words);
-        continue;
+      at_.push_back(memory_.place(stale_place(exchange.blocks() * exchange.places(), exchange.exchange)));
+      for (int place = 0; place < exchange.places(); ++place) {
+        if (exchange.places() > 1 && place == from) continue;  // nobody posts for itself
+        const std::size_t begin =
+            at_.back() + 8 * static_cast<std::size_t>(place) * exchange.words_of_place();
+        for (const Words& posted : exchange.words(from, place)) {
+          if (from == rank) {
+            memory_.expect(begin + 8 * posted.at, seen_as(exchange), posted.words);
+          } else {
+            memory_.write(begin + 8 * posted.at, posted.words);
+          }
+        }
       }
-      // In place the output lies where this rank's own block was, which nobody reads from its area.
-      const bool overwritten = exchange.in_place && exchange.pattern == Pattern::kReduceScatter;
-      const std::size_t block =
-          overwritten ? static_cast<std::size_t>(exchange.count) * size_of(exchange.dtype) : 0;
-      const std::size_t begin = block * static_cast<std::size_t>(rank) / 4 * 8;
-      const std::size_t end = overwritten ? (block * static_cast<std::size_t>(rank + 1) + 3) / 4 * 8 : begin;
-      memory_.expect(at_.back(), seen_as(exchange), Bytes(&words[0], &words[begin]));
-      memory_.ignore(at_.back() + begin, end - begin);
-      memory_.expect(at_.back() + end, seen_as(exchange),
-                     Bytes(words.begin() + static_cast<std::ptrdiff_t>(end), words.end()));
     }
   }
 
@@ -166,7 +188,18 @@ class LaidAreas {
     return areas;
   }
 
+  // The words that `rank` takes from another one, and has not taken yet where they are taken away.
+  std::vector<std::uint64_t*> wanted(std::byte* memory, int from, int rank) const {
+    std::vector<std::uint64_t*> all;
+    const int place = case_.scatters() ? rank : 0;
+    std::uint64_t* begin = areas(memory)[static_cast<std::size_t>(from)] + place * case_.words_of_place();
+    for (const Words& posted : case_.words(from, place))
+      for (std::size_t i = 0; i < posted.words.size() / 8; ++i) all.push_back(begin + posted.at + i);
+    return all;
+  }
+
  private:
+  const ExchangeCase case_;
   Image memory_;
   std::vector<std::size_t> at_;
 };

@@ -22,7 +22,10 @@ struct Surroundings {
   std::string obstacle = {}, kernel_obstacle = {};  // of the GPU
   std::string cannot_pin_shared = {};               // memory that ranks share; found out when it is tried
   std::size_t pinned_limit = std::size_t{1} << 40;  // of each device
+  std::string cannot_export = "its memory is not exported in this test";
+  std::string cannot_map = {};  // another GPU's memory; found out when it is tried
   bool has_nccl = true;
+  bool together = false;  // MPS
 };
 
 inline std::vector<Surroundings> own_gpus(int ranks) {
@@ -41,8 +44,14 @@ inline std::vector<Surroundings> two_nodes(int ranks) {
 
 class FakeGpu : public FakeDevice {
  public:
-  FakeGpu(FakeDeviceOptions options, std::string cannot_pin_shared)
-      : FakeDevice(options), cannot_pin_shared_(std::move(cannot_pin_shared)) {}
+  FakeGpu(FakeDeviceOptions options, std::string cannot_pin_shared, std::string cannot_map)
+      : FakeDevice(options),
+        cannot_pin_shared_(std::move(cannot_pin_shared)),
+        cannot_map_(std::move(cannot_map)) {}
+  DeviceMemory import_memory(const Descriptor& descriptor, std::size_t bytes) override {
+    if (!cannot_map_.empty()) throw Error(ErrorKind::kUnsupported, cannot_map_);
+    return FakeDevice::import_memory(descriptor, bytes);
+  }
   using FakeDevice::pin;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override {
     if (!cannot_pin_shared_.empty()) throw Error(ErrorKind::kUnsupported, cannot_pin_shared_);
@@ -50,7 +59,7 @@ class FakeGpu : public FakeDevice {
   }
 
  private:
-  const std::string cannot_pin_shared_;
+  const std::string cannot_pin_shared_, cannot_map_;
 };
 
 inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) {
@@ -59,10 +68,15 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
     return text.empty() ? std::nullopt : std::optional(text);
   };
   return {
-      .open = [=](int, bool) { return std::make_unique<FakeGpu>(options, here.cannot_pin_shared); },
+      .open =
+          [=](int, bool) {
+            return std::make_unique<FakeGpu>(options, here.cannot_pin_shared, here.cannot_map);
+          },
       .obstacle = [=](int) { return reason(here.obstacle); },
       .kernel_obstacle = [=] { return reason(here.kernel_obstacle); },
+      .export_obstacle = [=](int) { return reason(here.cannot_export); },
       .identity = [=](int) { return here.gpu; },
+      .together = [=](int) { return here.together; },
       .home = [=] { return here.home; },
   };
 }

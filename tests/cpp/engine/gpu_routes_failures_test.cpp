@@ -51,6 +51,20 @@ TEST(GpuRoutesFailures, ARouteThatOneRankCannotOpenIsPassedOverByAll) {
   });
 }
 
+// One rank that cannot map the others' memory: all take the next route.
+TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBeMapped) {
+  auto places = own_gpus(3);
+  for (Surroundings& place : places) place.cannot_export = "";
+  places[1].cannot_map = "GPU 1 cannot reach the memory of the other GPU";
+  GpuWorld world(places);
+  world.run([](GpuRank& me) {
+    std::vector<float> x(kSmall, 1.0f);
+    EXPECT_EQ(me.call(all_reduce(x)), "host_staged");
+    me.finish();
+    EXPECT_EQ(x, std::vector<float>(kSmall, 3.0f));
+  });
+}
+
 TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
   auto places = own_gpus(2);
   places[0].has_nccl = false;
@@ -64,7 +78,8 @@ TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
     EXPECT_EQ(
         error,
         "unsupported: no route can carry it between GPUs (nccl: on rank 0 NCCL cannot be loaded: the fake is "
-        "hidden; host_staged: on rank 1 GPU 3 is too old; host_relay: on rank 1 GPU 3 is too old); use "
+        "hidden; peer: on rank 0 its memory is not exported in this test; host_staged: on rank 1 GPU 3 is "
+        "too old; host_relay: on rank 1 GPU 3 is too old); use "
         ".cpu()");
 }
 

@@ -105,6 +105,27 @@ TEST(GpuRoutes, LargeCallsGoByNcclAndSmallOnesBesideIt) {
     expect_routes(own_gpus(size), all_by("host_staged", "nccl", "host_staged"), all_by("nccl"), true);
 }
 
+TEST(GpuRoutes, GpusThatMapEachOthersMemoryTakeSmallCallsBesideNccl) {
+  for (const int size : {2, 4}) {
+    auto places = own_gpus(size);
+    for (Surroundings& place : places) place.cannot_export = "";
+    expect_routes(places, all_by("peer", "nccl", "peer"), all_by("nccl"), true);
+  }
+}
+
+TEST(GpuRoutes, AGpuThatServesSeveralTakesAllButMessages) {
+  for (const int size : {2, 3}) {
+    auto places = shared_gpu(size);
+    for (Surroundings& place : places) {
+      place.cannot_export = "";
+      place.together = true;
+    }
+    Names names = all_by("peer");
+    names["send"] = names["recv"] = "host_staged";
+    expect_routes(places, names, names, false);
+  }
+}
+
 TEST(GpuRoutes, ARankAloneHasNcclOnly) {
   GpuWorld world(own_gpus(1));
   world.run([&](GpuRank& me) {
@@ -220,20 +241,25 @@ TEST(GpuRoutes, EachPairOfAnAllToAllGoesItsOwnWay) {
   EXPECT_EQ(world.nccl().calls("ncclSend"), 5);
 }
 
-TEST(GpuRoutes, GraphsHoldNcclAlone) {
+TEST(GpuRoutes, GraphsHoldNcclAndWhatCountsOnTheDevice) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kSmall, 1.0f), y(kLarge, 1.0f);
     const Operation small = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
+    const Operation large = operation_of(OpKind::kAllReduce, y.data(), y.data(), kLarge);
+    // A graph cannot wait until the ranks have met: what it takes is there from a call before, NCCL from the first.
+    EXPECT_STREQ(me.routes.choose({&small, 1}, /*capturing=*/true).name(), "nccl");
+    ASSERT_NE(me.routes.nccl_communicator(), nullptr);
     EXPECT_EQ(me.call(small), "host_staged");
     me.finish();
-    // It is there from the first call on: a graph cannot wait until the ranks have met.
-    ASSERT_NE(me.routes.nccl_communicator(), nullptr);
-    GpuRoute& route = me.routes.choose({&small, 1}, /*capturing=*/true);
-    EXPECT_STREQ(route.name(), "nccl");
-    me.routes.enqueue(route, {&small, 1}, me.stream);
+    for (const auto& [operation, name] : {std::pair(small, "host_staged"), std::pair(large, "nccl")}) {
+      GpuRoute& route = me.routes.choose({&operation, 1}, /*capturing=*/true);
+      EXPECT_STREQ(route.name(), name);
+      me.routes.enqueue(route, {&operation, 1}, me.stream);
+    }
     me.finish();
     EXPECT_EQ(x, std::vector<float>(kSmall, 4.0f));
+    EXPECT_EQ(y, std::vector<float>(kLarge, 2.0f));
   });
   GpuWorld without(shared_gpu(2));
   const auto errors = without.try_to([&](GpuRank& me) {
@@ -242,7 +268,7 @@ TEST(GpuRoutes, GraphsHoldNcclAlone) {
     me.routes.choose({&small, 1}, /*capturing=*/true);
   });
   for (const std::string& error : errors)
-    EXPECT_NE(error.find("host_staged: its operations cannot be captured into a CUDA graph"),
+    EXPECT_NE(error.find("host_staged: it cannot be captured into a CUDA graph: ranks share a GPU"),
               std::string::npos)
         << error;
 }

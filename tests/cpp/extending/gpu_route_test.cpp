@@ -33,7 +33,7 @@ constexpr GpuRouteRow alone = {
     .name = "alone",
     .instead = "",
     .reason = "one rank: nothing has to move between GPUs",
-    .captures = true,
+    .opens_at_once = false,
     .guarded = false,
     .obstacle_on = [](const GpuSource&, int) -> std::optional<std::string> { return std::nullopt; },
     .obstacle_among = [](const World& world) -> std::optional<std::string> {
@@ -44,7 +44,11 @@ constexpr GpuRouteRow alone = {
       if (!operation.is_message()) return std::nullopt;
       return "it carries no messages";
     },
+    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
+      return std::nullopt;
+    },
     .takes_small = [](const Operation&, const World&) -> const char* { return nullptr; },
+    .pair_bytes = nullptr,
     .steps = [](const Operation&, const World&) { return std::string("one copy on the device\n"); },
     .open =
         [](GpuGroup&) {

@@ -1,8 +1,12 @@
 #include "support/fake_device.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 #include "common/error.h"
 #include "reduction/reduce.h"
@@ -101,8 +105,44 @@ PinnedMemory FakeDevice::pin(std::size_t bytes) {
 PinnedMemory FakeDevice::pin(std::shared_ptr<std::byte> memory, std::size_t) { return memory; }
 
 DeviceMemory FakeDevice::allocate(std::size_t bytes) {
-  return {static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)),
-          [](std::byte* memory) { std::free(memory); }};
+  const std::size_t whole = (bytes + 63) / 64 * 64;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, whole));
+  std::memset(memory, 0, whole);
+  return {memory, [](std::byte* freed) { std::free(freed); }};
+}
+
+// One mapping serves all: the thread sanitizer knows memory by its address.
+namespace {
+
+struct ExportedMemory {
+  std::mutex mutex;
+  std::map<ino_t, std::weak_ptr<std::byte>> by_file;
+};
+ExportedMemory& exported_memory() {
+  static auto* all = new ExportedMemory();
+  return *all;
+}
+ino_t file_of(const Descriptor& descriptor) {
+  struct stat about {};
+  if (fstat(*descriptor, &about) != 0) throw Error(ErrorKind::kUnsupported, "no such descriptor");
+  return about.st_ino;
+}
+
+}  // namespace
+
+Device::Exported FakeDevice::export_memory(std::size_t bytes) {
+  Descriptor file(memfd_create("fake GPU", MFD_CLOEXEC));
+  DeviceMemory memory = allocate(bytes);
+  const std::lock_guard lock(exported_memory().mutex);
+  exported_memory().by_file[file_of(file)] = memory;
+  return {std::move(memory), std::move(file)};
+}
+
+DeviceMemory FakeDevice::import_memory(const Descriptor& descriptor, std::size_t) {
+  const std::lock_guard lock(exported_memory().mutex);
+  auto memory = exported_memory().by_file[file_of(descriptor)].lock();
+  if (!memory) throw Error(ErrorKind::kUnsupported, "the memory is gone");
+  return memory;
 }
 
 Stream FakeDevice::make_stream() {

@@ -33,16 +33,21 @@ class FakeDevice : public Device {
   PinnedMemory pin(std::size_t bytes) override;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
   DeviceMemory allocate(std::size_t bytes) override;
+  Exported export_memory(std::size_t bytes) override;
+  DeviceMemory import_memory(const Descriptor& descriptor, std::size_t bytes) override;
   Stream make_stream() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
-  void prepare(DType, ReduceOp, bool) override {}
+  void prepare(DType, ReduceOp, Reducing) override {}
   void prepare_small_moves() override {}
+  void prepare_bulk_moves() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
+  void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
+  void move_bulk(const BulkMoves& job, Stream stream) override;
   void prepare_poison() override {}
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;

@@ -9,9 +9,11 @@
 // In the order in which they go to NVRTC.
 // clang-format off
 #include "device/kernels/numbers.cuh"
+#include "device/kernels/reduce.cuh"
 #include "device/kernels/small.cuh"
 #include "device/kernels/pairs.cuh"
 #include "device/kernels/poison.cuh"
+#include "device/kernels/bulk.cuh"
 // clang-format on
 #include "support/fake_device.h"
 
@@ -19,17 +21,27 @@ namespace altorch {
 namespace {
 
 static_assert(sizeof(kernels::Small) == sizeof(SmallExchange));
-static_assert(offsetof(kernels::Small, aborted) == offsetof(SmallExchange, aborted));
-static_assert(offsetof(kernels::Small, wanted) == offsetof(SmallExchange, wanted));
+static_assert(offsetof(kernels::Small, numbers) == offsetof(SmallExchange, numbers));
+static_assert(offsetof(kernels::Small, half) == offsetof(SmallExchange, half));
+static_assert(offsetof(kernels::Small, posts_data) == offsetof(SmallExchange, posts_data));
 static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
 static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
 static_assert(offsetof(kernels::Small, poison) == offsetof(SmallExchange, poison));
+static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
 static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison));
+static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
+static_assert(offsetof(kernels::Pairs::Pair, numbers) == offsetof(PairExchange::Pair, numbers));
+static_assert(offsetof(kernels::Pairs::Pair, blocks) == offsetof(PairExchange::Pair, blocks));
+static_assert(sizeof(kernels::BulkReduction) == sizeof(BulkReduction));
+static_assert(offsetof(kernels::BulkReduction, input) == offsetof(BulkReduction, input));
+static_assert(offsetof(kernels::BulkReduction, goes_to) == offsetof(BulkReduction, goes_to));
+static_assert(offsetof(kernels::BulkReduction, factor) == offsetof(BulkReduction, factor));
+static_assert(offsetof(kernels::BulkPlaces, part) == offsetof(BulkPlaces, part));
+static_assert(offsetof(kernels::BulkPlaces, blocks) == offsetof(BulkPlaces, blocks));
+static_assert(sizeof(kernels::BulkMoves) == sizeof(BulkMoves));
+static_assert(offsetof(kernels::BulkMoves, chunk) == offsetof(BulkMoves, chunk));
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
 static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
-static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
-static_assert(offsetof(kernels::Pairs::Pair, exchange) == offsetof(PairExchange::Pair, exchange));
-static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
 
 kernels::Small as_kernels_see(const SmallExchange& exchange) {
   kernels::Small job;
@@ -37,20 +49,32 @@ kernels::Small as_kernels_see(const SmallExchange& exchange) {
   return job;
 }
 
-// As many blocks as a GPU would use for more than a few elements, one after another.
-constexpr int kBlocks = 2;
+constexpr int kBlocks = 2;  // of what waits for nobody
 
+// Blocks run side by side on a GPU: here each posts before any waits.
 template <class Number>
-void reduce_numbers(const kernels::Small& job, ReduceOp op) {
+void post_all(const kernels::Small& job) {
+  for (int block = 0; block < job.blocks; ++block)
+    kernels::post<Number>(job, kernels::turn_of(job, block, job.blocks));
+}
+
+template <class Number, class Operator, bool kMean>
+void run_blocks(const kernels::Small& job) {
+  post_all<Number>(job);
+  for (int block = 0; block < job.blocks; ++block)
+    kernels::reduce_small<Number, Operator, kMean>(job, block, job.blocks);
+}
+template <class Number, class Operator, bool kMean>
+void run_blocks(const kernels::BulkReduction& job) {
+  for (int block = 0; block < job.blocks; ++block) kernels::reduce_bulk<Number, Operator, kMean>(job, block);
+}
+
+template <class Number, class Job>
+void reduce_numbers(const Job& job, ReduceOp op) {
   using Computed = typename Number::Computed;
   constexpr bool is_bool = std::is_same_v<Number, kernels::Bool>;
   constexpr bool is_ordered = std::is_arithmetic_v<Computed>;
-  // Blocks run side by side on a GPU: here each posts before any waits.
-  const auto run = [&]<class Operator, bool kMean>() {
-    for (int block = 0; block < kBlocks; ++block) kernels::post<Number>(job, block, kBlocks);
-    for (int block = 0; block < kBlocks; ++block)
-      kernels::reduce_small<Number, Operator, kMean>(job, block, kBlocks);
-  };
+  const auto run = [&]<class Operator, bool kMean>() { run_blocks<Number, Operator, kMean>(job); };
   if constexpr (is_bool) {
     return run.template operator()<kernels::Or, false>();
   } else {
@@ -67,7 +91,8 @@ void reduce_numbers(const kernels::Small& job, ReduceOp op) {
   }
 }
 
-void reduce_any(const kernels::Small& job, DType dtype, ReduceOp op) {
+template <class Job>
+void reduce_any(const Job& job, DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kUInt8:
       return reduce_numbers<kernels::Integer<unsigned char, unsigned>>(job, op);
@@ -117,9 +142,8 @@ void FakeDevice::reduce_small(const SmallExchange& exchange, DType dtype, Reduce
 void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
   launch(
       [job = as_kernels_see(exchange)] {
-        for (int block = 0; block < kBlocks; ++block)
-          kernels::post<kernels::Plain<unsigned char>>(job, block, kBlocks);
-        for (int block = 0; block < kBlocks; ++block) kernels::move_small(job, block, kBlocks);
+        post_all<kernels::Plain<unsigned char>>(job);
+        for (int block = 0; block < job.blocks; ++block) kernels::move_small(job, block, job.blocks);
       },
       stream);
 }
@@ -129,18 +153,40 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
   std::memcpy(&job, &exchange, sizeof job);
   launch(
       [job] {
-        for (int block = 0; block < kBlocks; ++block) {
+        const auto each_block = [&](auto&& act) {
           for (int i = 0; i < job.number; ++i) {
             const kernels::Pairs::Pair& pair = job.pairs[i];
-            pair.exchange ? kernels::post_pair(pair, block, kBlocks)
-                          : kernels::copy_own(pair, block, kBlocks);
+            for (int block = 0; pair.numbers && block < pair.blocks; ++block)
+              act(pair, kernels::turn_of(job, pair, block));
           }
+        };
+        for (int i = 0; i < job.number; ++i) {
+          for (int block = 0; !job.pairs[i].numbers && block < kBlocks; ++block)
+            kernels::copy_own(job.pairs[i], block, kBlocks);
         }
-        for (int block = 0; block < kBlocks; ++block) {
-          for (int i = 0; i < job.number; ++i) {
-            if (job.pairs[i].exchange) kernels::take_pair(job, job.pairs[i], block, kBlocks);
-          }
-        }
+        each_block([](const auto& pair, const auto& turn) { kernels::post_pair(pair, turn); });
+        each_block([&](const auto& pair, const auto& turn) {
+          kernels::take_pair(job, pair, turn);
+          kernels::end_turn(pair, turn);
+        });
+      },
+      stream);
+}
+
+void FakeDevice::reduce_bulk(const BulkReduction& given, DType dtype, ReduceOp op, Stream stream) {
+  kernels::BulkReduction job;
+  std::memcpy(&job, &given, sizeof job);
+  launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
+}
+
+// Rows and blocks run side by side on a GPU: here every rank comes to them in one order.
+void FakeDevice::move_bulk(const BulkMoves& given, Stream stream) {
+  kernels::BulkMoves job;
+  std::memcpy(&job, &given, sizeof job);
+  launch(
+      [job] {
+        for (int peer = 0; peer < job.places.number; ++peer)
+          for (int block = 0; block < job.blocks[peer]; ++block) kernels::move_bulk(job, peer, block);
       },
       stream);
 }

@@ -38,19 +38,21 @@ TEST(Board, KeepsEverybodysPlacesApart) {
   ASSERT_GT(layout.pair_bytes(), 0u);
   std::vector<std::pair<std::byte*, std::size_t>> places;
   for (int rank = 0; rank < 3; ++rank) {
+    const auto words = [&](std::uint64_t* place, const PlaceShape& shape, std::size_t bytes) {
+      EXPECT_GE(shape.bytes(), 4 * bytes);  // twice, and half of it is numbers
+      places.emplace_back(reinterpret_cast<std::byte*>(place), shape.bytes());
+    };
+    words(board.small_place(rank), layout.small_shape(), layout.small_bytes);
+    for (int to = 0; to < 3; ++to)
+      if (to != rank) words(board.pair_place(rank, to), layout.pair_shape(), layout.pair_bytes());
     for (std::size_t slot = 0; slot < 2; ++slot) {
       places.emplace_back(reinterpret_cast<std::byte*>(&board.post(rank, slot)), sizeof(Board::Post));
       places.emplace_back(board.data(rank, slot), layout.slot_bytes);
-      const auto exchange = static_cast<std::uint32_t>(slot);
-      places.emplace_back(reinterpret_cast<std::byte*>(board.small_area(rank, exchange)),
-                          2 * layout.small_bytes);
       for (int to = 0; to < 3; ++to) {
         if (to == rank) continue;
         places.emplace_back(reinterpret_cast<std::byte*>(&board.message_slot(rank, to, slot)),
                             sizeof(Board::MessageSlot));
         places.emplace_back(board.message_data(rank, to, slot), layout.message_bytes);
-        places.emplace_back(reinterpret_cast<std::byte*>(board.pair_area(rank, to, exchange)),
-                            2 * layout.pair_bytes());
       }
     }
   }

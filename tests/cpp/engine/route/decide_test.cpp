@@ -21,6 +21,13 @@ std::vector<GpuPeerInfo> peers(int ranks) {
   return made;
 }
 
+// GPUs that cannot map each other's memory.
+std::vector<GpuPeerInfo> strangers(int ranks) {
+  auto made = peers(ranks);
+  for (GpuPeerInfo& peer : made) peer.obstacles[index_of(gpu_rows::peer)] = "its memory cannot be mapped";
+  return made;
+}
+
 Operation call(OpKind kind, std::int64_t bytes, DType dtype = DType::kFloat32) {
   Operation operation;
   operation.kind = kind;
@@ -41,7 +48,7 @@ std::string taken(const Operation& operation, const World& world, const std::str
 }
 
 const std::size_t kNccl = index_of(gpu_rows::nccl), kHostStaged = index_of(gpu_rows::host_staged),
-                  kHostRelay = index_of(gpu_rows::host_relay);
+                  kHostRelay = index_of(gpu_rows::host_relay), kPeer = index_of(gpu_rows::peer);
 constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
 
 TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
@@ -69,17 +76,18 @@ TEST(WorldTest, SurvivesItsText) {
   GpuPeerInfo peer;
   peer.gpu = "0000:01";
   peer.home = "";
-  peer.obstacles = {"two\nlines", "", "none"};
+  peer.obstacles = {"two\nlines", "none", ""};
   const GpuPeerInfo read = GpuPeerInfo::from(peer.text());
   EXPECT_EQ(read.gpu, "0000:01");
   EXPECT_EQ(read.home, "");
   EXPECT_EQ(read.obstacles[kNccl], "two lines");
+  EXPECT_EQ(read.obstacles[kPeer], "none");
   EXPECT_EQ(read.obstacles[kHostStaged], "");
-  EXPECT_EQ(read.obstacles[kHostRelay], "none");
+  EXPECT_EQ(read.obstacles[kHostRelay], "");
 }
 
 TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
-  const World world = World::of(peers(4));
+  const World world = World::of(strangers(4));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "nccl");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_staged");
   EXPECT_EQ(taken(call(OpKind::kBarrier, 0), world), "nccl");
@@ -87,16 +95,49 @@ TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
   EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "host_staged in pairs");
 }
 
-TEST(DecideTest, GraphsHoldNcclAlone) {
-  const World world = World::of(peers(2));
-  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world, {}, true), "nccl");
+TEST(DecideTest, GraphsHoldNcclAndWhatCountsOnTheDevice) {
+  const auto captured = [](OpKind kind, std::int64_t bytes, const World& world) {
+    return taken(call(kind, bytes), world, {}, /*capturing=*/true);
+  };
+  World world = World::of(strangers(2));
+  EXPECT_EQ(captured(OpKind::kAllReduce, kSmall, world), "host_staged");
+  EXPECT_EQ(captured(OpKind::kAllReduce, 64 << 10, world), "nccl");  // eager, it would not
+  EXPECT_EQ(captured(OpKind::kSend, kSmall, world), "nccl");
+  auto poor = strangers(2);
+  poor[1].obstacles[kNccl] = "there is no NCCL";
+  world = World::of(poor);
+  EXPECT_EQ(captured(OpKind::kAllReduce, 64 << 10, world), "host_staged");
+  EXPECT_EQ(captured(OpKind::kAllReduce, kLarge, world), "none");
+  EXPECT_EQ(captured(OpKind::kSend, kSmall, world), "none");
+  auto shared = strangers(2);
+  shared[1].gpu = shared[0].gpu;
+  EXPECT_EQ(captured(OpKind::kAllReduce, kSmall, World::of(shared)), "none");
+  for (GpuPeerInfo& peer : shared) peer.together = true;
+  EXPECT_EQ(captured(OpKind::kAllReduce, kSmall, World::of(shared)), "host_staged");
+}
+
+TEST(DecideTest, GpusThatMapEachOthersMemory) {
+  World world = World::of(peers(2));
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world, "peer"), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "peer in pairs");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "peer");
+  EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world, "peer"), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world, {}, /*capturing=*/true), "peer");
   auto shared = peers(2);
   shared[1].gpu = shared[0].gpu;
-  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(shared), {}, true), "none");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), World::of(shared), "peer"), "host_staged");
+  for (GpuPeerInfo& peer : shared) peer.together = true;
+  world = World::of(shared);
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world, {}, /*capturing=*/true), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(peers(17))), "host_staged");
 }
 
 TEST(DecideTest, RanksThatShareAGpu) {
-  auto shared = peers(2);
+  auto shared = strangers(2);
   shared[1].gpu = shared[0].gpu;
   const World world = World::of(shared);
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "host_relay");
@@ -105,7 +146,7 @@ TEST(DecideTest, RanksThatShareAGpu) {
 }
 
 TEST(DecideTest, WhatNcclHasNot) {
-  const World world = World::of(peers(2));
+  const World world = World::of(strangers(2));
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "host_staged");
   EXPECT_EQ(taken(call(OpKind::kBroadcast, kLarge, DType::kInt16), world), "nccl") << "moved as bytes";
   Operation any = call(OpKind::kReceive, kLarge);
@@ -114,18 +155,18 @@ TEST(DecideTest, WhatNcclHasNot) {
 }
 
 TEST(DecideTest, WhoAsksForStagingGetsEitherWay) {
-  auto far = peers(2);
+  auto far = strangers(2);
   far[1].home = "another";
   const Operation large = call(OpKind::kAllReduce, kLarge);
   EXPECT_EQ(taken(large, World::of(far), "host_staged"), "host_relay");
-  EXPECT_EQ(taken(large, World::of(peers(2)), "host_staged"), "host_staged");
-  EXPECT_EQ(taken(large, World::of(peers(2)), "host_relay"), "host_relay");
+  EXPECT_EQ(taken(large, World::of(strangers(2)), "host_staged"), "host_staged");
+  EXPECT_EQ(taken(large, World::of(strangers(2)), "host_relay"), "host_relay");
   far[0].obstacles[kNccl] = "there is none";
   EXPECT_EQ(taken(large, World::of(far), "nccl"), "none");
 }
 
 TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
-  const World world = World::of(peers(2));
+  const World world = World::of(strangers(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
                                       call(OpKind::kAllReduce, kSmall, DType::kInt16)};
   EXPECT_TRUE(obstacle({.row = &gpu_rows::nccl}, two, world, false).has_value());

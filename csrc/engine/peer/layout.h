@@ -1,0 +1,36 @@
+// Memory of one rank's GPU that the others write to, laid out: for each of them a region of the same kind, with
+// places for small exchanges and for those of pairs (engine/small_exchanges.h), and flags and places for what is
+// larger (device/kernels/bulk.cuh). Every rank computes the same layout.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/small_exchanges.h"
+
+namespace altorch {
+
+struct PeerLayout {
+  int ranks = 2;
+  std::size_t small_bytes = 64 << 10;  // what a rank may post in one kernel
+  std::size_t pair_bytes = 64 << 10;   // the same for one other
+  std::size_t part_bytes = 128 << 10;  // what a block of threads has under way of one kind
+  int reduce_blocks = SmallExchange::kMostBlocks,
+      move_blocks = SmallExchange::kMostBlocks / 2;  // those for each rank
+
+  // The largest parts with which a rank's memory is about `bytes`.
+  static PeerLayout fitting(int ranks, std::size_t bytes);
+
+  PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, SmallExchange::kMostBlocks); }
+  PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes); }
+
+  // Of a region, in bytes from its beginning.
+  struct Offsets {
+    std::size_t small, pairs, flags, reductions, moves, end;
+  };
+  Offsets offsets() const;
+  // Of the region of `source` in anybody's memory.
+  std::size_t region(int source) const { return static_cast<std::size_t>(source) * offsets().end; }
+  std::size_t bytes() const { return region(ranks); }
+};
+
+}  // namespace altorch

@@ -1,0 +1,127 @@
+// Memory of the ranks' own GPUs, which they map, as a route that a group may take.
+#include <algorithm>
+
+#include "common/meeting.h"
+#include "common/size_text.h"
+#include "engine/host_staged/pieces.h"
+#include "engine/peer/peer.h"
+#include "engine/route/table.h"
+#include "transports/shm/shared_memory.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kNoteBytes = 4096;
+// Of each rank's GPU, about.
+constexpr std::size_t kMemory = 32 << 20;
+// In place of NCCL: whatever larger calls gain has to be measured between GPUs first.
+constexpr std::size_t kBesideNccl = 64 << 10;
+
+std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
+  if (auto found = gpus.obstacle(device)) return found;
+  if (auto found = gpus.kernel_obstacle()) return found;
+  return gpus.export_obstacle(device);
+}
+
+std::optional<std::string> obstacle_among(const World& world) {
+  if (world.ranks < 2) return "a rank alone has no peer";
+  if (world.ranks > BulkPlaces::kMostRanks)
+    return "there are more than " + std::to_string(BulkPlaces::kMostRanks) + " ranks";
+  if (world.stranger) return "ranks 0 and " + std::to_string(*world.stranger) + " are not on one node";
+  if (world.kernels_meet()) return std::nullopt;
+  return "ranks " + std::to_string(world.same_gpu->first) + " and " + std::to_string(world.same_gpu->second) +
+         " share one GPU, on which a kernel can wait for another one's only under MPS";
+}
+
+std::optional<std::string> obstacle_to(const Operation& operation) {
+  if (operation.is_message()) return "it carries no messages";
+  return std::nullopt;
+}
+
+const char* takes_small(const Operation& operation, const World& world) {
+  if (!SmallExchanges::fits(operation, world.ranks, kBesideNccl)) return nullptr;
+  return "small: one kernel that writes into the memory of the other GPUs";
+}
+
+std::string steps(const Operation& asked, const World& world) {
+  const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory);
+  const bool alike = SmallExchanges::fits(asked, world.ranks, layout.small_bytes);
+  const auto bytes = asked.count * static_cast<std::int64_t>(size_of(asked.dtype));
+  if (alike || (!is_vector_collective(asked.kind) && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
+    return "one kernel per rank: it writes this rank's part into the others' memory, with a number beside "
+           "every four "
+           "bytes, and takes theirs when they are there\n";
+  const std::string round =
+      " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
+      " for each rank and block of threads: it writes into the others' memory, raises a flag, ";
+  if (!asked.reduces()) return "one kernel per rank, in rounds" + round + "and takes what has come\n";
+  return "one kernel per rank, in rounds" + round + "reduces its share of everybody's, and passes that on\n";
+}
+
+// What this rank brings along, or why it cannot.
+struct Share {
+  Device::Exported exported;
+  PeerRoute::Memory memory;
+};
+
+Opened open(GpuGroup& group) {
+  const int rank = group.communicator.rank(), size = group.communicator.size();
+  const PeerLayout layout = PeerLayout::fitting(size, kMemory);
+  auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
+  Share share;
+  std::string obstacle;
+  const auto attempt = [&](const auto& act) {
+    if (!obstacle.empty()) return;
+    try {
+      act();
+    } catch (const Error& error) {
+      obstacle = error.what();
+    }
+  };
+  // Why some rank cannot go on, alike on every rank.
+  const auto verdict = [&](const std::string& key) -> std::optional<std::string> {
+    const auto words =
+        meet(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
+    for (std::size_t other = 0; other < words.size(); ++other)
+      if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
+    return std::nullopt;
+  };
+  attempt([&] { share.exported = device->export_memory(layout.bytes()); });
+  if (auto why = verdict("peer/exported")) return {nullptr, *why};
+  attempt([&] {
+    share.memory.note = device->pin(
+        share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout), kNoteBytes);
+  });
+  attempt([&] {
+    const auto descriptors = exchange_descriptors(group.store, "peer/memory", rank, size,
+                                                  share.exported.descriptor, group.timeout);
+    for (int other = 0; other < size; ++other) {
+      const Descriptor& descriptor = descriptors[static_cast<std::size_t>(other)];
+      share.memory.of.push_back(other == rank ? share.exported.memory
+                                              : device->import_memory(descriptor, layout.bytes()));
+    }
+  });
+  if (auto why = verdict("peer/mapped")) return {nullptr, *why};
+  return {std::make_unique<PeerRoute>(std::move(device), std::move(share.memory), layout, rank), ""};
+}
+
+}  // namespace
+
+extern const GpuRouteRow gpu_rows::peer = {
+    .name = "peer",
+    .instead = "",
+    .reason = "the GPUs write into each other's memory",
+    .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
+    .obstacle_on = obstacle_on,
+    .obstacle_among = obstacle_among,
+    .obstacle_to = obstacle_to,
+    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
+      return std::nullopt;
+    },
+    .takes_small = takes_small,
+    .pair_bytes = [](int ranks) { return PeerLayout::fitting(ranks, kMemory).pair_bytes; },
+    .steps = steps,
+    .open = open,
+};
+
+}  // namespace altorch
