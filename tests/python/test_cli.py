@@ -190,7 +190,11 @@ def test_explain_on_gpus():
 
     large = ("all_reduce", "--bytes", "64M", "--ranks", "4")
     found = explain(*large)
-    assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {"peer", "host_staged", "host_relay"}
+    assert found["route"] == "nccl" and set(found["routes_not_taken"]) == {
+        "peer",
+        "host_staged",
+        "host_relay",
+    }
     shared = explain(*large, "--shared-gpus")
     assert shared["route"] == "host_staged" and "share one GPU" in shared["routes_not_taken"]["nccl"]
     assert "pinned memory" in shared["rounds_text"]
