@@ -946,3 +946,174 @@ def test_a_killed_peer_is_an_error_within_seconds(count):
         outcomes = cluster.run(all_reduce_for_ever, deadline=60, count=count)
         assert outcomes[0].status == "ok", outcomes[0].report()
         assert outcomes[0].value < 20
+
+
+def captured(function, *arguments, **options):
+    """A graph that holds the call, or None where the route cannot be captured."""
+
+    def call():
+        function(*arguments, **options)
+
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError as error:
+        assert "captured" in str(error), error
+        return None
+    return graph
+
+
+def replay_for_ever(world):
+    here = device(world)
+    x = torch.ones(1000, device=here)
+    graph = captured(dist.all_reduce, x)
+    if graph is None:
+        return None
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    time.sleep(0.5)  # nothing is under way
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    graph.replay()
+    torch.cuda.synchronize()
+    took = time.monotonic() - began
+    assert x.isnan().all(), x[:3]
+    with pytest.raises(RuntimeError, match="lost"):
+        dist.all_reduce(torch.ones(4, device=here))
+    return took
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+def test_a_replayed_graph_ends_when_a_peer_is_killed():
+    with Cluster(2, launcher="plain") as cluster:
+        outcomes = cluster.run(replay_for_ever, deadline=60)
+        assert outcomes[0].status == "ok", outcomes[0].report()
+        if outcomes[0].value is None:
+            pytest.skip("this route cannot be captured")
+        assert outcomes[0].value < 5
+
+
+@on_ranks(2)
+def test_a_graph_outlives_its_group(world):
+    here = device(world)
+    group = dist.new_group()
+    x = torch.ones(1000, device=here)
+    graph = captured(dist.all_reduce, x, group=group)
+    if graph is None or small_route(world) == "nccl":
+        pytest.skip("this route cannot be captured, or is NCCL's business")
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    torch.cuda.synchronize()
+    x.fill_(world.rank + 1.0)
+    dist.barrier()
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert x.eq(12).all(), x[:3]
+    y = torch.ones(1000, device=here)
+    dist.all_reduce(y)
+    assert y.eq(2).all()
+    dist.barrier()
+
+
+@on_ranks(2)
+def test_compiled_into_graphs(world):
+    pytest.importorskip("triton")
+    if route(world) == "host_relay" or not kernels_meet(world):
+        pytest.skip("this route cannot be captured")
+    here = device(world)
+
+    @torch.compile(mode="reduce-overhead")
+    def step(x, weight):
+        hidden = torch.relu(x @ weight)
+        return torch.ops._c10d_functional.wait_tensor(
+            torch.ops._c10d_functional.all_reduce(hidden, "sum", dist.group.WORLD.group_name)
+        ).sum(1)
+
+    weight = torch.full((16, 16), 0.25 * (world.rank + 1), device=here)
+    for turn in range(6):
+        x = torch.full((4, 16), float(turn), device=here)
+        torch.compiler.cudagraph_mark_step_begin()
+        got = step(x, weight).clone()
+        assert torch.allclose(got, torch.full((4,), 16 * 16 * turn * 0.25 * 3, device=here)), (turn, got)
+
+
+SECONDS = float(os.environ.get("ALTORCH_TEST_SECONDS", "8"))
+
+
+@on_ranks(2, 4, deadline=SECONDS + 60)
+def test_random_calls_streams_groups_and_graphs(world):
+    """The same random calls on every rank, compared with what all ranks would compute; ALTORCH_TEST_SECONDS long."""
+    here, size, rank = device(world), world.size, world.rank
+    random = torch.Generator().manual_seed(7)
+
+    def number(below):
+        return int(torch.randint(below, (1,), generator=random))
+
+    groups = [dist.group.WORLD, dist.new_group()]
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+    graphs = []
+    held = torch.zeros(777, device=here)
+    graph = captured(dist.all_reduce, held, group=groups[1])
+    if graph is not None:
+        graphs.append(graph)
+    calls = 0
+    until = time.monotonic() + SECONDS
+    while True:
+        going = torch.tensor([float(rank > 0 or time.monotonic() < until)])
+        dist.all_reduce(going, dist.ReduceOp.MIN)  # on the CPU: rank 0 says when it is over
+        if not going.item():
+            break
+        for _ in range(50):
+            count = (1, 3, 255, 4096, 33_333, 400_001)[number(6)]
+            dtype = ("float32", "bfloat16", "int64", "uint8")[number(4)]
+            group, stream = groups[number(2)], streams[number(2)]
+            asynchronous, kind, root, seed = number(2) == 1, number(7), number(size), number(1000)
+            parts = everybody(world, count, dtype, seed=seed)
+            own = parts[rank].to(here)
+            stream.wait_stream(torch.cuda.current_stream())
+            # One group's calls are in one order on every rank, whichever streams they are on.
+            with torch.cuda.stream(stream):
+                if kind == 0 and graphs:
+                    held.fill_(rank + 1.0)
+                    graphs[0].replay()
+                    got, want = held, torch.full((777,), size * (size + 1) / 2)
+                elif kind == 1:
+                    got = torch.empty(count * size, dtype=own.dtype, device=here)
+                    finish(dist.all_gather_into_tensor(got, own, group=group, async_op=asynchronous))
+                    want = torch.cat(parts)
+                elif kind == 2:
+                    whole = everybody(world, count * size, dtype, seed=seed)
+                    got = torch.empty(count, dtype=own.dtype, device=here)
+                    finish(
+                        dist.reduce_scatter_tensor(
+                            got, whole[rank].to(here), group=group, async_op=asynchronous
+                        )
+                    )
+                    want = sum(wide(part) for part in whole)[count * rank : count * (rank + 1)]
+                elif kind == 3:
+                    got, want = own, parts[root]
+                    finish(dist.broadcast(got, root, group=group, async_op=asynchronous))
+                elif kind == 4:
+                    whole = everybody(world, count * size, dtype, seed=seed)
+                    got = torch.empty(count * size, dtype=own.dtype, device=here)
+                    finish(
+                        dist.all_to_all_single(got, whole[rank].to(here), group=group, async_op=asynchronous)
+                    )
+                    want = torch.cat([part[count * rank : count * (rank + 1)] for part in whole])
+                else:
+                    got, want = own, sum(wide(part) for part in parts)
+                    if dtype == "uint8":
+                        want = want % 256
+                    finish(dist.all_reduce(got, group=group, async_op=asynchronous))
+            torch.cuda.current_stream().wait_stream(stream)
+            close(got, want, dtype if got is not held else "float32")
+            calls += 1
+    torch.cuda.synchronize()
+    print(f"rank {rank}: {calls} calls right")
