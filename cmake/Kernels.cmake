@@ -10,3 +10,35 @@ foreach(name Numbers Reduce Small Pairs Poison Bulk)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${kernel_folder}/${file}.cuh")
 endforeach()
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
+
+# The usual types and operators are compiled ahead where there is an nvcc: what it makes lies inside the engine.
+option(ALTORCH_AHEAD "Compile GPU kernels ahead, with nvcc" ON)
+find_program(ALTORCH_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+set(kernels_ahead "")
+if(NOT ALTORCH_AHEAD OR ALTORCH_SANITIZE OR CMAKE_CROSSCOMPILING)
+  message(STATUS "GPU kernels: compiled when they are first needed (ALTORCH_AHEAD=OFF, a sanitizer, or another machine)")
+elseif(NOT ALTORCH_NVCC)
+  message(STATUS "GPU kernels: compiled when they are first needed, there is no nvcc")
+else()
+  execute_process(COMMAND "${ALTORCH_NVCC}" --list-gpu-code OUTPUT_VARIABLE known OUTPUT_STRIP_TRAILING_WHITESPACE
+                  ERROR_QUIET)
+  string(REPLACE "\n" ";" known "${known}")
+  set(targets "")
+  foreach(architecture 80 90 100)
+    if("sm_${architecture}" IN_LIST known)
+      list(APPEND targets -gencode "arch=compute_${architecture},code=sm_${architecture}")
+    endif()
+  endforeach()
+  message(STATUS "GPU kernels: compiled ahead by ${ALTORCH_NVCC}")
+  add_executable(altorch_kernels_ahead "${CMAKE_CURRENT_LIST_DIR}/kernels_ahead.cpp" "${kernel_folder}/names.cpp")
+  target_include_directories(altorch_kernels_ahead PRIVATE "${CMAKE_SOURCE_DIR}/csrc" "${kernel_include}")
+  set(kernels_ahead "${CMAKE_BINARY_DIR}/kernels_ahead.fatbin")
+  # Without fused multiply-add the results are those of the host, bit by bit.
+  add_custom_command(OUTPUT "${kernels_ahead}"
+    COMMAND altorch_kernels_ahead > "${CMAKE_BINARY_DIR}/kernels_ahead.cu"
+    COMMAND "${ALTORCH_NVCC}" -fatbin -std=c++20 --fmad=false --threads 0 -Xfatbin -compress-all ${targets} -o "${kernels_ahead}"
+            "${CMAKE_BINARY_DIR}/kernels_ahead.cu"
+    DEPENDS altorch_kernels_ahead VERBATIM)
+  set_source_files_properties("${CMAKE_SOURCE_DIR}/csrc/device/compiled_ahead.cpp" PROPERTIES
+    OBJECT_DEPENDS "${kernels_ahead}" COMPILE_DEFINITIONS "ALTORCH_AHEAD=\"${kernels_ahead}\"")
+endif()

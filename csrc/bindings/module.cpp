@@ -315,8 +315,7 @@ PYBIND11_MODULE(_C, module) {
           const DType type = dtype_named(dtype);
           const ReduceOp operation = reduce_op_named(op);
           if (!can_reduce(type, operation)) return std::nullopt;
-          return compile_kernel(kernel_source(), reduction_kernel(type, operation), architecture)
-              .cubin.size();
+          return compile_kernel(reduction_kernel(type, operation), architecture).size();
         });
       },
       py::call_guard<py::gil_scoped_release>(), py::arg("dtype"), py::arg("op"), py::arg("architecture"),

@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "common/error.h"
+#include "device/compiled_ahead.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_runtime.h"
-#include "device/kernels/names.h"
 #include "device/nvrtc.h"
 
 namespace altorch {
@@ -288,26 +288,68 @@ void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, S
   driver().check("cuMemcpyDtoDAsync", driver().copy_on_device(address(to), address(from), bytes, stream));
 }
 
-// All kernels of a process: modules belong to a context, and a device has one.
-void* CudaDevice::kernel(const std::string& expression) {
-  static std::mutex mutex;
-  static auto* loaded = new std::map<std::pair<int, std::string>, void*>();
-  const std::lock_guard lock(mutex);
-  void*& function = (*loaded)[{index_, expression}];
-  if (!function) {
+namespace {
+
+// The kernels of a process on one device: modules belong to a context, and a device has one.
+class LoadedKernels {
+ public:
+  explicit LoadedKernels(int device) : device_(device) {}
+
+  void* get(const Kernel& kernel) {
+    const std::lock_guard lock(mutex_);
+    void*& function = loaded_[kernel.symbol];
+    if (!function) {
+      const CudaRuntime::RelaxedCapture
+          relaxed;  // a graph may be captured meanwhile, into which this does not go
+      function = ahead(kernel);
+      if (!function) function = compiled(kernel);
+    }
+    return function;
+  }
+
+ private:
+  // Null where the build had no nvcc, or none that knew this GPU, or it is none of the usual.
+  void* ahead(const Kernel& kernel) {
+    const cuda::Driver& cuda = driver();
+    if (!tried_) {
+      tried_ = true;
+      const auto image = kernels_compiled_ahead();
+      if (!image.empty() && cuda.load_module(&ahead_, image.data()) != cuda::kSuccess) ahead_ = nullptr;
+    }
+    void* function = nullptr;
+    const bool found =
+        ahead_ && cuda.get_function(&function, ahead_, kernel.symbol.c_str()) == cuda::kSuccess;
+    return found ? function : nullptr;
+  }
+  void* compiled(const Kernel& kernel) {
     const cuda::Driver& cuda = driver();
     int major = 0, minor = 0;
-    cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, index_);
-    cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, index_);
-    // A graph may be captured meanwhile, into which this does not go.
-    const CudaRuntime::RelaxedCapture relaxed;
-    const CompiledKernel compiled = compile_kernel(kernel_source(), expression, 10 * major + minor);
-    void* module = nullptr;
-    cuda.check("cuModuleLoadData", cuda.load_module(&module, compiled.cubin.data()));
-    cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, compiled.symbol.c_str()));
+    cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, device_);
+    cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, device_);
+    const std::string cubin = compile_kernel(kernel, 10 * major + minor);
+    void *module = nullptr, *function = nullptr;
+    cuda.check("cuModuleLoadData", cuda.load_module(&module, cubin.data()));
+    cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, kernel.symbol.c_str()));
+    return function;
   }
-  return function;
+
+  const int device_;
+  std::mutex mutex_;
+  std::map<std::string, void*> loaded_;
+  void* ahead_ = nullptr;
+  bool tried_ = false;
+};
+
+LoadedKernels& kernels_of(int device) {
+  static std::mutex mutex;
+  static auto* all = new std::map<int, LoadedKernels>();
+  const std::lock_guard lock(mutex);
+  return all->try_emplace(device, device).first->second;
 }
+
+}  // namespace
+
+void* CudaDevice::kernel(const Kernel& kernel) { return kernels_of(index_).get(kernel); }
 
 void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
   void*& own = reduction(dtype, op, what);
@@ -322,6 +364,7 @@ void CudaDevice::prepare_bulk_moves() {
   if (bulk_move_) return;
   enter();
   bulk_move_ = kernel(bulk_move_kernel());
+  bulk_mail_ = kernel(bulk_mail_kernel());
 }
 
 void CudaDevice::prepare_small_moves() {
@@ -401,6 +444,15 @@ void CudaDevice::move_bulk(const BulkMoves& job, Stream stream) {
   const int most = *std::max_element(job.blocks, job.blocks + job.places.number);
   launch(bulk_move_, static_cast<unsigned>(most), static_cast<unsigned>(job.places.number), kThreads, &job,
          stream);
+}
+
+void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
+  prepare_bulk_moves();
+  enter();
+  const int ranks = job.places.number;
+  const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
+                            *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
+  launch(bulk_mail_, static_cast<unsigned>(most), static_cast<unsigned>(2 * ranks), kThreads, &job, stream);
 }
 
 void CudaDevice::prepare_poison() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/kernels/names.h"
 
 namespace altorch {
 
@@ -46,6 +47,7 @@ class CudaDevice : public Device {
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_bulk(const BulkMoves& job, Stream stream) override;
+  void move_mail(const BulkMail& job, Stream stream) override;
   void prepare_poison() override;
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
@@ -57,8 +59,8 @@ class CudaDevice : public Device {
   void enter();
   // Copies to the device as several rows; false where `bytes` cannot be cut so.
   bool copy_in_rows(void* device, const void* host, std::size_t bytes, Stream stream);
-  // The instance of a kernel, compiled when it first comes in this process.
-  void* kernel(const std::string& expression);
+  // Compiled ahead, or when it first comes in this process.
+  void* kernel(const Kernel& kernel);
   void*& reduction(DType dtype, ReduceOp op, Reducing what) {
     return reductions_[what][static_cast<int>(dtype)][static_cast<int>(op)];
   }
@@ -81,6 +83,7 @@ class CudaDevice : public Device {
   void* reductions_[3][kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
   void* bulk_move_ = nullptr;
+  void* bulk_mail_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
 };

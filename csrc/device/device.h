@@ -111,6 +111,7 @@ struct BulkReduction {
   int scatters = 0;    // 1: a rank's shares are of its own block
   int scaled = 0, blocks = 0;
   double factor = 1.0;
+  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
 // Blocks between this rank and each other one, in bytes. `chunk`: what goes at once, at most two parts.
@@ -121,6 +122,21 @@ struct BulkMoves {
   std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
   std::int64_t chunk[BulkPlaces::kMostRanks] = {};
   int blocks[BulkPlaces::kMostRanks] = {};
+  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+};
+
+// Messages to and from other ranks, one of each, in bytes. Numbers in the places: by rank and block, of what is sent,
+// then of what is taken. `chunk`: what goes at once, at most a part.
+struct BulkMail {
+  BulkPlaces places;
+  std::uint32_t* taken_there[BulkPlaces::kMostRanks] = {};       // flags that this rank raises when it has taken
+  const std::uint32_t* taken_here[BulkPlaces::kMostRanks] = {};  // those of the others
+  const void* input[BulkPlaces::kMostRanks] = {};
+  void* output[BulkPlaces::kMostRanks] = {};
+  std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
+  std::int64_t chunk_sent[BulkPlaces::kMostRanks] = {}, chunk_taken[BulkPlaces::kMostRanks] = {};
+  int blocks_sent[BulkPlaces::kMostRanks] = {}, blocks_taken[BulkPlaces::kMostRanks] = {};
+  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
@@ -175,6 +191,7 @@ class Device {
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
   virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_bulk(const BulkMoves& job, Stream stream) = 0;
+  virtual void move_mail(const BulkMail& job, Stream stream) = 0;
 
   // Overwrites a result if its call was given up. Prepared as the others, and before a graph is captured.
   virtual void prepare_poison() = 0;

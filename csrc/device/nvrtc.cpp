@@ -18,11 +18,9 @@ using Program = void*;
   X(create, "nvrtcCreateProgram", Result,                                                                  \
     (Program*, const char* source, const char* name, int headers, const char* const*, const char* const*)) \
   X(destroy, "nvrtcDestroyProgram", Result, (Program*))                                                    \
-  X(add_name, "nvrtcAddNameExpression", Result, (Program, const char*))                                    \
   X(compile, "nvrtcCompileProgram", Result, (Program, int number, const char* const* options))             \
   X(log_size, "nvrtcGetProgramLogSize", Result, (Program, std::size_t*))                                   \
   X(log, "nvrtcGetProgramLog", Result, (Program, char*))                                                   \
-  X(lowered_name, "nvrtcGetLoweredName", Result, (Program, const char*, const char**))                     \
   X(cubin_size, "nvrtcGetCUBINSize", Result, (Program, std::size_t*))                                      \
   X(cubin, "nvrtcGetCUBIN", Result, (Program, char*))
 
@@ -92,7 +90,7 @@ std::optional<std::string> nvrtc_obstacle() {
   return nvrtc().missing;
 }
 
-CompiledKernel compile_kernel(const std::string& source, const std::string& expression, int architecture) {
+std::string compile_kernel(const Kernel& kernel, int architecture) {
   const Nvrtc& compiler = nvrtc();
   if (!compiler.missing.empty()) refuse(compiler.missing);
   Program program = nullptr;
@@ -106,25 +104,21 @@ CompiledKernel compile_kernel(const std::string& source, const std::string& expr
       text += "; " + log;
     }
     if (program) compiler.destroy(&program);
-    refuse(expression + " for sm_" + std::to_string(architecture) + ": " + text);
+    refuse(kernel.symbol + " for sm_" + std::to_string(architecture) + ": " + text);
   };
+  const std::string source = kernel_source() + kernel.definition;
   check("nvrtcCreateProgram",
         compiler.create(&program, source.c_str(), "altorch_kernels.cu", 0, nullptr, nullptr));
-  check("nvrtcAddNameExpression", compiler.add_name(program, expression.c_str()));
   const std::string target = "--gpu-architecture=sm_" + std::to_string(architecture);
   // Without fused multiply-add the results are those of the host, bit by bit.
   const char* options[] = {target.c_str(), "--std=c++20", "--fmad=false"};
   check("nvrtcCompileProgram", compiler.compile(program, 3, options));
-  CompiledKernel compiled;
-  const char* symbol = nullptr;
-  check("nvrtcGetLoweredName", compiler.lowered_name(program, expression.c_str(), &symbol));
-  compiled.symbol = symbol;
   std::size_t length = 0;
   check("nvrtcGetCUBINSize", compiler.cubin_size(program, &length));
-  compiled.cubin.resize(length);
-  check("nvrtcGetCUBIN", compiler.cubin(program, compiled.cubin.data()));
+  std::string cubin(length, '\0');
+  check("nvrtcGetCUBIN", compiler.cubin(program, cubin.data()));
   compiler.destroy(&program);
-  return compiled;
+  return cubin;
 }
 
 }  // namespace altorch

@@ -35,6 +35,7 @@ struct BulkReduction {
   long long begins[17];
   int goes_to, scatters, scaled, blocks;
   double factor;
+  unsigned long long poison;
 };
 
 // As BulkMoves in device/device.h.
@@ -44,6 +45,19 @@ struct BulkMoves {
   void* output[16];
   long long sent[16], taken[16], chunk[16];
   int blocks[16];
+  unsigned long long poison;
+};
+
+// As BulkMail in device/device.h.
+struct BulkMail {
+  BulkPlaces places;
+  unsigned* taken_there[16];
+  const unsigned* taken_here[16];
+  const void* input[16];
+  void* output[16];
+  long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
+  int blocks_sent[16], blocks_taken[16];
+  unsigned long long poison;
 };
 
 AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
@@ -190,6 +204,22 @@ AL_DEVICE void push_share(const BulkReduction& job, void* to, Share share) {
   copy_bytes(to, from, share.count * static_cast<long long>(sizeof(Stored)));
 }
 
+// What has not come, of a block's tiles: those from `first` on.
+template <class Number>
+AL_DEVICE void mark_tiles(const BulkReduction& job, long long first, bool takes_all) {
+  using Stored = typename Number::Stored;
+  for (long long tile = first; tile < job.tiles; tile += job.blocks) {
+    for (int rank = 0; rank < job.places.number; ++rank) {
+      const Share share = share_of(job, tile, rank);
+      const bool own = job.scatters && rank == job.places.rank;
+      if (!own && !takes_all) continue;
+      overwrite({static_cast<Stored*>(job.output) + share.at - (own ? job.begins[rank] : 0),
+                 share.count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
+                0, 1);
+    }
+  }
+}
+
 // A vector in tiles, each of a share per rank: a rank gets its share of everybody, reduces it, and sends the result
 // on at once, to be taken in the next round, in which the next tile's parts come.
 template <class Number, class Operator, bool kMean>
@@ -211,7 +241,10 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
       const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
       push_share<Number>(job, places.theirs[rank] + data, share_of(job, tile, rank));
     }
-    if (!meet_others(places, block, number, 0, places.number)) break;
+    if (!meet_others(places, block, number, 0, places.number)) {
+      mark_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
+      break;
+    }
     for (int turn = 1; before >= 0 && takes_all && turn < places.number; ++turn) {
       const int rank = (places.rank + turn) % places.number;
       const Share share = share_of(job, before, rank);
@@ -264,7 +297,11 @@ AL_DEVICE void move_bulk(const BulkMoves& job, int peer, long long block) {
     number = next_number(number);
     const long long data = data_at(places, block, number);
     if (at < sent) copy_bytes(places.theirs[peer] + data, input + at, rest(sent, at));
-    if (!meet_others(places, block, number, peer, peer + 1)) break;
+    if (!meet_others(places, block, number, peer, peer + 1)) {
+      for (; at < taken; at += job.blocks[peer] * chunk)
+        overwrite({output + at, rest(taken, at), job.poison, nullptr}, 0, 1);
+      break;
+    }
     if (at < taken) copy_bytes(output + at, places.mine[peer] + data, rest(taken, at));
     AL_SYNCHRONIZE();
   }
@@ -272,13 +309,74 @@ AL_DEVICE void move_bulk(const BulkMoves& job, int peer, long long block) {
   if (AL_THREAD == 0 && peer != places.rank) numbers[block] = number;
 }
 
+// By one thread, for the block.
+AL_DEVICE bool await_by_all(const unsigned* flag, unsigned number, const unsigned* aborted) {
+#ifdef __CUDACC__
+  return __syncthreads_and(threadIdx.x != 0 || await_flag(flag, number, aborted));
+#else
+  return await_flag(flag, number, aborted);
+#endif
+}
+AL_DEVICE void raise_by_all(unsigned* flag, unsigned number) {
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) raise_flag(flag, number);
+}
+
+// Messages wait for nobody while the receiver's slots have room: two rounds of every block.
+AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
+  const BulkPlaces& places = job.places;
+  const auto* input = static_cast<const unsigned char*>(job.input[peer]);
+  const long long sent = job.sent[peer], chunk = job.chunk_sent[peer];
+  unsigned* numbers = places.numbers + peer * places.blocks;
+  unsigned number = numbers[block];
+  for (long long at = block * chunk; at < sent; at += job.blocks_sent[peer] * chunk) {
+    ++number;
+    if (!await_by_all(job.taken_here[peer] + block, number - 2, places.aborted)) break;
+    const long long slot = ((number & 1) * places.blocks + block) * places.part;
+    copy_bytes(places.theirs[peer] + slot, input + at, sent - at < chunk ? sent - at : chunk);
+    raise_by_all(places.raised[peer] + block, number);
+  }
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) numbers[block] = number;
+}
+AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
+  const BulkPlaces& places = job.places;
+  auto* output = static_cast<unsigned char*>(job.output[peer]);
+  const long long taken = job.taken[peer], chunk = job.chunk_taken[peer];
+  unsigned* numbers = places.numbers + (places.number + peer) * places.blocks;
+  unsigned number = numbers[block];
+  for (long long at = block * chunk; at < taken; at += job.blocks_taken[peer] * chunk) {
+    ++number;
+    const long long length = taken - at < chunk ? taken - at : chunk;
+    if (!await_by_all(places.awaited[peer] + block, number, places.aborted)) {
+      for (; at < taken; at += job.blocks_taken[peer] * chunk)
+        overwrite({output + at, taken - at < chunk ? taken - at : chunk, job.poison, nullptr}, 0, 1);
+      break;
+    }
+    const long long slot = ((number & 1) * places.blocks + block) * places.part;
+    copy_bytes(output + at, places.mine[peer] + slot, length);
+    raise_by_all(job.taken_there[peer] + block, number);
+  }
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) numbers[block] = number;
+}
+
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-__global__ void __launch_bounds__(512) bulk_reduce(const BulkReduction job) {
+AL_DEVICE void run_bulk_reduce(const BulkReduction& job) {
   reduce_bulk<Number, Operator, kMean>(job, blockIdx.x);
 }
+// A row of blocks for each rank that something is sent to, then for each that something is taken from.
+AL_DEVICE void run_bulk_mail(const BulkMail& job) {
+  const int row = static_cast<int>(blockIdx.y), peer = row % job.places.number;
+  if (row < job.places.number) {
+    if (blockIdx.x < job.blocks_sent[peer]) send_mail(job, peer, blockIdx.x);
+  } else {
+    if (blockIdx.x < job.blocks_taken[peer]) receive_mail(job, peer, blockIdx.x);
+  }
+}
 // A row of blocks for each rank.
-__global__ void __launch_bounds__(512) bulk_move(const BulkMoves job) {
+AL_DEVICE void run_bulk_move(const BulkMoves& job) {
   if (blockIdx.x < job.blocks[blockIdx.y]) move_bulk(job, blockIdx.y, blockIdx.x);
 }
 #endif

@@ -1,5 +1,7 @@
 #include "device/kernels/names.h"
 
+#include <cctype>
+
 #include "common/error.h"
 #include "device/kernels/source.inc"
 
@@ -26,32 +28,63 @@ constexpr EnumTable<DType, const char*> kNumbers(
                  {DType::kComplex128, "Complex<double>"},
              });
 
-const std::string kSpace = "altorch::kernels::";
+// `arguments`: of the function's template, or nothing.
+Kernel kernel(const std::string& function, const std::string& job, const std::string& arguments = "") {
+  std::string symbol = "altorch_" + function + arguments;
+  for (char& letter : symbol) {
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  }
+  return {symbol, "extern \"C\" __global__ void __launch_bounds__(512) " + symbol +
+                      "(const altorch::kernels::" + job +
+                      " job) {\n  using namespace altorch::kernels;\n  run_" + function + arguments +
+                      "(job);\n}\n"};
+}
 
-std::string instance(const char* kernel, DType dtype, ReduceOp op) {
+Kernel instance(const std::string& function, const std::string& job, DType dtype, ReduceOp op) {
   const char* const number = kNumbers[dtype];
   const auto combines = binary_op_of(op, dtype);
   if (!number || !combines) {
     throw Error(ErrorKind::kInternal,
                 std::string("no kernel makes a ") + name_of(op) + " of " + name_of(dtype) + ".");
   }
-  return kSpace + kernel + "<" + kSpace + number + ", " + kSpace + name_of(*combines) +
-         (op == ReduceOp::kAvg ? ", true>" : ", false>");
+  return kernel(function, job,
+                std::string("<") + number + ", " + name_of(*combines) +
+                    (op == ReduceOp::kAvg ? ", true>" : ", false>"));
 }
 
 }  // namespace
 
-std::string reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", dtype, op); }
-std::string small_reduction_kernel(DType dtype, ReduceOp op) { return instance("small_reduce", dtype, op); }
-std::string bulk_reduction_kernel(DType dtype, ReduceOp op) { return instance("bulk_reduce", dtype, op); }
-std::string small_move_kernel() { return kSpace + "small_move"; }
-std::string pair_exchange_kernel() { return kSpace + "exchange_pairs"; }
-std::string bulk_move_kernel() { return kSpace + "bulk_move"; }
-std::string poison_kernel() { return kSpace + "poison_given_up"; }
+Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "Reduction", dtype, op); }
+Kernel small_reduction_kernel(DType dtype, ReduceOp op) {
+  return instance("small_reduce", "Small", dtype, op);
+}
+Kernel bulk_reduction_kernel(DType dtype, ReduceOp op) {
+  return instance("bulk_reduce", "BulkReduction", dtype, op);
+}
+Kernel small_move_kernel() { return kernel("small_move", "Small"); }
+Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "Pairs"); }
+Kernel bulk_move_kernel() { return kernel("bulk_move", "BulkMoves"); }
+Kernel bulk_mail_kernel() { return kernel("bulk_mail", "BulkMail"); }
+Kernel poison_kernel() { return kernel("poison_given_up", "Poison"); }
 
 std::string kernel_source() {
   return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
          kBulkSource;
+}
+
+// What is used once and again in training and inference; another type waits for the compiler once.
+std::vector<Kernel> kernels_ahead() {
+  std::vector<Kernel> all = {small_move_kernel(), pair_exchange_kernel(), bulk_move_kernel(), bulk_mail_kernel(),
+                             poison_kernel()};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
+                            DType::kInt32, DType::kInt64, DType::kUInt8}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
+      if (op == ReduceOp::kAvg && is_integral(dtype)) continue;
+      for (const auto make : {reduction_kernel, small_reduction_kernel, bulk_reduction_kernel})
+        all.push_back(make(dtype, op));
+    }
+  }
+  return all;
 }
 
 }  // namespace altorch

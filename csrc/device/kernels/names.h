@@ -1,22 +1,33 @@
-// Which kernel reduces which type by which operator.
+// The GPU kernels by name, and what defines them: a kernel is a function run_...() of the .cuh files, for a type and an
+// operator where it reduces.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/dtype.h"
 #include "common/reduce_op.h"
 
 namespace altorch {
 
-// Names of instances of kernels, as NVRTC takes them. Throw Error(kInternal) for a type that cannot be reduced.
-std::string reduction_kernel(DType dtype, ReduceOp op);
-std::string small_reduction_kernel(DType dtype, ReduceOp op);
-std::string bulk_reduction_kernel(DType dtype, ReduceOp op);
-std::string small_move_kernel();
-std::string pair_exchange_kernel();
-std::string bulk_move_kernel();
-std::string poison_kernel();
-// Everything that defines them.
+struct Kernel {
+  std::string symbol;      // of C
+  std::string definition;  // after kernel_source()
+};
+
+// Throw Error(kInternal) for a type that cannot be reduced.
+Kernel reduction_kernel(DType dtype, ReduceOp op);
+Kernel small_reduction_kernel(DType dtype, ReduceOp op);
+Kernel bulk_reduction_kernel(DType dtype, ReduceOp op);
+Kernel small_move_kernel();
+Kernel pair_exchange_kernel();
+Kernel bulk_move_kernel();
+Kernel bulk_mail_kernel();
+Kernel poison_kernel();
+
+// Everything that they are made of.
 std::string kernel_source();
+// Those that a build with nvcc compiles ahead (cmake/Kernels.cmake): of the usual types and operators.
+std::vector<Kernel> kernels_ahead();
 
 }  // namespace altorch

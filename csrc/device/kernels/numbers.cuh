@@ -4,10 +4,8 @@
 
 #ifdef __CUDACC__
 #define AL_DEVICE __device__ inline
-#define AL_KERNEL __global__ void
 #else
 #define AL_DEVICE inline
-#define AL_KERNEL inline void
 #endif
 
 namespace altorch::kernels {

@@ -70,7 +70,7 @@ AL_DEVICE void copy_own(const Pairs::Pair& pair, long long block, long long bloc
 #ifdef __CUDACC__
 // A row of blocks for each pair. Blocks of equal size may be exchanged in place: a thread takes what it has
 // posted.
-__global__ void __launch_bounds__(512) exchange_pairs(const Pairs job) {
+AL_DEVICE void run_exchange_pairs(const Pairs& job) {
   const Pairs::Pair& pair = job.pairs[blockIdx.y];
   if (!pair.numbers) return copy_own(pair, blockIdx.x, gridDim.x);
   if (blockIdx.x >= pair.blocks) return;

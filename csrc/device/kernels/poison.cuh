@@ -27,7 +27,7 @@ AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
 
 #ifdef __CUDACC__
 // One thread of a block looks: the word may lie on the host.
-__global__ void __launch_bounds__(512) poison_given_up(const Poison job) {
+AL_DEVICE void run_poison_given_up(const Poison& job) {
   __shared__ bool given_up;
   if (threadIdx.x == 0) given_up = is_set(job.given_up);
   __syncthreads();

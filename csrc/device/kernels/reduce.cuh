@@ -66,7 +66,7 @@ AL_DEVICE void reduce_strided(const Reduction& job, long long thread, long long 
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-__global__ void __launch_bounds__(512) reduce(const Reduction job) {
+AL_DEVICE void run_reduce(const Reduction& job) {
   reduce_strided<Number, Operator, kMean>(job, blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x,
                                           gridDim.x * static_cast<long long>(blockDim.x));
 }

@@ -296,10 +296,10 @@ AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-__global__ void __launch_bounds__(512) small_reduce(const Small job) {
+AL_DEVICE void run_small_reduce(const Small& job) {
   reduce_small<Number, Operator, kMean>(job, blockIdx.x, gridDim.x);
 }
-__global__ void __launch_bounds__(512) small_move(const Small job) { move_small(job, blockIdx.x, gridDim.x); }
+AL_DEVICE void run_small_move(const Small& job) { move_small(job, blockIdx.x, gridDim.x); }
 #endif
 
 }  // namespace altorch::kernels

@@ -8,6 +8,7 @@ namespace altorch {
 namespace {
 
 constexpr std::size_t kAligned = 4096;
+constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
@@ -19,6 +20,8 @@ std::size_t place_bytes(int blocks, std::size_t part) { return 4 * static_cast<s
 
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes) {
   PeerLayout layout{.ranks = ranks};
+  layout.small_bytes =
+      std::max(kSmallestSmall, kSmallToAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
   layout.move_blocks = std::max(1, SmallExchange::kMostBlocks / ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
@@ -30,9 +33,10 @@ PeerLayout::Offsets PeerLayout::offsets() const {
   at.pairs = at.small + aligned(small_shape().bytes());
   at.flags = at.pairs + aligned(pair_shape().bytes());
   at.reductions =
-      at.flags + aligned(static_cast<std::size_t>(reduce_blocks + move_blocks) * sizeof(std::uint32_t));
+      at.flags + aligned(static_cast<std::size_t>(reduce_blocks + 3 * move_blocks) * sizeof(std::uint32_t));
   at.moves = at.reductions + aligned(place_bytes(reduce_blocks, part_bytes));
-  at.end = at.moves + aligned(place_bytes(move_blocks, part_bytes));
+  at.mail = at.moves + aligned(place_bytes(move_blocks, part_bytes));
+  at.end = at.mail + aligned(place_bytes(move_blocks, part_bytes) / 2);
   return at;
 }
 

@@ -11,7 +11,8 @@ namespace altorch {
 
 struct PeerLayout {
   int ranks = 2;
-  std::size_t small_bytes = 64 << 10;  // what a rank may post in one kernel
+  std::size_t small_bytes =
+      64 << 10;  // what a rank may post for each in one kernel, with numbers beside its data
   std::size_t pair_bytes = 64 << 10;   // the same for one other
   std::size_t part_bytes = 128 << 10;  // what a block of threads has under way of one kind
   int reduce_blocks = SmallExchange::kMostBlocks,
@@ -25,7 +26,7 @@ struct PeerLayout {
 
   // Of a region, in bytes from its beginning.
   struct Offsets {
-    std::size_t small, pairs, flags, reductions, moves, end;
+    std::size_t small, pairs, flags, reductions, moves, mail, end;
   };
   Offsets offsets() const;
   // Of the region of `source` in anybody's memory.

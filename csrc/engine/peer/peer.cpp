@@ -1,22 +1,34 @@
 #include "engine/peer/peer.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "common/block_counts.h"
 #include "common/dtype.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/operands.h"
-#include "engine/poison_guard.h"
 
 namespace altorch {
 namespace {
 
 constexpr std::int64_t kPackBytes = 16;
 // What a block of threads should have to do at least.
-constexpr std::int64_t kReducedByBlock = 16 << 10, kMovedByBlock = 16 << 10;
+constexpr std::int64_t kReducedByBlock = 4 << 10, kMovedByBlock = 8 << 10;
 
 std::int64_t divided(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 std::int64_t rounded(std::int64_t value, std::int64_t to) { return divided(value, to) * to; }
+
+// What goes between two ranks, as both cut it: by so many blocks of threads, in chunks of so many bytes.
+struct Cut {
+  Cut(std::int64_t bytes, int most_blocks, std::int64_t room) {
+    if (bytes == 0) return;
+    blocks = static_cast<int>(std::clamp<std::int64_t>(divided(bytes, kMovedByBlock), 1, most_blocks));
+    chunk = std::min(rounded(divided(bytes, blocks), kPackBytes), room);
+  }
+  int blocks = 0;
+  std::int64_t chunk = kPackBytes;
+};
 
 }  // namespace
 
@@ -28,12 +40,16 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       small_(*device_, small_places(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
       numbers_(device_->allocate(
           sizeof(std::uint32_t) *
-          static_cast<std::size_t>(layout.reduce_blocks + layout.ranks * layout.move_blocks))) {
+          static_cast<std::size_t>(layout.reduce_blocks + 3 * layout.ranks * layout.move_blocks))) {
   const PeerLayout::Offsets at = layout.offsets();
   reductions_ = places(at.reductions, layout.reduce_blocks, 0, 0);
   moves_ = places(at.moves, layout.move_blocks, layout.reduce_blocks, layout.reduce_blocks);
+  const int filled = layout.reduce_blocks + layout.move_blocks, taken = filled + layout.move_blocks;
+  mail_.places = places(at.mail, layout.move_blocks, filled, layout.reduce_blocks + layout.ranks * layout.move_blocks);
+  const BulkPlaces credits = places(at.mail, layout.move_blocks, taken, 0);
+  std::copy(std::begin(credits.raised), std::end(credits.raised), mail_.taken_there);
+  std::copy(std::begin(credits.awaited), std::end(credits.awaited), mail_.taken_here);
   device_->prepare_bulk_moves();
-  device_->prepare_poison();
 }
 
 std::byte* PeerRoute::region(int owner, int source) const {
@@ -83,25 +99,50 @@ std::optional<Error> PeerRoute::failure() {
 
 void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
   if (auto error = failure()) throw *error;
+  std::vector<BlockMessage> messages;
   for (const Operation& operation : operations) {
-    if (!enqueue_one(operation, stream))
-      poison_if(&note().aborted, operation, rank_, layout_.ranks, *device_, stream);
+    if (operation.kind == OpKind::kBarrier) continue;  // it waits on the host
+    if (operation.is_message()) {
+      add_messages(operation, rank_, layout_.ranks, *device_, stream, messages);
+    } else if (SmallExchanges::fits(operation, layout_.ranks, layout_.small_bytes)) {
+      small_.enqueue(operation, stream);
+    } else if (operation.reduces()) {
+      reduce(operation, stream);
+    } else if (const auto rest = small_.enqueue_pairs(operation, stream)) {
+      move(*rest, stream);
+    }
   }
+  copy_own_messages(messages, rank_, *device_, stream);
+  if (!messages.empty()) exchange(messages, stream);
 }
 
-bool PeerRoute::enqueue_one(const Operation& operation, Stream stream) {
-  if (operation.kind == OpKind::kBarrier) return true;  // it waits on the host
-  if (SmallExchanges::fits(operation, layout_.ranks, layout_.small_bytes)) {
-    small_.enqueue(operation, stream);
-    return true;
+void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
+  while (!messages.empty()) {
+    BulkMail job = mail_;
+    bool sends[BulkPlaces::kMostRanks] = {}, takes[BulkPlaces::kMostRanks] = {};
+    std::erase_if(messages, [&](const BlockMessage& message) {
+      const int peer = message.peer;
+      bool& busy = message.kind == OpKind::kSend ? sends[peer] : takes[peer];
+      if (std::exchange(busy, true)) return false;
+      const auto bytes = static_cast<std::int64_t>(message.bytes);
+      const Cut cut(bytes, layout_.move_blocks, moves_.part);
+      job.poison = message.poison;
+      if (message.kind == OpKind::kSend) {
+        job.input[peer] = message.data;
+        job.sent[peer] = bytes;
+        job.chunk_sent[peer] = cut.chunk;
+        job.blocks_sent[peer] = cut.blocks;
+      } else {
+        job.output[peer] = message.data;
+        job.taken[peer] = bytes;
+        job.chunk_taken[peer] = cut.chunk;
+        job.blocks_taken[peer] = cut.blocks;
+      }
+      return true;
+    });
+    const auto any = [](const int* blocks) { return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity()); };
+    if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, stream);
   }
-  if (operation.reduces()) {
-    reduce(operation, stream);
-    return false;
-  }
-  const auto rest = small_.enqueue_pairs(operation, stream);
-  if (rest) move(*rest, stream);
-  return !rest;
 }
 
 // Shares of whole packs, so many that every block has a tile.
@@ -137,12 +178,14 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
   job.blocks = static_cast<int>(std::min(wanted, job.tiles));
   job.scaled = operation.op == ReduceOp::kPremulSum;
   job.factor = operation.factor;
+  job.poison = poison_of(operation.dtype);
   device_->reduce_bulk(job, operation.dtype, operation.op, stream);
 }
 
 void PeerRoute::move(const Operation& operation, Stream stream) {
   BulkMoves job;
   job.places = moves_;
+  job.poison = poison_of(operation.dtype);
   const auto send = [&](int peer, const void* data, std::int64_t bytes) {
     job.input[peer] = data;
     job.sent[peer] = bytes;
@@ -175,14 +218,12 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
       block.kind == OpKind::kSend ? send(block.peer, block.data, bytes) : take(block.peer, block.data, bytes);
     }
   }
-  std::int64_t most = 0;
+  int most = 0;
   for (int peer = 0; peer < ranks; ++peer) {
-    const std::int64_t larger = std::max(job.sent[peer], job.taken[peer]);
-    const auto blocks = std::clamp<std::int64_t>(divided(larger, kMovedByBlock), 1, layout_.move_blocks);
-    job.chunk[peer] =
-        std::clamp<std::int64_t>(rounded(divided(larger, blocks), kPackBytes), kPackBytes, 2 * moves_.part);
-    job.blocks[peer] = larger > 0 ? static_cast<int>(blocks) : 0;
-    most = std::max(most, larger);
+    const Cut cut(std::max(job.sent[peer], job.taken[peer]), layout_.move_blocks, 2 * moves_.part);
+    job.chunk[peer] = cut.chunk;
+    job.blocks[peer] = cut.blocks;
+    most = std::max(most, cut.blocks);
   }
   if (most > 0) device_->move_bulk(job, stream);
 }

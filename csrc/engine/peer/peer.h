@@ -8,6 +8,7 @@
 
 #include "common/abort_note.h"
 #include "engine/gpu_route.h"
+#include "engine/host_staged/messages.h"
 #include "engine/peer/layout.h"
 #include "engine/small_exchanges.h"
 
@@ -31,10 +32,10 @@ class PeerRoute : public GpuRoute {
 
  private:
   AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
-  // Returns whether it marks its result itself.
-  bool enqueue_one(const Operation& operation, Stream stream);
   void reduce(const Operation& operation, Stream stream);
   void move(const Operation& operation, Stream stream);
+  // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
+  void exchange(std::vector<BlockMessage>& messages, Stream stream);
   BulkPlaces places(std::size_t data, int blocks, int first_flag, int first_number) const;
   SmallExchanges::Places small_places() const;
   std::byte* region(int owner, int source) const;
@@ -44,8 +45,10 @@ class PeerRoute : public GpuRoute {
   const PeerLayout layout_;
   const int rank_;
   SmallExchanges small_;
-  const DeviceMemory numbers_;  // of rounds: of reductions by block, then of moves by rank and block
+  // Of rounds: of reductions by block, then of moves, of what is sent and of what is taken by rank and block.
+  const DeviceMemory numbers_;
   BulkPlaces reductions_, moves_;
+  BulkMail mail_;
 };
 
 }  // namespace altorch

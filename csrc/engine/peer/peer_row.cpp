@@ -3,6 +3,7 @@
 
 #include "common/meeting.h"
 #include "common/size_text.h"
+#include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/peer/peer.h"
 #include "engine/route/table.h"
@@ -33,13 +34,9 @@ std::optional<std::string> obstacle_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
-std::optional<std::string> obstacle_to(const Operation& operation) {
-  if (operation.is_message()) return "it carries no messages";
-  return std::nullopt;
-}
-
 const char* takes_small(const Operation& operation, const World& world) {
-  if (!SmallExchanges::fits(operation, world.ranks, kBesideNccl)) return nullptr;
+  const std::size_t most = std::min(kBesideNccl, PeerLayout::fitting(world.ranks, kMemory).small_bytes);
+  if (!SmallExchanges::fits(operation, world.ranks, most)) return nullptr;
   return "small: one kernel that writes into the memory of the other GPUs";
 }
 
@@ -47,7 +44,7 @@ std::string steps(const Operation& asked, const World& world) {
   const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory);
   const bool alike = SmallExchanges::fits(asked, world.ranks, layout.small_bytes);
   const auto bytes = asked.count * static_cast<std::int64_t>(size_of(asked.dtype));
-  if (alike || (!is_vector_collective(asked.kind) && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
+  if (alike || (asked.kind == OpKind::kAllToAll && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
     return "one kernel per rank: it writes this rank's part into the others' memory, with a number beside "
            "every four "
            "bytes, and takes theirs when they are there\n";
@@ -114,7 +111,7 @@ extern const GpuRouteRow gpu_rows::peer = {
     .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
-    .obstacle_to = obstacle_to,
+    .obstacle_to = host_staged_obstacle,
     .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
       return std::nullopt;
     },

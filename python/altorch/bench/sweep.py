@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,8 +54,9 @@ class Sweep:
             if name not in skipped
         }
         modes = self.modes
-        if "graph" in modes and (why := contenders.obstacle("nccl", device)):
-            skipped["CUDA graphs"] = f"they hold NCCL's operations only, and {why}"
+        alone = contenders.obstacle("nccl", device)
+        if "graph" in modes and alone and "CUDA_MPS_PIPE_DIRECTORY" not in os.environ:
+            skipped["CUDA graphs"] = f"{alone}, and no kernel can wait for another there without MPS"
             modes = tuple(mode for mode in modes if mode != "graph")
         for job in self.jobs():
             at(job)

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstring>
+#include <set>
 
+#include "device/compiled_ahead.h"
 #include "device/kernels/names.h"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
@@ -76,8 +78,9 @@ TEST(Kernels, HaveANameForEveryReduction) {
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
     for (int op = 0; op < kReduceOpCount; ++op) {
       if (!can_reduce(static_cast<DType>(dtype), static_cast<ReduceOp>(op))) continue;
-      const std::string name = reduction_kernel(static_cast<DType>(dtype), static_cast<ReduceOp>(op));
-      EXPECT_EQ(name.find("altorch::kernels::reduce<"), 0u) << name;
+      const Kernel kernel = reduction_kernel(static_cast<DType>(dtype), static_cast<ReduceOp>(op));
+      EXPECT_EQ(kernel.symbol.find("altorch_reduce_"), 0u) << kernel.symbol;
+      EXPECT_NE(kernel.definition.find(" " + kernel.symbol + "("), std::string::npos) << kernel.definition;
     }
   }
   for (int op = 0; op < kBinaryOpCount; ++op) {
@@ -85,6 +88,17 @@ TEST(Kernels, HaveANameForEveryReduction) {
     EXPECT_NE(kernel_source().find(declared), std::string::npos) << "numbers.cuh lacks " << declared;
   }
   EXPECT_NE(kernel_source().find("reduce_strided"), std::string::npos);
+}
+
+TEST(Kernels, CompiledAheadHaveNamesOfTheirOwn) {
+  std::set<std::string> symbols;
+  for (const Kernel& kernel : kernels_ahead())
+    EXPECT_TRUE(symbols.insert(kernel.symbol).second) << kernel.symbol;
+  EXPECT_TRUE(symbols.contains(small_reduction_kernel(DType::kBFloat16, ReduceOp::kSum).symbol));
+  const auto image = kernels_compiled_ahead();
+  if (image.empty()) GTEST_SKIP() << "the build had no nvcc";
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  EXPECT_GT(text.size(), 10'000u);
 }
 
 }  // namespace

@@ -113,16 +113,14 @@ TEST(GpuRoutes, GpusThatMapEachOthersMemoryTakeSmallCallsBesideNccl) {
   }
 }
 
-TEST(GpuRoutes, AGpuThatServesSeveralTakesAllButMessages) {
+TEST(GpuRoutes, AGpuThatServesSeveralTakesAllByPeer) {
   for (const int size : {2, 3}) {
     auto places = shared_gpu(size);
     for (Surroundings& place : places) {
       place.cannot_export = "";
       place.together = true;
     }
-    Names names = all_by("peer");
-    names["send"] = names["recv"] = "host_staged";
-    expect_routes(places, names, names, false);
+    expect_routes(places, all_by("peer"), all_by("peer"), false);
   }
 }
 

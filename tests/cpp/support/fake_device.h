@@ -48,6 +48,7 @@ class FakeDevice : public Device {
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_bulk(const BulkMoves& job, Stream stream) override;
+  void move_mail(const BulkMail& job, Stream stream) override;
   void prepare_poison() override {}
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;

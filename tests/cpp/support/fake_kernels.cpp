@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 #include <type_traits>
+#include <vector>
 
 #define AL_PAUSE() std::this_thread::yield()
 // In the order in which they go to NVRTC.
@@ -38,6 +39,8 @@ static_assert(offsetof(kernels::BulkReduction, goes_to) == offsetof(BulkReductio
 static_assert(offsetof(kernels::BulkReduction, factor) == offsetof(BulkReduction, factor));
 static_assert(offsetof(kernels::BulkPlaces, part) == offsetof(BulkPlaces, part));
 static_assert(offsetof(kernels::BulkPlaces, blocks) == offsetof(BulkPlaces, blocks));
+static_assert(sizeof(kernels::BulkMail) == sizeof(BulkMail));
+static_assert(offsetof(kernels::BulkMail, blocks_sent) == offsetof(BulkMail, blocks_sent));
 static_assert(sizeof(kernels::BulkMoves) == sizeof(BulkMoves));
 static_assert(offsetof(kernels::BulkMoves, chunk) == offsetof(BulkMoves, chunk));
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
@@ -187,6 +190,26 @@ void FakeDevice::move_bulk(const BulkMoves& given, Stream stream) {
       [job] {
         for (int peer = 0; peer < job.places.number; ++peer)
           for (int block = 0; block < job.blocks[peer]; ++block) kernels::move_bulk(job, peer, block);
+      },
+      stream);
+}
+
+// Rows run side by side, as on a GPU: what is sent waits for what the peer takes.
+void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
+  kernels::BulkMail job;
+  std::memcpy(&job, &given, sizeof job);
+  launch(
+      [job] {
+        std::vector<std::thread> rows;
+        for (int peer = 0; peer < job.places.number; ++peer) {
+          rows.emplace_back([&job, peer] {
+            for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::send_mail(job, peer, block);
+          });
+          rows.emplace_back([&job, peer] {
+            for (int block = 0; block < job.blocks_taken[peer]; ++block) kernels::receive_mail(job, peer, block);
+          });
+        }
+        for (std::thread& row : rows) row.join();
       },
       stream);
 }

@@ -52,12 +52,13 @@ TEST(Peer, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(peer); }
 TEST(Peer, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(peer); }
 TEST(Peer, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(peer); }
 TEST(Peer, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(peer); }
+TEST(Peer, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(peer); }
 TEST(Peer, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(peer); }
 TEST(Peer, ReducesTypesByOperators) { types_and_operators(peer); }
 TEST(Peer, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(peer); }
 TEST(Peer, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(peer); }
-TEST(Peer, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(peer, /*has_messages=*/false); }
-TEST(Peer, MarksResultsThatAreGivenUp) { marks_what_is_given_up(peer, /*has_messages=*/false); }
+TEST(Peer, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(peer); }
+TEST(Peer, MarksResultsThatAreGivenUp) { marks_what_is_given_up(peer); }
 
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
   for (const int ranks : {2, 3, 8, 16}) {

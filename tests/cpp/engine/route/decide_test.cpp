@@ -124,7 +124,7 @@ TEST(DecideTest, GpusThatMapEachOthersMemory) {
   EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "peer in pairs");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "peer");
   EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world), "nccl");
-  EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world, "peer"), "host_staged");
+  EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world, "peer"), "peer");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world, {}, /*capturing=*/true), "peer");
   auto shared = peers(2);
   shared[1].gpu = shared[0].gpu;

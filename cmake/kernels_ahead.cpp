@@ -1,0 +1,9 @@
+// Prints the source of the kernels that nvcc compiles ahead: see Kernels.cmake.
+#include <iostream>
+
+#include "device/kernels/names.h"
+
+int main() {
+  std::cout << altorch::kernel_source();
+  for (const altorch::Kernel& kernel : altorch::kernels_ahead()) std::cout << kernel.definition;
+}
