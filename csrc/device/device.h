@@ -129,7 +129,7 @@ struct BulkMoves {
 // then of what is taken. `chunk`: what goes at once, at most a part.
 struct BulkMail {
   BulkPlaces places;
-  std::uint32_t* taken_there[BulkPlaces::kMostRanks] = {};       // flags that this rank raises when it has taken
+  std::uint32_t* taken_there[BulkPlaces::kMostRanks] = {};  // flags that this rank raises when it has taken
   const std::uint32_t* taken_here[BulkPlaces::kMostRanks] = {};  // those of the others
   const void* input[BulkPlaces::kMostRanks] = {};
   void* output[BulkPlaces::kMostRanks] = {};

@@ -35,7 +35,9 @@ def test_for_the_newest_gpus(compile_reduction):
 
 
 def test_what_cannot_be_compiled_says_why(compile_reduction):
-    with pytest.raises(RuntimeError, match=r"GPU kernel could not be compiled: .*altorch_reduce_.* for sm_7: "):
+    with pytest.raises(
+        RuntimeError, match=r"GPU kernel could not be compiled: .*altorch_reduce_.* for sm_7: "
+    ):
         compile_reduction("float32", "SUM", 7)
     with pytest.raises(ValueError, match="no reduction"):
         compile_reduction("float32", "PLUS", OLDEST)

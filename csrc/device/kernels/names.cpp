@@ -74,8 +74,8 @@ std::string kernel_source() {
 
 // What is used once and again in training and inference; another type waits for the compiler once.
 std::vector<Kernel> kernels_ahead() {
-  std::vector<Kernel> all = {small_move_kernel(), pair_exchange_kernel(), bulk_move_kernel(), bulk_mail_kernel(),
-                             poison_kernel()};
+  std::vector<Kernel> all = {small_move_kernel(), pair_exchange_kernel(), bulk_move_kernel(),
+                             bulk_mail_kernel(), poison_kernel()};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                             DType::kInt32, DType::kInt64, DType::kUInt8}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {

@@ -45,7 +45,8 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
   reductions_ = places(at.reductions, layout.reduce_blocks, 0, 0);
   moves_ = places(at.moves, layout.move_blocks, layout.reduce_blocks, layout.reduce_blocks);
   const int filled = layout.reduce_blocks + layout.move_blocks, taken = filled + layout.move_blocks;
-  mail_.places = places(at.mail, layout.move_blocks, filled, layout.reduce_blocks + layout.ranks * layout.move_blocks);
+  mail_.places =
+      places(at.mail, layout.move_blocks, filled, layout.reduce_blocks + layout.ranks * layout.move_blocks);
   const BulkPlaces credits = places(at.mail, layout.move_blocks, taken, 0);
   std::copy(std::begin(credits.raised), std::end(credits.raised), mail_.taken_there);
   std::copy(std::begin(credits.awaited), std::end(credits.awaited), mail_.taken_here);
@@ -140,7 +141,9 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
       }
       return true;
     });
-    const auto any = [](const int* blocks) { return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity()); };
+    const auto any = [](const int* blocks) {
+      return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity());
+    };
     if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, stream);
   }
 }

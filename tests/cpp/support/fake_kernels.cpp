@@ -206,7 +206,8 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
             for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::send_mail(job, peer, block);
           });
           rows.emplace_back([&job, peer] {
-            for (int block = 0; block < job.blocks_taken[peer]; ++block) kernels::receive_mail(job, peer, block);
+            for (int block = 0; block < job.blocks_taken[peer]; ++block)
+              kernels::receive_mail(job, peer, block);
           });
         }
         for (std::thread& row : rows) row.join();
