@@ -21,6 +21,11 @@ constexpr Setting kSettings[] = {
      "Chooses algorithms: 'all_reduce=ring', 'all_reduce:0-64k=recursive_doubling,broadcast=native'; of CUDA "
      "tensors routes: 'cuda=host_staged', 'all_reduce:0-1m=host_staged'.",
      /*must_agree=*/true},
+    {"ALTORCH_DETERMINISTIC", "0|1", "0",
+     "1: sums of CUDA tensors are added in the order of the ranks, so that bits depend on neither size nor "
+     "place; "
+     "NCCL and host_relay then carry no reductions of floating types.",
+     /*must_agree=*/true},
     {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576", "Size of one segment of a pipelined algorithm.",
      /*must_agree=*/true},
     {"ALTORCH_SHM_BYTES", "bytes", "4194304",

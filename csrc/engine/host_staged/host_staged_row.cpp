@@ -112,6 +112,7 @@ extern const GpuRouteRow gpu_rows::host_staged = {
     .instead = "peer",
     .reason = "the GPUs exchange through pinned memory themselves",
     .pairs_reason = "small blocks, on one node: the host is done in half the time that NCCL needs",
+    .in_rank_order = true,
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
     .obstacle_to = host_staged_obstacle,

@@ -18,11 +18,12 @@ std::size_t place_bytes(int blocks, std::size_t part) { return 4 * static_cast<s
 
 }  // namespace
 
-PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes) {
+PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
+  layout.reduce_blocks = std::clamp(most_blocks, 1, SmallExchange::kMostBlocks);
   layout.small_bytes =
       std::max(kSmallestSmall, kSmallToAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
-  layout.move_blocks = std::max(1, SmallExchange::kMostBlocks / ranks);
+  layout.move_blocks = std::max(1, layout.reduce_blocks / ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
   return layout;

@@ -18,10 +18,10 @@ struct PeerLayout {
   int reduce_blocks = SmallExchange::kMostBlocks,
       move_blocks = SmallExchange::kMostBlocks / 2;  // those for each rank
 
-  // The largest parts with which a rank's memory is about `bytes`.
-  static PeerLayout fitting(int ranks, std::size_t bytes);
+  // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks.
+  static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = SmallExchange::kMostBlocks);
 
-  PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, SmallExchange::kMostBlocks); }
+  PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, reduce_blocks); }
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes); }
 
   // Of a region, in bytes from its beginning.

@@ -63,7 +63,9 @@ struct Share {
 
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
-  const PeerLayout layout = PeerLayout::fitting(size, kMemory);
+  const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
+  const PeerLayout layout =
+      PeerLayout::fitting(size, kMemory, most_blocks > 0 ? most_blocks : SmallExchange::kMostBlocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Share share;
   std::string obstacle;
@@ -109,6 +111,7 @@ extern const GpuRouteRow gpu_rows::peer = {
     .instead = "",
     .reason = "the GPUs write into each other's memory",
     .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
+    .in_rank_order = true,
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
     .obstacle_to = host_staged_obstacle,

@@ -113,6 +113,8 @@ std::optional<std::string> obstacle(const Route& route, std::span<const Operatio
   if (const auto& missing = world.missing[index_of(row)]) return missing;
   for (const Operation& operation : operations) {
     if (auto why = row.obstacle_to(operation)) return why;
+    if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))
+      return "the order of its sums depends on the size, which ALTORCH_DETERMINISTIC=1 forbids";
     if (!capturing) continue;
     if (auto why = row.obstacle_to_capture(operation, world))
       return "it cannot be captured into a CUDA graph: " + *why;

@@ -41,8 +41,9 @@ struct GpuRouteRow {
   // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
   const char* pairs_reason = nullptr;
   bool opens_at_once =
-      false;             // with the first call, whichever it is: no graph that is captured can wait for it
-  bool guarded = false;  // does not mark results that are given up: a guard does (poison_guard.h)
+      false;  // with the first call, whichever it is: no graph that is captured can wait for it
+  bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
+  bool guarded = false;        // does not mark results that are given up: a guard does (poison_guard.h)
 
   // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
   std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);

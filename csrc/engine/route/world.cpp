@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "common/env.h"
 #include "engine/route/table.h"
 
 namespace altorch {
@@ -45,6 +46,7 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   World world{.ranks = static_cast<int>(peers.size())};
   world.together =
       std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.together; });
+  world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of;  // the first rank of each GPU
   for (int rank = 0; rank < world.ranks; ++rank) {

@@ -38,9 +38,10 @@ struct World {
   int ranks = 1;
   // What carries calls on host memory as a whole, best first.
   std::vector<WholeRow> whole = {};
-  std::optional<int> stranger = {};                      // the first rank that shares no memory with rank 0
-  std::optional<std::pair<int, int>> same_gpu = {};      // the first two ranks that share a GPU
-  bool together = false;                                 // on every rank: see GpuPeerInfo
+  std::optional<int> stranger = {};                  // the first rank that shares no memory with rank 0
+  std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
+  bool together = false;                             // on every rank: see GpuPeerInfo
+  bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
 
   // Its place in `whole`, or kNoWhole.

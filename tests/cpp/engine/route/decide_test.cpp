@@ -136,6 +136,17 @@ TEST(DecideTest, GpusThatMapEachOthersMemory) {
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(peers(17))), "host_staged");
 }
 
+TEST(DecideTest, SumsInTheOrderOfTheRanks) {
+  World world = World::of(peers(2)), far = World::of(peers(2));
+  world.deterministic = far.deterministic = true;
+  far.missing[kPeer] = far.missing[kHostStaged] = "the ranks are on two nodes";
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt32), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllGather, kLarge), world), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), far), "none");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, kLarge), far), "nccl");
+}
+
 TEST(DecideTest, RanksThatShareAGpu) {
   auto shared = strangers(2);
   shared[1].gpu = shared[0].gpu;
