@@ -29,9 +29,11 @@ struct PeerLayout {
     std::size_t small, pairs, flags, reductions, moves, mail, end;
   };
   Offsets offsets() const;
-  // Of the region of `source` in anybody's memory.
-  std::size_t region(int source) const { return static_cast<std::size_t>(source) * offsets().end; }
-  std::size_t bytes() const { return region(ranks); }
+  // Where the region of `source` begins in the memory of another rank; nobody has one of its own.
+  std::size_t region(int owner, int source) const {
+    return static_cast<std::size_t>(source > owner ? source - 1 : source) * offsets().end;
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(ranks - 1) * offsets().end; }
 };
 
 }  // namespace altorch

@@ -54,7 +54,7 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
 }
 
 std::byte* PeerRoute::region(int owner, int source) const {
-  return memory_.of[static_cast<std::size_t>(owner)].get() + layout_.region(source);
+  return memory_.of[static_cast<std::size_t>(owner)].get() + layout_.region(owner, source);
 }
 
 SmallExchanges::Places PeerRoute::small_places() const {
@@ -62,12 +62,14 @@ SmallExchanges::Places PeerRoute::small_places() const {
   SmallExchanges::Places places;
   places.shape = layout_.small_shape();
   places.pair_shape = layout_.pair_shape();
-  const auto words = [](std::byte* memory) { return reinterpret_cast<std::uint64_t*>(memory); };
+  const auto words = [&](int owner, int source, std::size_t offset) -> std::uint64_t* {
+    return owner == source ? nullptr : reinterpret_cast<std::uint64_t*>(region(owner, source) + offset);
+  };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
-    places.posts.push_back(words(region(peer, rank_) + at.small));
-    places.areas.push_back(words(region(rank_, peer) + at.small));
-    places.pair_posts.push_back(words(region(peer, rank_) + at.pairs));
-    places.pair_areas.push_back(words(region(rank_, peer) + at.pairs));
+    places.posts.push_back(words(peer, rank_, at.small));
+    places.areas.push_back(words(rank_, peer, at.small));
+    places.pair_posts.push_back(words(peer, rank_, at.pairs));
+    places.pair_areas.push_back(words(rank_, peer, at.pairs));
   }
   return places;
 }

@@ -1,5 +1,6 @@
 // Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may serialise
 // them (make sanitize-gpu).
+#include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
 #include "device/reduction_cases.h"
 #include "support/gpu_test.h"
@@ -78,6 +79,13 @@ TEST_F(CudaKernels, KnowEveryNumberOfAnExchange) {
     }
   }
   exchanges_as_the_host(cases);
+}
+
+TEST_F(CudaKernels, GoInRounds) {
+  for (const BulkCase& bulk : bulk_cases()) {
+    for (int rank = 0; rank < bulk.number; ++rank)
+      ASSERT_EQ(run_alone(*bench_, bulk, rank, gpu().aborted()).value_or(""), "") << bulk.text(rank);
+  }
 }
 
 // Told before they begin, and the others' words never come.

@@ -1,6 +1,7 @@
 // The kernels of small exchanges, run by the host, one rank at a time.
 #include <gtest/gtest.h>
 
+#include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
 #include "support/fake_device.h"
 
@@ -14,6 +15,13 @@ class SmallKernels : public ::testing::Test {
     for (const ExchangeCase& exchange : cases) {
       for (int rank = 0; rank < exchange.number; ++rank)
         EXPECT_EQ(run_alone(bench_, exchange, rank, &aborted).value_or(""), "") << exchange.text(rank);
+    }
+  }
+  void goes_in_rounds() {
+    const std::uint32_t aborted = 0;
+    for (const BulkCase& bulk : bulk_cases()) {
+      for (int rank = 0; rank < bulk.number; ++rank)
+        EXPECT_EQ(run_alone(bench_, bulk, rank, &aborted).value_or(""), "") << bulk.text(rank);
     }
   }
   void exchanges_pairs() {
@@ -40,6 +48,8 @@ TEST_F(SmallKernels, Reduce) {
 }
 
 TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
+
+TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { goes_in_rounds(); }
 
 TEST_F(SmallKernels, Move) { same_as_the_engine(moving_exchanges()); }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "common/meeting.h"
 #include "engine/host_staged/conformance.h"
@@ -71,7 +72,14 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(at.moves - at.reductions,
               4 * static_cast<std::size_t>(layout.reduce_blocks) * layout.part_bytes);
     EXPECT_GE(at.end - at.moves, 4 * static_cast<std::size_t>(layout.move_blocks) * layout.part_bytes);
-    EXPECT_EQ(layout.region(1) % 4096, 0u);
+    for (int owner = 0; owner < ranks; ++owner) {
+      std::set<std::size_t> begins;
+      for (int source = 0; source < ranks; ++source)
+        if (source != owner) begins.insert(layout.region(owner, source));
+      EXPECT_EQ(begins.size(), static_cast<std::size_t>(ranks - 1));
+      EXPECT_EQ(*begins.begin(), 0u);
+      EXPECT_EQ(*begins.rbegin() + at.end, layout.bytes());
+    }
   }
 }
 
