@@ -29,11 +29,11 @@ struct PeerLayout {
     std::size_t small, pairs, flags, reductions, moves, mail, end;
   };
   Offsets offsets() const;
-  // Where the region of `source` begins in the memory of another rank; nobody has one of its own.
+  // Where the region of `source` begins in the memory of another rank; nobody has one of its own, but a rank alone.
   std::size_t region(int owner, int source) const {
     return static_cast<std::size_t>(source > owner ? source - 1 : source) * offsets().end;
   }
-  std::size_t bytes() const { return static_cast<std::size_t>(ranks - 1) * offsets().end; }
+  std::size_t bytes() const { return static_cast<std::size_t>(ranks > 1 ? ranks - 1 : 1) * offsets().end; }
 };
 
 }  // namespace altorch

@@ -63,7 +63,9 @@ SmallExchanges::Places PeerRoute::small_places() const {
   places.shape = layout_.small_shape();
   places.pair_shape = layout_.pair_shape();
   const auto words = [&](int owner, int source, std::size_t offset) -> std::uint64_t* {
-    return owner == source ? nullptr : reinterpret_cast<std::uint64_t*>(region(owner, source) + offset);
+    return owner == source && layout_.ranks > 1
+               ? nullptr
+               : reinterpret_cast<std::uint64_t*>(region(owner, source) + offset);
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     places.posts.push_back(words(peer, rank_, at.small));
