@@ -29,6 +29,16 @@ else()
       list(APPEND targets -gencode "arch=compute_${architecture},code=sm_${architecture}")
     endif()
   endforeach()
+  # An nvcc that is too old, or does not like the compiler, is as good as none.
+  set(nvcc_options -fatbin -std=c++20 --fmad=false --threads 0 -Xfatbin -compress-all)
+  file(WRITE "${CMAKE_BINARY_DIR}/probe.cu" "__global__ void probe() {}\n")
+  execute_process(COMMAND "${ALTORCH_NVCC}" ${nvcc_options} ${targets} -o "${CMAKE_BINARY_DIR}/probe.fatbin"
+                          "${CMAKE_BINARY_DIR}/probe.cu" RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
+endif()
+if(NOT ALTORCH_NVCC OR NOT DEFINED nvcc_options)
+elseif(failed OR NOT targets)
+  message(STATUS "GPU kernels: compiled when they are first needed, ${ALTORCH_NVCC} cannot compile them: ${said}")
+else()
   message(STATUS "GPU kernels: compiled ahead by ${ALTORCH_NVCC}")
   add_executable(altorch_kernels_ahead "${CMAKE_CURRENT_LIST_DIR}/kernels_ahead.cpp" "${kernel_folder}/names.cpp")
   target_include_directories(altorch_kernels_ahead PRIVATE "${CMAKE_SOURCE_DIR}/csrc" "${kernel_include}")
@@ -36,8 +46,7 @@ else()
   # Without fused multiply-add the results are those of the host, bit by bit.
   add_custom_command(OUTPUT "${kernels_ahead}"
     COMMAND altorch_kernels_ahead > "${CMAKE_BINARY_DIR}/kernels_ahead.cu"
-    COMMAND "${ALTORCH_NVCC}" -fatbin -std=c++20 --fmad=false --threads 0 -Xfatbin -compress-all ${targets} -o "${kernels_ahead}"
-            "${CMAKE_BINARY_DIR}/kernels_ahead.cu"
+    COMMAND "${ALTORCH_NVCC}" ${nvcc_options} ${targets} -o "${kernels_ahead}" "${CMAKE_BINARY_DIR}/kernels_ahead.cu"
     DEPENDS altorch_kernels_ahead VERBATIM)
   set_source_files_properties("${CMAKE_SOURCE_DIR}/csrc/device/compiled_ahead.cpp" PROPERTIES
     OBJECT_DEPENDS "${kernels_ahead}" COMPILE_DEFINITIONS "ALTORCH_AHEAD=\"${kernels_ahead}\"")

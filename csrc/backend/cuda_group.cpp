@@ -176,6 +176,12 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       settle();
       last_.block(stream);
     }
+    // In a graph of several streams, too.
+    if (capturing && captured_on_ && *captured_on_ != stream && is_captured(*captured_on_)) {
+      c10::Event before(c10::DeviceType::CUDA);
+      before.record(*captured_on_);
+      before.block(stream);
+    }
     for (const Operation& operation : operations) communicator_->started(operation);
     calls_.enter(first);
     CudaWatch::instance().wake();
@@ -188,6 +194,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     }
     if (capturing) {
       calls_.captured();
+      captured_on_ = stream;
     } else {
       calls_.entered();
       last_stream_ = stream;

@@ -90,6 +90,7 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   c10::Event last_;          // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
+  std::optional<c10::Stream> captured_on_;  // the last that a graph took
   struct Marker {
     c10::Event event;
     std::uint64_t calls;  // of all that there ever were, before it

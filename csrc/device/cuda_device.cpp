@@ -61,6 +61,10 @@ std::string CudaDevice::identity(int index) {
 }
 
 std::optional<std::string> CudaDevice::export_obstacle(int index) {
+  int major = 0;
+  driver().device_attribute(&major, cuda::kComputeCapabilityMajor, index);
+  if (major < 7)
+    return "GPU " + std::to_string(index) + " is older than Volta: its kernels have no fences for it";
   for (const int attribute : {cuda::kVirtualMemory, cuda::kFileDescriptorHandles}) {
     int able = 0;
     if (driver().device_attribute(&able, attribute, index) != cuda::kSuccess || !able)
@@ -452,7 +456,7 @@ void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
   const int ranks = job.places.number;
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
-  launch(bulk_mail_, static_cast<unsigned>(most), static_cast<unsigned>(2 * ranks), kThreads, &job, stream);
+  launch(bulk_mail_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
 }
 
 void CudaDevice::prepare_poison() {

@@ -136,7 +136,7 @@ struct BulkMail {
   std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
   std::int64_t chunk_sent[BulkPlaces::kMostRanks] = {}, chunk_taken[BulkPlaces::kMostRanks] = {};
   int blocks_sent[BulkPlaces::kMostRanks] = {}, blocks_taken[BulkPlaces::kMostRanks] = {};
-  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  std::uint64_t poison[BulkPlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.

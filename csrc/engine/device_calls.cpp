@@ -116,37 +116,43 @@ bool DeviceCalls::look() {
     return true;
   }
   std::optional<Trouble> found;
+  bool ends_replays = false;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return !idle();
     if (idle() && !in_graphs_) return false;
     if (idle()) {
-      look_after_graphs(Watchdog::Clock::now());
-      return true;
+      if (!in_graphs_failed(Watchdog::Clock::now())) return true;
+      ends_replays = true;
     }
-    found = trouble(Watchdog::Clock::now());
-    if (!found) return true;
-    // What carried it may know better which message of the call it was, and what another rank has left in
-    // shared memory names that rank's call.
-    const bool labelled =
-        found->cause.has_label() || std::string_view(found->cause.what()).starts_with("altorch: ");
-    failure_ = labelled ? found->cause : group_.explain(found->operation, found->cause);
+    if (!ends_replays) found = trouble(Watchdog::Clock::now());
+    if (!ends_replays && !found) return true;
+    if (found) failure_ = explained(found->operation, found->cause);
+  }
+  if (ends_replays) {
+    carrier_.end_replays(failure()->what());
+    return true;
   }
   fail(found->operation, found->cause.without_label());
   return true;
 }
 
-void DeviceCalls::look_after_graphs(Watchdog::Clock::time_point now) {
+// What carried it may know better which message of the call it was, and what another rank has left in shared memory
+// names that rank's call.
+Error DeviceCalls::explained(const Operation& operation, const Error& cause) const {
+  const bool labelled = cause.has_label() || std::string_view(cause.what()).starts_with("altorch: ");
+  return labelled ? cause : group_.explain(operation, cause);
+}
+
+bool DeviceCalls::in_graphs_failed(Watchdog::Clock::time_point now) {
   const Operation& call = in_graphs_->operation;
   auto cause = carrier_.failure();
   if (!cause) cause = watchdog_.look_for_dead_only(call, in_graphs_->wait, now);
-  if (!cause) return;
-  const bool labelled = cause->has_label() || std::string_view(cause->what()).starts_with("altorch: ");
-  failure_ = labelled ? *cause : group_.explain(call, *cause);
+  if (!cause) return false;
+  failure_ = explained(call, *cause);
   log(LogLevel::kInfo,
       std::string("graphs that are replayed from now on leave no results: ") + failure_->what());
-  if (on_error_ != OnError::kContinue) carrier_.mark_results();
-  carrier_.abort(failure_->what());
+  return true;
 }
 
 void DeviceCalls::fail(const Operation& operation, const Error& cause) {

@@ -31,6 +31,8 @@ class DeviceCarrier {
   virtual std::optional<std::string> mark_results() = 0;
   // Ends everything in flight, on this rank only. Idempotent. Any thread.
   virtual void abort(const std::string& why) = 0;
+  // The same of what graphs replay, as far as it is not NCCL's: nobody has said that anything is in flight.
+  virtual void end_replays(const std::string& why) = 0;
 };
 
 class DeviceCalls {
@@ -84,7 +86,8 @@ class DeviceCalls {
   // With mutex_ held: why what is under way cannot end, if that is known.
   std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
   // The same of what may be replayed while no call is under way. Nobody may be waiting, so that it is no error yet.
-  void look_after_graphs(Watchdog::Clock::time_point now);
+  bool in_graphs_failed(Watchdog::Clock::time_point now);
+  Error explained(const Operation& operation, const Error& cause) const;
   // Says what went wrong, to everybody, and ends what is under way.
   void fail(const Operation& operation, const Error& cause);
 

@@ -86,6 +86,7 @@ GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
     if (in_graphs_ && route && !route->outlived_by_graphs()) keep_for_ever(std::move(route));
   }
+  if (in_graphs_ && guard_) keep_for_ever(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
 }
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
@@ -185,6 +186,12 @@ void GpuRoutes::abort(const std::string& why) {
   if (agreement_) agreement_->abort(why);
   const auto routes = all_made();
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
+}
+
+void GpuRoutes::end_replays(const std::string& why) {
+  for (GpuRoute* route : all_made()) {
+    if (!route->outlived_by_graphs()) route->abort(why);
+  }
 }
 
 }  // namespace altorch

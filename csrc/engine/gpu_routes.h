@@ -48,6 +48,7 @@ class GpuRoutes : public DeviceCarrier {
 
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
+  void end_replays(const std::string& why) override;
 
  private:
   GpuRoute& find(std::span<const Operation> operations, bool capturing);

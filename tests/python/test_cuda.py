@@ -550,6 +550,35 @@ def test_graphs(world, asynchronous):
     torch.cuda.synchronize()
 
 
+@on_ranks(2)
+@pytest.mark.parametrize("count", [1000, 300_000])
+def test_a_graph_of_two_streams_keeps_the_order_of_the_calls(world, count):
+    here = device(world)
+    a, b = torch.ones(count, device=here), torch.full((count,), 2.0, device=here)
+
+    def both():
+        work = dist.all_reduce(a, async_op=True)
+        dist.all_reduce(b)
+        work.wait()
+
+    both()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            both()
+    except RuntimeError as error:
+        assert "captured" in str(error), error
+        torch.cuda.synchronize()
+        return
+    for turn in range(50):
+        a.fill_(turn + world.rank)
+        b.fill_(100.0 * turn + world.rank)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert a.eq(2 * turn + 1).all() and b.eq(200.0 * turn + 1).all(), (turn, a[:3], b[:3])
+
+
 @on_ranks(2, 4)
 @pytest.mark.parametrize("count", [1, 1000, 300_000])
 def test_graphs_replay_among_each_other_and_eager_calls(world, count):

@@ -2,6 +2,8 @@
 // each pushes data into the others' memory, raises a flag there, waits for theirs, and takes what has come. After
 // reduce.cuh and small.cuh.
 //
+// Whoever gives up stays given up: flags that he would raise in later calls might be taken for those of this one.
+//
 // Every block of threads has places and flags of its own, and goes through its rounds with the same block of the
 // other ranks. A place has two slots, used in turn: a block that begins a round has seen everybody's flag of the
 // round before, which nobody raises before he has taken all of the round before that one.
@@ -57,8 +59,13 @@ struct BulkMail {
   void* output[16];
   long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
   int blocks_sent[16], blocks_taken[16];
-  unsigned long long poison;
+  unsigned long long poison[16];
 };
+
+// What is counted here are rounds. In place of its last one stands this where a block has given up.
+constexpr unsigned kGivenUp = 0xFFFFFFFFu;
+AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFDu ? 0 : last + 1; }
+AL_DEVICE unsigned second_before(unsigned round) { return round <= 1 ? round - 4 : round - 2; }
 
 AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
 #ifdef __CUDACC__
@@ -234,8 +241,12 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
   unsigned number = places.numbers[block];
   long long before = -1;  // the tile whose results are under way
   for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
-    number = next_number(number);
     const bool reduces = tile < job.tiles;
+    if (number == kGivenUp) {
+      mark_tiles<Number>(job, tile, takes_all);
+      break;
+    }
+    number = next_round(number);
     const long long data = data_at(places, block, number);
     for (int turn = 1; reduces && turn < places.number; ++turn) {
       const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
@@ -243,6 +254,7 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
     }
     if (!meet_others(places, block, number, 0, places.number)) {
       mark_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
+      number = kGivenUp;
       break;
     }
     for (int turn = 1; before >= 0 && takes_all && turn < places.number; ++turn) {
@@ -261,7 +273,7 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
       work.results_number = 0;
       if (job.goes_to == kNobody) work.results[work.results_number++] = output + (own.at - job.begins[places.rank]);
       if (takes_all) work.results[work.results_number++] = output + own.at;
-      const long long next = data_at(places, block, next_number(number)) + places.part;
+      const long long next = data_at(places, block, next_round(number)) + places.part;
       for (int rank = 0; rank < places.number; ++rank) {
         work.parts[rank] = rank == places.rank
                                ? static_cast<const void*>(static_cast<const Stored*>(job.input) + own.at)
@@ -294,14 +306,16 @@ AL_DEVICE void move_bulk(const BulkMoves& job, int peer, long long block) {
       copy_bytes(output + at, input + at, rest(sent, at));
       continue;
     }
-    number = next_number(number);
-    const long long data = data_at(places, block, number);
-    if (at < sent) copy_bytes(places.theirs[peer] + data, input + at, rest(sent, at));
-    if (!meet_others(places, block, number, peer, peer + 1)) {
+    const unsigned round = next_round(number);
+    const long long data = data_at(places, block, round);
+    if (number != kGivenUp && at < sent) copy_bytes(places.theirs[peer] + data, input + at, rest(sent, at));
+    if (number == kGivenUp || !meet_others(places, block, round, peer, peer + 1)) {
       for (; at < taken; at += job.blocks[peer] * chunk)
         overwrite({output + at, rest(taken, at), job.poison, nullptr}, 0, 1);
+      number = kGivenUp;
       break;
     }
+    number = round;
     if (at < taken) copy_bytes(output + at, places.mine[peer] + data, rest(taken, at));
     AL_SYNCHRONIZE();
   }
@@ -330,8 +344,12 @@ AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
   unsigned* numbers = places.numbers + peer * places.blocks;
   unsigned number = numbers[block];
   for (long long at = block * chunk; at < sent; at += job.blocks_sent[peer] * chunk) {
-    ++number;
-    if (!await_by_all(job.taken_here[peer] + block, number - 2, places.aborted)) break;
+    const unsigned round = next_round(number);
+    if (number == kGivenUp || !await_by_all(job.taken_here[peer] + block, second_before(round), places.aborted)) {
+      number = kGivenUp;
+      break;
+    }
+    number = round;
     const long long slot = ((number & 1) * places.blocks + block) * places.part;
     copy_bytes(places.theirs[peer] + slot, input + at, sent - at < chunk ? sent - at : chunk);
     raise_by_all(places.raised[peer] + block, number);
@@ -346,13 +364,15 @@ AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
   unsigned* numbers = places.numbers + (places.number + peer) * places.blocks;
   unsigned number = numbers[block];
   for (long long at = block * chunk; at < taken; at += job.blocks_taken[peer] * chunk) {
-    ++number;
+    const unsigned round = next_round(number);
     const long long length = taken - at < chunk ? taken - at : chunk;
-    if (!await_by_all(places.awaited[peer] + block, number, places.aborted)) {
+    if (number == kGivenUp || !await_by_all(places.awaited[peer] + block, round, places.aborted)) {
       for (; at < taken; at += job.blocks_taken[peer] * chunk)
-        overwrite({output + at, taken - at < chunk ? taken - at : chunk, job.poison, nullptr}, 0, 1);
+        overwrite({output + at, taken - at < chunk ? taken - at : chunk, job.poison[peer], nullptr}, 0, 1);
+      number = kGivenUp;
       break;
     }
+    number = round;
     const long long slot = ((number & 1) * places.blocks + block) * places.part;
     copy_bytes(output + at, places.mine[peer] + slot, length);
     raise_by_all(job.taken_there[peer] + block, number);
@@ -366,13 +386,14 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_bulk_reduce(const BulkReduction& job) {
   reduce_bulk<Number, Operator, kMean>(job, blockIdx.x);
 }
-// A row of blocks for each rank that something is sent to, then for each that something is taken from.
+// A row of blocks for each rank; of two neighbours the first sends and the second takes, so that those that the others
+// wait for begin no later than those that wait.
 AL_DEVICE void run_bulk_mail(const BulkMail& job) {
-  const int row = static_cast<int>(blockIdx.y), peer = row % job.places.number;
-  if (row < job.places.number) {
-    if (blockIdx.x < job.blocks_sent[peer]) send_mail(job, peer, blockIdx.x);
+  const int peer = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x / 2);
+  if (blockIdx.x % 2 == 0) {
+    if (block < job.blocks_sent[peer]) send_mail(job, peer, block);
   } else {
-    if (blockIdx.x < job.blocks_taken[peer]) receive_mail(job, peer, blockIdx.x);
+    if (block < job.blocks_taken[peer]) receive_mail(job, peer, block);
   }
 }
 // A row of blocks for each rank.

@@ -40,7 +40,8 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       small_(*device_, small_places(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
       numbers_(device_->allocate(
           sizeof(std::uint32_t) *
-          static_cast<std::size_t>(layout.reduce_blocks + 3 * layout.ranks * layout.move_blocks))) {
+          static_cast<std::size_t>(layout.reduce_blocks + 3 * layout.ranks * layout.move_blocks))),
+      sides_(*device_, 2) {
   const PeerLayout::Offsets at = layout.offsets();
   reductions_ = places(at.reductions, layout.reduce_blocks, 0, 0);
   moves_ = places(at.moves, layout.move_blocks, layout.reduce_blocks, layout.reduce_blocks);
@@ -121,17 +122,18 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
   if (!messages.empty()) exchange(messages, stream);
 }
 
+// In one kernel where no rank has two messages of one direction; else what is sent has a stream of its own beside what
+// is taken, for a peer may want the second before it sends the first.
 void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
-  while (!messages.empty()) {
+  const auto wave = [&](const auto& wanted, Stream on) {
     BulkMail job = mail_;
     bool sends[BulkPlaces::kMostRanks] = {}, takes[BulkPlaces::kMostRanks] = {};
     std::erase_if(messages, [&](const BlockMessage& message) {
       const int peer = message.peer;
       bool& busy = message.kind == OpKind::kSend ? sends[peer] : takes[peer];
-      if (std::exchange(busy, true)) return false;
+      if (!wanted(message) || std::exchange(busy, true)) return false;
       const auto bytes = static_cast<std::int64_t>(message.bytes);
       const Cut cut(bytes, layout_.move_blocks, moves_.part);
-      job.poison = message.poison;
       if (message.kind == OpKind::kSend) {
         job.input[peer] = message.data;
         job.sent[peer] = bytes;
@@ -142,14 +144,26 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
         job.taken[peer] = bytes;
         job.chunk_taken[peer] = cut.chunk;
         job.blocks_taken[peer] = cut.blocks;
+        job.poison[peer] = message.poison;
       }
       return true;
     });
     const auto any = [](const int* blocks) {
       return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity());
     };
-    if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, stream);
-  }
+    if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, on);
+  };
+  const auto sent = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
+  const auto taken = [](const BlockMessage& message) { return message.kind != OpKind::kSend; };
+  bool seen[2][BulkPlaces::kMostRanks] = {};
+  const bool several = std::any_of(messages.begin(), messages.end(), [&](const BlockMessage& message) {
+    return std::exchange(seen[sent(message) ? 1 : 0][message.peer], true);
+  });
+  if (!several) return wave([](const BlockMessage&) { return true; }, stream);
+  const auto sides = sides_.fork(stream, 2);
+  while (std::any_of(messages.begin(), messages.end(), sent)) wave(sent, sides[0]);
+  while (std::any_of(messages.begin(), messages.end(), taken)) wave(taken, sides[1]);
+  sides_.join(stream, sides);
 }
 
 // Shares of whole packs, so many that every block has a tile.

@@ -9,6 +9,7 @@
 #include "common/abort_note.h"
 #include "engine/gpu_route.h"
 #include "engine/host_staged/messages.h"
+#include "engine/host_staged/side_streams.h"
 #include "engine/peer/layout.h"
 #include "engine/small_exchanges.h"
 
@@ -49,6 +50,7 @@ class PeerRoute : public GpuRoute {
   const DeviceMemory numbers_;
   BulkPlaces reductions_, moves_;
   BulkMail mail_;
+  SideStreams sides_;
 };
 
 }  // namespace altorch

@@ -91,6 +91,7 @@ Opened open(GpuGroup& group) {
     share.memory.note = device->pin(
         share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout), kNoteBytes);
   });
+  if (auto why = verdict("peer/noted")) return {nullptr, *why};
   attempt([&] {
     const auto descriptors = exchange_descriptors(group.store, "peer/memory", rank, size,
                                                   share.exported.descriptor, group.timeout);
@@ -100,8 +101,11 @@ Opened open(GpuGroup& group) {
                                               : device->import_memory(descriptor, layout.bytes()));
     }
   });
+  std::unique_ptr<PeerRoute> made;
+  attempt(
+      [&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(share.memory), layout, rank); });
   if (auto why = verdict("peer/mapped")) return {nullptr, *why};
-  return {std::make_unique<PeerRoute>(std::move(device), std::move(share.memory), layout, rank), ""};
+  return {std::move(made), ""};
 }
 
 }  // namespace

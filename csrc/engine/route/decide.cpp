@@ -55,6 +55,8 @@ std::optional<Route> small_before_its_turn(const Operation& operation, const Wor
       Route pairs = by(*row, row->pairs_reason, /*only_small=*/true);
       pairs.in_pairs = true;
       if (takes(pairs)) return pairs;
+      // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
+      if (!world.missing[index_of(*row)]) break;
     }
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {

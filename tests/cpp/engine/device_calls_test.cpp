@@ -20,6 +20,7 @@ struct FakeCarrier : DeviceCarrier {
     return cannot_mark;
   }
   void abort(const std::string&) override { asked.push_back("abort"); }
+  void end_replays(const std::string&) override { asked.push_back("end replays"); }
 
   std::optional<Error> failed;
   std::optional<std::string> cannot_mark;
@@ -74,6 +75,21 @@ TEST(DeviceCalls, TellsAndMarksBeforeAnythingGoesOn) {
   EXPECT_TRUE(me.calls.look());  // for as long as something is under way, what hangs is ended again
   EXPECT_EQ(me.carrier.asked, (Asked{"tell", "mark", "abort", "mark", "abort"}));
   me.calls.all_done();
+  EXPECT_FALSE(me.calls.look());
+}
+
+// Nobody says when a graph is replayed: what it would hang in is ended while no call is under way.
+TEST(DeviceCalls, LooksAfterWhatGraphsReplay) {
+  Alone me;
+  me.calls.enter(me.operation(10s));
+  me.calls.captured();
+  me.calls.all_done();
+  EXPECT_TRUE(me.calls.look());
+  EXPECT_EQ(me.carrier.asked, Asked());
+  me.carrier.failed = Error(ErrorKind::kTransport, "a peer is gone");
+  EXPECT_TRUE(me.calls.look());
+  EXPECT_EQ(me.carrier.asked, Asked{"end replays"});
+  EXPECT_THROW(me.calls.throw_if_failed(), Error);
   EXPECT_FALSE(me.calls.look());
 }
 
@@ -186,6 +202,7 @@ struct RouteCarrier : DeviceCarrier {
   std::optional<Error> failure() override { return route.failure(); }
   std::optional<std::string> mark_results() override { return std::nullopt; }  // the route does it
   void abort(const std::string& why) override { route.abort(why); }
+  void end_replays(const std::string& why) override { abort(why); }
   GpuRoute& route;
 };
 

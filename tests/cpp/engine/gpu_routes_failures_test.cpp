@@ -51,6 +51,22 @@ TEST(GpuRoutesFailures, ARouteThatOneRankCannotOpenIsPassedOverByAll) {
   });
 }
 
+// Found out in the middle of opening the route.
+TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBePinned) {
+  auto places = own_gpus(3);
+  for (Surroundings& place : places) place.cannot_export = "";
+  places[1].cannot_pin_shared = "GPU 0 cannot use shared memory";
+  GpuWorld world(places);
+  const auto began = std::chrono::steady_clock::now();
+  world.run([](GpuRank& me) {
+    std::vector<float> x(kSmall, 1.0f);
+    EXPECT_EQ(me.call(all_reduce(x)), "nccl");
+    me.finish();
+    EXPECT_EQ(x, std::vector<float>(kSmall, 3.0f));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));  // of 20
+}
+
 // One rank that cannot map the others' memory: all take the next route.
 TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBeMapped) {
   auto places = own_gpus(3);

@@ -211,8 +211,8 @@ TEST(GpuRoutes, TypesThatNcclLacksGoThroughTheHost) {
 }
 
 // Between ranks 0 and 1 small blocks, otherwise large ones: rank 2 has no small pair.
-TEST(GpuRoutes, EachPairOfAnAllToAllGoesItsOwnWay) {
-  GpuWorld world(own_gpus(3));
+void each_pair_goes_its_own_way(const std::vector<Surroundings>& places, const std::string& small) {
+  GpuWorld world(places);
   world.run([&](GpuRank& me) {
     const auto count = [](int from, int to) -> std::int64_t {
       return from != 2 && to != 2 ? 10 * from + to + 1 : 100'000 + from;
@@ -231,12 +231,19 @@ TEST(GpuRoutes, EachPairOfAnAllToAllGoesItsOwnWay) {
     Operation call = operation_of(OpKind::kAllToAll, input.data(), output.data(), 0);
     call.input_counts = sent;
     call.output_counts = taken;
-    EXPECT_EQ(me.call(call), me.rank == 2 ? "nccl" : "host_staged");
+    EXPECT_EQ(me.call(call), me.rank == 2 ? "nccl" : small);
     me.finish();
     EXPECT_EQ(output, want) << me.rank;
   });
   // 0-2, 1-2 in both directions, and rank 2 with itself.
   EXPECT_EQ(world.nccl().calls("ncclSend"), 5);
+}
+
+TEST(GpuRoutes, EachPairOfAnAllToAllGoesItsOwnWay) {
+  auto places = own_gpus(3);
+  each_pair_goes_its_own_way(places, "host_staged");
+  for (Surroundings& place : places) place.cannot_export = "";
+  each_pair_goes_its_own_way(places, "peer");
 }
 
 TEST(GpuRoutes, GraphsHoldNcclAndWhatCountsOnTheDevice) {

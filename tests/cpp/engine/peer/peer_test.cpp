@@ -61,6 +61,73 @@ TEST(Peer, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(peer); }
 TEST(Peer, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(peer); }
 TEST(Peer, MarksResultsThatAreGivenUp) { marks_what_is_given_up(peer); }
 
+// The peer wants the second message before it sends what this rank takes in the same window.
+TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
+  on_ranks(peer, 2, [](Rank& me) {
+    const std::int64_t count = 2 * kPieceOfFloats;
+    const auto a = numbers(count, me.rank, 1), b = numbers(count, me.rank, 2);
+    std::vector<float> first(static_cast<std::size_t>(count)), second(first), third(first);
+    if (me.rank == 0) {
+      const std::vector<Operation> window = {operation_of(OpKind::kSend, a.data(), nullptr, count, 1),
+                                             operation_of(OpKind::kSend, b.data(), nullptr, count, 1),
+                                             operation_of(OpKind::kReceive, nullptr, third.data(), count, 1)};
+      me.route->enqueue(window, me.stream);
+    } else {
+      me.enqueue(operation_of(OpKind::kReceive, nullptr, first.data(), count, 0));
+      me.enqueue(operation_of(OpKind::kReceive, nullptr, second.data(), count, 0));
+      me.enqueue(operation_of(OpKind::kSend, a.data(), nullptr, count, 0));
+    }
+    me.finish();
+    if (me.rank == 0) {
+      EXPECT_EQ(third, numbers(count, 1, 1));
+    } else {
+      EXPECT_EQ(first, numbers(count, 0, 1));
+      EXPECT_EQ(second, numbers(count, 0, 2));
+    }
+  });
+}
+
+// One rank gives up while the other has not begun: what that one finds then is right, or marked, never another call's.
+TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReceive}) {
+    ThreadGroup groups(2);
+    const auto errors = groups.run([&](int number, Communicator& group) {
+      Rank me = make_rank(peer, group, {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
+      const std::int64_t count = 3 * kPieceOfFloats;
+      constexpr unsigned kCalls = 4;
+      std::vector<std::vector<float>> in, out;
+      for (unsigned call = 0; call < kCalls; ++call) {
+        in.push_back(numbers(count, me.rank, call));
+        out.emplace_back(static_cast<std::size_t>(kind == OpKind::kAllGather ? 2 * count : count), 1.0f);
+      }
+      if (me.rank == 1)
+        me.device->launch([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, me.stream);
+      for (unsigned call = 0; call < kCalls; ++call) {
+        const bool sends = kind == OpKind::kReceive && me.rank == 0;
+        me.enqueue(operation_of(sends ? OpKind::kSend : kind, in[call].data(), out[call].data(), count,
+                                1 - me.rank));
+      }
+      if (me.rank == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        me.route->abort("given up by the test");
+      }
+      me.finish();
+      for (unsigned call = 0; call < kCalls; ++call) {
+        std::vector<float> want = numbers(count, 0, call);
+        if (kind == OpKind::kAllReduce) want = sum(count, 2, call);
+        if (kind == OpKind::kAllGather) {
+          const auto other = numbers(count, 1, call);
+          want.insert(want.end(), other.begin(), other.end());
+        }
+        for (std::size_t i = 0; i < want.size() && (kind != OpKind::kReceive || me.rank == 1); ++i)
+          ASSERT_TRUE(std::isnan(out[call][i]) || out[call][i] == want[i])
+              << name_of(kind) << " " << call << ": " << i;
+      }
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(2));
+  }
+}
+
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
   for (const int ranks : {2, 3, 8, 16}) {
     const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20);
