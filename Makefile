@@ -66,7 +66,7 @@ test-python: build
 
 # The conformance suite over one carrier.
 CONFORMANCE := tests/python/test_reductions.py tests/python/test_moves.py tests/python/test_point_to_point.py \
-  tests/python/test_groups.py
+  tests/python/test_groups.py tests/python/test_one_sided.py
 OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 /usr/lib/*-linux-gnu/libmpi.so.40))
 
 # Shared memory would carry them all, as it does in `make test`.

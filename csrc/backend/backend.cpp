@@ -63,7 +63,9 @@ void AlBackend::abort() {
 void AlBackend::shutdown() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
-  communicator_->close("the group was destroyed");
+  // Peers do not wait for a rank that has ended its group; but in a window they count on it without a word.
+  communicator_->close("the group was destroyed", /*tell=*/communicator_->windows().any());
+  communicator_->windows().release();
 }
 
 std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {

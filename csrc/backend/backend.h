@@ -10,13 +10,14 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/coalescing_window.h"
 #include "backend/cuda_group.h"
+#include "backend/one_sided.h"
 #include "backend/options.h"
 #include "backend/prepared_call.h"
 #include "backend/rendezvous.h"
 #include "backend/tensors.h"
 #include "backend/torch_recorder.h"
-#include "backend/window.h"
 #include "backend/work.h"
 #include "transports/transport.h"
 
@@ -68,7 +69,7 @@ class AlBackend : public c10d::Backend {
   void remove_buffer(std::uintptr_t address);
   int nccl_splits() const { return nccl_splits_; }
 
-  // backend_window.cpp
+  // backend_coalescing.cpp
   void startCoalescing() override;
   // Something was thrown in this thread's window, if it has one: nothing that it kept is launched.
   void abandon_window() { spoil_window(); }
@@ -117,6 +118,15 @@ class AlBackend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+  // backend_one_sided.cpp
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<c10d::Window> new_window(
+      const std::optional<at::Tensor>& tensor = std::nullopt) override;
+#endif
+  // Collective. Without a tensor, it has to be given one before it is used.
+  c10::intrusive_ptr<AlWindow> open_window(const std::optional<at::Tensor>& tensor);
+
   std::vector<StatisticsRow> statistics() const { return communicator_->statistics().rows(); }
   const char* transport() const { return communicator_->transport(); }
 
@@ -156,11 +166,11 @@ class AlBackend : public c10d::Backend {
   template <typename Each>
   WorkPtr coalesce(std::size_t count, bool async, Each&& each);
 
-  std::shared_ptr<Window> new_window(bool own);
+  std::shared_ptr<CoalescingWindow> make_window(bool own);
   // The Work of what joined it, begun now.
-  WorkPtr end_window(Window& window);
+  WorkPtr end_window(CoalescingWindow& window);
   // Of a window that torch will not end: what was begun goes on, what was kept is told that it never will.
-  void give_up(Window& window, const std::string& why);
+  void give_up(CoalescingWindow& window, const std::string& why);
   // After a call that failed.
   void spoil_window() noexcept;
   // Runs `body`, a call that torch may have made within a window of its own.
@@ -180,7 +190,7 @@ class AlBackend : public c10d::Backend {
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   std::mutex order_mutex_;  // from the number of a call to its place in the queue
-  Windows windows_;
+  CoalescingWindows windows_;
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
   int inherited_on_ = kHostDevice;

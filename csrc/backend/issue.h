@@ -70,7 +70,7 @@ AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& eac
     for (std::size_t i = 0; i < count; ++i) last = each(i);
     return last;
   }
-  const auto window = new_window(/*own=*/true);
+  const auto window = make_window(/*own=*/true);
   windows_.open(window);
   try {
     for (std::size_t i = 0; i < count; ++i) each(i);

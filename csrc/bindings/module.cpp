@@ -12,6 +12,7 @@
 #include "backend/gloo/transport.h"
 #include "backend/start_mpi.h"
 #include "backend/store.h"
+#include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
@@ -21,6 +22,7 @@
 #include "engine/explain.h"
 #include "engine/gpu_routes.h"
 #include "engine/route/rules.h"
+#include "engine/window/windows.h"
 #include "reduction/reduce.h"
 #include "transports/shm/shared_memory.h"
 #include "transports/shm/transport.h"
@@ -173,12 +175,15 @@ PYBIND11_MODULE(_C, module) {
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
       .def("__deepcopy__",
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
+  bind_window(module);
   // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new
   // group does not have. There is nothing to do, and they must not communicate.
   py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",
                                                                       "What carries a group.")
       .def_property_readonly("options", &AlBackend::getBackendOptions)  // which torch 2.11 does not bind
       .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {})
+      .def("open_window", &AlBackend::open_window, py::call_guard<py::gil_scoped_release>(),
+           py::arg("tensor") = py::none(), "Collective: a window, with this rank's tensor.")
       .def("comm_split_count", &AlBackend::nccl_splits,
            "How many groups were split off with a part of this group's NCCL communicator.")
       .def_property_readonly(
@@ -341,10 +346,12 @@ PYBIND11_MODULE(_C, module) {
       "stop_threads",
       [] {
         CudaWatch::stop();
+        Windows::stop();
         CallbackThread::finish(std::chrono::seconds(2));
       },
       py::call_guard<py::gil_scoped_release>(),
-      "At exit, before CUDA and Python go: nothing looks after GPUs or wants Python's lock any more.");
+      "At exit, before CUDA, Python and torch go: nothing looks after GPUs, serves windows or wants Python's "
+      "lock any more.");
   module.def(
       "finalize_mpi", [](bool after_failure) { finalize_mpi(after_failure); },
       py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),

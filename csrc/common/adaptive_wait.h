@@ -12,7 +12,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "common/awaited.h"
 
@@ -73,7 +76,10 @@ struct Driven {
   bool moved = false;  // something has
   AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;
 
-  void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kPatience, Awaited until = {}) {
+  // `keeper`: what the awaited memory belongs to, where it may go before whoever sleeps for it wakes.
+  void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kPatience, Awaited until = {},
+             std::shared_ptr<const void> keeper = nullptr) {
+    if (keeper) keepers_.push_back(std::move(keeper));
     patience = std::max(patience, its);
     awaited_ = !pending_ || awaited_ == until ? until : Awaited();
     pending_ = true;
@@ -84,6 +90,7 @@ struct Driven {
  private:
   bool pending_ = false;
   Awaited awaited_;
+  std::vector<std::shared_ptr<const void>> keepers_;
 };
 
 }  // namespace altorch

@@ -29,6 +29,7 @@ struct Call {
 
   bool reduces() const { return altorch::reduces(kind); }
   bool is_message() const { return altorch::is_message(kind); }
+  bool is_collective() const { return altorch::is_collective(kind); }
   bool uneven() const { return !input_counts.empty() || !output_counts.empty(); }
 };
 

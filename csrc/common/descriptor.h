@@ -19,6 +19,8 @@ class Descriptor {
     if (number_ >= 0) close(number_);
   }
   int operator*() const { return number_; }
+  // It is somebody else's from now on.
+  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;

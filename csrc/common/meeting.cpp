@@ -46,6 +46,16 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
   }
 }
 
+std::optional<std::string> meet_able(KeyValueStore& store, const std::string& key, int rank, int size,
+                                     std::chrono::milliseconds timeout, const std::string& purpose,
+                                     const std::string& obstacle) {
+  const auto words = meet(store, key, rank, size, timeout, purpose, obstacle);
+  for (std::size_t other = 0; other < words.size(); ++other) {
+    if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
+  }
+  return std::nullopt;
+}
+
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds patience) noexcept {
   const auto deadline = Clock::now() + patience;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,12 @@ namespace altorch {
 std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int rank, int size,
                               std::chrono::milliseconds timeout, const std::string& purpose,
                               const std::string& word = "1");
+
+// The same of ranks each of which brings why it cannot go on, or nothing. Returns what the first of them says, "on rank 3
+// ...", alike on every rank.
+std::optional<std::string> meet_able(KeyValueStore& store, const std::string& key, int rank, int size,
+                                     std::chrono::milliseconds timeout, const std::string& purpose,
+                                     const std::string& obstacle);
 
 // The rank that hosts the store must not end while others still read there: rank 0 returns when all others
 // have called it, or `patience` has passed. Never throws.

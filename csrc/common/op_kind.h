@@ -20,8 +20,10 @@ enum class OpKind : std::uint8_t {
   kBarrier,
   kSend,
   kReceive,
+  kOneSided,  // any access to a window (transports/window.h)
 };
-inline constexpr int kOpKindCount = 11;
+inline constexpr int kOpKindCount = 12;
+inline constexpr int kRoutedKindCount = kOpKindCount - 1;  // a window chooses its way when it is made
 template <>
 inline constexpr int kCountOf<OpKind> = kOpKindCount;
 
@@ -31,6 +33,7 @@ struct OpKindTraits {
   bool rooted = false;   // one rank has a part of its own
   bool blocks = false;   // one of the buffers holds a block for each rank; otherwise both hold one vector
   bool message = false;  // between two ranks
+  bool one_sided = false;
 };
 
 inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
@@ -45,10 +48,12 @@ inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
     {OpKind::kBarrier, {.name = "barrier"}},
     {OpKind::kSend, {.name = "send", .message = true}},
     {OpKind::kReceive, {.name = "recv", .message = true}},
+    {OpKind::kOneSided, {.name = "window", .one_sided = true}},
 });
 constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
 constexpr bool reduces(OpKind kind) { return kOpKinds[kind].reduces; }
 constexpr bool is_rooted(OpKind kind) { return kOpKinds[kind].rooted; }
 constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
+constexpr bool is_collective(OpKind kind) { return !kOpKinds[kind].message && !kOpKinds[kind].one_sided; }
 
 }  // namespace altorch

@@ -26,4 +26,32 @@ class StoreView : public KeyValueStore {
   KeyValueStore& store_;
 };
 
+// The keys of another store that begin with `prefix`.
+class PrefixView : public StoreView {
+ public:
+  PrefixView(KeyValueStore& store, std::string prefix) : StoreView(store), prefix_(std::move(prefix)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    StoreView::set(prefix_ + key, value);
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return StoreView::get(prefix_ + key, timeout);
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    return StoreView::try_get(prefix_ + key);
+  }
+  std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override {
+    std::vector<std::string> full;
+    for (const std::string& key : keys) full.push_back(prefix_ + key);
+    return StoreView::multi_get(full);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    return StoreView::add(prefix_ + key, amount);
+  }
+  void remove(const std::string& key) override { StoreView::remove(prefix_ + key); }
+
+ private:
+  const std::string prefix_;
+};
+
 }  // namespace altorch

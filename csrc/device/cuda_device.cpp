@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "common/error.h"
+#include "common/rounding.h"
 #include "device/compiled_ahead.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_runtime.h"
@@ -182,7 +183,7 @@ Device::Exported CudaDevice::export_memory(std::size_t bytes) {
   std::size_t granularity = 0;
   if (const auto result = cuda.allocation_granularity(&granularity, &properties, 0); result != cuda::kSuccess)
     refuse("cuMemGetAllocationGranularity", result);
-  bytes = (bytes + granularity - 1) / granularity * granularity;
+  bytes = rounded_up(bytes, granularity);
   std::uint64_t handle = 0;
   if (const auto result = cuda.create_memory(&handle, bytes, &properties, 0); result != cuda::kSuccess)
     refuse("cuMemCreate", result);
@@ -214,7 +215,7 @@ DeviceMemory CudaDevice::import_memory(const Descriptor& descriptor, std::size_t
                     "CUDA error " +
                     std::to_string(result) + ")");
   }
-  return map(handle, (bytes + granularity - 1) / granularity * granularity);
+  return map(handle, rounded_up(bytes, granularity));
 }
 
 DeviceMemory CudaDevice::map(std::uint64_t handle, std::size_t bytes) {
@@ -381,7 +382,7 @@ void CudaDevice::prepare_small_moves() {
 void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads,
                         const void* argument, Stream stream) {
   constexpr std::int64_t kWarp = 32;
-  const auto rounded = std::clamp((threads + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
+  const auto rounded = std::clamp(rounded_up(threads, kWarp), kWarp, kThreads);
   void* arguments[] = {const_cast<void*>(argument)};
   driver().check("cuLaunchKernel", driver().launch(kernel, columns, rows, 1, static_cast<unsigned>(rounded),
                                                    1, 1, 0, stream, arguments, nullptr));
@@ -389,7 +390,7 @@ void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int6
 
 void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
                         Stream stream) {
-  const auto blocks = std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, most_blocks);
+  const auto blocks = std::clamp<std::int64_t>(divided_up(threads, kThreads), 1, most_blocks);
   launch(kernel, static_cast<unsigned>(blocks), 1, kThreads, argument, stream);
 }
 

@@ -5,13 +5,14 @@
 
 #include "common/block_counts.h"
 #include "common/error.h"
+#include "common/rounding.h"
 #include "engine/fingerprint.h"
 
 namespace altorch {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, kPage); }
 auto ordered(std::uint64_t& word) { return std::atomic_ref(word); }
 
 std::string of(std::int64_t bytes, std::int64_t tag) {

@@ -120,7 +120,8 @@ bool Communicator::drive(Driven& found) {
   const auto now = std::chrono::steady_clock::now();
   const bool collectives = collectives_.drive(now, found);
   const bool messages = messages_.drive(now, found);
-  return collectives || messages;
+  const bool windows = windows_.drive(now, found);
+  return collectives || messages || windows;
 }
 
 }  // namespace altorch

@@ -15,6 +15,7 @@
 #include "engine/point_to_point.h"
 #include "engine/task.h"
 #include "engine/watchdog.h"
+#include "engine/window/windows.h"
 #include "transports/links.h"
 
 namespace altorch {
@@ -27,6 +28,8 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   const char* transport() const { return links_->transport(); }
   std::int64_t max_message_tag() const;
   Watchdog& watchdog() { return watchdog_; }
+  Links& links() { return *links_; }
+  Windows& windows() { return windows_; }
 
   // The place of a collective that its caller waits for, among those of all threads. What is taken must be
   // run.
@@ -69,6 +72,7 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   std::mutex drive_mutex_;
   CollectiveQueue collectives_;
   PointToPoint messages_;
+  Windows windows_;
 };
 
 }  // namespace altorch

@@ -38,19 +38,22 @@ void DeviceCalls::entered() {
   last_ = calls_.back().operation;
 }
 
-void DeviceCalls::withdraw() {
-  const std::lock_guard lock(mutex_);
+DeviceCalls::Call DeviceCalls::take_back() {
+  Call taken = std::move(calls_.back());
   calls_.pop_back();
   --number_;
   entering_ = false;
+  return taken;
+}
+
+void DeviceCalls::withdraw() {
+  const std::lock_guard lock(mutex_);
+  take_back();
 }
 
 void DeviceCalls::captured() {
   const std::lock_guard lock(mutex_);
-  in_graphs_ = calls_.back();
-  calls_.pop_back();
-  --number_;
-  entering_ = false;
+  in_graphs_ = take_back();
 }
 
 // So that the oldest of what is left is, but for a look or two, what the device is at.
@@ -116,24 +119,23 @@ bool DeviceCalls::look() {
     return true;
   }
   std::optional<Trouble> found;
-  bool ends_replays = false;
+  bool replays = false;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return !idle();
-    if (idle() && !in_graphs_) return false;
-    if (idle()) {
-      if (!in_graphs_failed(Watchdog::Clock::now())) return true;
-      ends_replays = true;
-    }
-    if (!ends_replays) found = trouble(Watchdog::Clock::now());
-    if (!ends_replays && !found) return true;
-    if (found) failure_ = explained(found->operation, found->cause);
+    replays = idle();
+    if (replays && !in_graphs_) return false;
+    found = replays ? trouble_in_graphs(Watchdog::Clock::now()) : trouble(Watchdog::Clock::now());
+    if (!found) return true;
+    failure_ = explained(found->operation, found->cause);
   }
-  if (ends_replays) {
-    carrier_.end_replays(failure()->what());
+  if (!replays) {
+    fail(found->operation, found->cause.without_label());
     return true;
   }
-  fail(found->operation, found->cause.without_label());
+  const std::string why = failure()->what();
+  log(LogLevel::kInfo, "graphs that are replayed from now on leave no results: " + why);
+  carrier_.end_replays(why);
   return true;
 }
 
@@ -144,15 +146,11 @@ Error DeviceCalls::explained(const Operation& operation, const Error& cause) con
   return labelled ? cause : group_.explain(operation, cause);
 }
 
-bool DeviceCalls::in_graphs_failed(Watchdog::Clock::time_point now) {
+std::optional<DeviceCalls::Trouble> DeviceCalls::trouble_in_graphs(Watchdog::Clock::time_point now) {
   const Operation& call = in_graphs_->operation;
   auto cause = carrier_.failure();
   if (!cause) cause = watchdog_.look_for_dead_only(call, in_graphs_->wait, now);
-  if (!cause) return false;
-  failure_ = explained(call, *cause);
-  log(LogLevel::kInfo,
-      std::string("graphs that are replayed from now on leave no results: ") + failure_->what());
-  return true;
+  return cause ? std::optional(Trouble{call, *cause}) : std::nullopt;
 }
 
 void DeviceCalls::fail(const Operation& operation, const Error& cause) {

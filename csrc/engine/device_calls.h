@@ -83,10 +83,12 @@ class DeviceCalls {
     Error cause;
   };
 
-  // With mutex_ held: why what is under way cannot end, if that is known.
+  // All with mutex_ held. The call that was entered last, which is none of those under way after all.
+  Call take_back();
+  // Why what is under way cannot end, if that is known.
   std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
   // The same of what may be replayed while no call is under way. Nobody may be waiting, so that it is no error yet.
-  bool in_graphs_failed(Watchdog::Clock::time_point now);
+  std::optional<Trouble> trouble_in_graphs(Watchdog::Clock::time_point now);
   Error explained(const Operation& operation, const Error& cause) const;
   // Says what went wrong, to everybody, and ends what is under way.
   void fail(const Operation& operation, const Error& cause);

@@ -117,7 +117,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
 }  // namespace
 
 OpKind kind_named(const std::string& name) {
-  return named<OpKind>(name, kOpKindCount, "operation; `altorch algorithms` lists them");
+  return named<OpKind>(name, kRoutedKindCount, "operation; `altorch algorithms` lists them");
 }
 DType dtype_named(const std::string& name) {
   return named<DType>(name, kDTypeCount, "element type; try float32");

@@ -39,6 +39,7 @@ std::uint64_t agreed_count(const Operation& operation) {
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       break;
   }
   return static_cast<std::uint64_t>(operation.count);

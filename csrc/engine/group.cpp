@@ -44,7 +44,7 @@ void Group::issue(Operation& operation) const {
 
 CallNote Group::started(const Operation& operation) {
   CallNote note;
-  if (!operation.is_message()) board_->record(note = note_of(operation));
+  if (operation.is_collective()) board_->record(note = note_of(operation));
   const ObservedCall call = observed(operation);
   for (const auto& observer : observers_) observer->started(call);
   return note;
@@ -86,7 +86,7 @@ std::optional<Error> Group::failure() const {
 }
 
 Error Group::refuse(const Operation& operation, const Error& cause) {
-  if (!operation.is_message()) {
+  if (operation.is_collective()) {
     std::uint64_t history = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -130,6 +130,10 @@ void Group::close(const std::string& why, bool tell) {
 
 std::string Group::label(const Operation& operation) const {
   std::string text = name_of(operation.kind);
+  if (operation.kind == OpKind::kOneSided) {
+    text += " " + std::to_string(operation.tag) + ": " + operation.access;
+    return operation.root == kAnySource ? text : text + " rank " + std::to_string(operation.root);
+  }
   if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);
   text += operation.kind == OpKind::kSend ? " to " : " from ";
   text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);

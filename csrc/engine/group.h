@@ -62,6 +62,11 @@ class Group {
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
+  // An access to a window, which has no place among the calls, is done.
+  void count(const Operation& operation, const char* transport, std::string_view route) const {
+    statistics_->finished(observed(operation), transport, route, {});
+  }
+
   // Throws the error that calls get once the group is closed.
   void check_open() const;
   // Throws in a forked child, which is not in the group.

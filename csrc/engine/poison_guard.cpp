@@ -26,6 +26,7 @@ std::int64_t result_elements(const Operation& operation, int rank, int size) {
       return block_count(operation.input_counts, operation.count, rank);
     case OpKind::kBarrier:
     case OpKind::kSend:
+    case OpKind::kOneSided:
       return 0;
   }
   return 0;

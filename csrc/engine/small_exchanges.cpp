@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/dtype.h"
+#include "common/rounding.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/operands.h"
 #include "engine/host_staged/pieces.h"
@@ -14,8 +15,6 @@ constexpr std::int64_t kDataBytes = 4;       // of a word
 constexpr std::int64_t kWordsAtOnce = 512;   // a thread each
 constexpr std::int64_t kLargestElement = 4;  // in words
 
-std::int64_t divided(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
-
 std::uint32_t* number_at(const DeviceMemory& numbers, int index) {
   return reinterpret_cast<std::uint32_t*>(numbers.get()) + index;
 }
@@ -24,17 +23,18 @@ std::uint32_t* number_at(const DeviceMemory& numbers, int index) {
 
 // An element of the largest type is never cut in two.
 PlaceShape PlaceShape::of(std::size_t bytes, int parts, int blocks) {
-  const std::int64_t words = divided(divided(static_cast<std::int64_t>(bytes), kDataBytes), parts);
+  const std::int64_t words = divided_up(divided_up(static_cast<std::int64_t>(bytes), kDataBytes), parts);
   PlaceShape shape;
   shape.blocks = blocks;
-  shape.part = std::max<std::int64_t>(1, divided(divided(words, blocks), kLargestElement)) * kLargestElement;
+  shape.part =
+      std::max<std::int64_t>(1, divided_up(divided_up(words, blocks), kLargestElement)) * kLargestElement;
   shape.region = shape.part * parts;
   shape.half = shape.region * blocks;
   return shape;
 }
 
 int PlaceShape::blocks_for(std::int64_t bytes, std::int64_t room) const {
-  const std::int64_t wanted = divided(divided(bytes, kDataBytes), std::min(room, kWordsAtOnce));
+  const std::int64_t wanted = divided_up(divided_up(bytes, kDataBytes), std::min(room, kWordsAtOnce));
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, blocks));
 }
 

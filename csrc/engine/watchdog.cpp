@@ -15,6 +15,13 @@ constexpr std::chrono::milliseconds kLookEvery{100};
 constexpr std::chrono::milliseconds kDying{1000};
 constexpr const char* kSameCalls = "; all ranks must make the same calls in the same order";
 
+bool is_time_to_look(Wait& wait, Watchdog::Clock::time_point now) {
+  if (now < wait.next_look) return false;
+  wait.next_look = now + kLookEvery;
+  ++wait.looks;
+  return true;
+}
+
 Error lost(const Liveness::Death& death, const std::string& noticed_by = "") {
   return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) +
                                          " is lost: " + death.evidence + noticed_by +
@@ -29,7 +36,9 @@ std::string seconds(std::chrono::milliseconds duration) {
 
 Error timed_out(const Operation& operation, StallBoard& board) {
   std::string cause = "not done after its timeout of " + seconds(operation.timeout);
-  if (operation.is_message()) {
+  if (operation.kind == OpKind::kOneSided) {
+    cause += "; is the other rank late, or in another place of the program? Else raise the timeout";
+  } else if (operation.is_message()) {
     cause +=
         "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
     cause += " with the same tag?";
@@ -83,29 +92,25 @@ bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const
 
 // The clock first: what else is asked may take its time.
 std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, Clock::time_point now) {
-  if (now < wait.next_look) return std::nullopt;
-  wait.next_look = now + kLookEvery;
-  ++wait.looks;
+  if (!is_time_to_look(wait, now)) return std::nullopt;
   if (now - wait.issued >= operation.timeout) return timed_out(operation, group_.board());
   if (auto error = look_for_dead(operation, wait)) return error;
   if (now - wait.began < stall_) return std::nullopt;
   if (group_.watch()) group_.watch()->inquiries.answer();
   if (!is_time_to_compare(wait, now)) return std::nullopt;
-  return operation.is_message() ? closed_by_peer(operation, wait) : compare(operation, wait);
+  return operation.is_collective() ? compare(operation, wait) : closed_by_peer(operation, wait);
 }
 
 std::optional<Error> Watchdog::look_for_dead_only(const Operation& operation, Wait& wait,
                                                   Clock::time_point now) {
-  if (now < wait.next_look) return std::nullopt;
-  wait.next_look = now + kLookEvery;
-  ++wait.looks;
+  if (!is_time_to_look(wait, now)) return std::nullopt;
   return look_for_dead(operation, wait);
 }
 
 std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& wait) {
   if (!group_.watch()) return std::nullopt;
   std::span<const int> ranks = group_.global_ranks();
-  if (operation.is_message() && operation.root >= 0)
+  if (!operation.is_collective() && operation.root >= 0)
     ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
   const bool ask_store = wait.looks % 10 == 0;
   const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicion);
@@ -123,7 +128,7 @@ std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& 
 
 // torch picks a side of the group by each rank's own tensor.
 std::optional<Error> Watchdog::compare_message(const Operation& operation) {
-  if (operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
+  if (!operation.is_message() || operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
   const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
   const auto other = group_.board().meet_message(operation.root, sends, operation.tag, on_gpu);
   if (!other || *other == on_gpu) return std::nullopt;

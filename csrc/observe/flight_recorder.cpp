@@ -48,6 +48,7 @@ Elements elements(const Call& call, int rank, int size) {
     case OpKind::kReceive:
       return {kNone, call.count};
     case OpKind::kBarrier:
+    case OpKind::kOneSided:
       break;
   }
   return {kNone, kNone};

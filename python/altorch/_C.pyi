@@ -1,10 +1,13 @@
 """What csrc/bindings/module.cpp offers to the Python side. Not an interface for users: take `altorch` itself."""
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.distributed import Backend as _Backend
-from torch.distributed import Store
+from torch.distributed import ReduceOp, Store, Work
 
 class Options(_Backend.Options):  # type: ignore[name-defined,misc]
     """What `pg_options` of a group with backend "al" may say."""
@@ -23,7 +26,95 @@ class Options(_Backend.Options):  # type: ignore[name-defined,misc]
     @property
     def is_high_priority_stream(self) -> bool: ...
 
+class Window:
+    """One-sided access to tensors that the ranks of a group have registered."""
+
+    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None: ...
+    def tensor_deregister(self) -> None: ...
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int = 0,
+        async_op: bool = False,
+        opts: Any = None,
+        *,
+        target_stride: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def put_signal(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int = 0,
+        async_op: bool = False,
+        *,
+        slot: int = 0,
+        target_stride: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def get(
+        self,
+        tensor: Tensor,
+        src_rank: int,
+        source_offset_nelems: int = 0,
+        async_op: bool = False,
+        *,
+        source_stride: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def accumulate(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int = 0,
+        op: str | ReduceOp.RedOpType = "SUM",
+        async_op: bool = False,
+        *,
+        target_stride: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def fetch_add(
+        self, rank: int, offset: int, value: int, *, timeout: float | timedelta | None = None
+    ) -> int: ...
+    def compare_swap(
+        self,
+        rank: int,
+        offset: int,
+        expected: int,
+        value: int,
+        *,
+        timeout: float | timedelta | None = None,
+    ) -> int: ...
+    def signal(
+        self,
+        peer_rank: int,
+        async_op: bool = False,
+        opts: Any = None,
+        *,
+        slot: int = 0,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def wait_signal(
+        self,
+        peer_rank: int,
+        async_op: bool = False,
+        opts: Any = None,
+        *,
+        slot: int = 0,
+        timeout: float | timedelta | None = None,
+    ) -> Work: ...
+    def flush(self, rank: int | None = None) -> None: ...
+    def fence(self) -> None: ...
+    def map_remote_tensor(self, rank: int) -> Tensor: ...
+    @property
+    def route(self) -> str: ...
+
+def window_routes() -> list[dict[str, Any]]: ...
+def empty_shareable(sizes: Sequence[int], dtype: torch.dtype) -> Tensor: ...
+
 class Backend(_Backend):  # type: ignore[misc]
+    def open_window(self, tensor: Tensor | None = None) -> Window: ...
     @property
     def options(self) -> Options: ...
     def abandon_window(self) -> None: ...

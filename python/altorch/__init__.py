@@ -18,11 +18,22 @@ from altorch import _version_check
 from altorch._version import __version__
 
 if TYPE_CHECKING:
+    import torch
     from torch.distributed import ProcessGroup
 
-    from altorch._C import Options
+    from altorch._C import Options, Window
 
-__all__ = ["Options", "StatisticsRow", "__version__", "finalize", "publish_flight_record", "statistics"]
+__all__ = [
+    "Options",
+    "StatisticsRow",
+    "Window",
+    "__version__",
+    "empty",
+    "finalize",
+    "new_window",
+    "publish_flight_record",
+    "statistics",
+]
 
 if not altorch_hooks.only_reporting:
     _version_check.check()
@@ -37,10 +48,10 @@ if not altorch_hooks.only_reporting:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Options":
+    if name in ("Options", "Window"):
         from altorch._extension import extension
 
-        return extension().Options
+        return getattr(extension(), name)
     raise AttributeError(f"module 'altorch' has no attribute '{name}'")
 
 
@@ -64,6 +75,42 @@ def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     rows: list[StatisticsRow] = extension().statistics(chosen._get_backend(torch.device("cpu")))
     return rows
+
+
+def new_window(tensor: torch.Tensor | None = None, group: ProcessGroup | None = None) -> Window:
+    """One-sided access to a tensor of every rank of `group` (default: the whole world). Collective.
+
+    `tensor`: what this rank gives to the others; contiguous, on the CPU, of any size and type. Without one,
+    `Window.tensor_register()` has to follow, on all ranks. docs/windows.md says what is ordered with what.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from altorch._extension import extension
+
+    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+    backend = chosen._get_backend(torch.device("cpu"))
+    if not isinstance(backend, extension().Backend):
+        raise NotImplementedError(
+            f"altorch.new_window: CPU tensors of this group go over backend '{backend.name()}'; make the group with "
+            "backend='al', or backend='cpu:al,...'"
+        )
+    window: Window = backend.open_window(tensor)
+    return window
+
+
+def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor like `torch.empty(*size, dtype=dtype)`, in memory that other ranks of this node can map.
+
+    What it holds is zero. A window over it is written and read without the system's help, and
+    `Window.map_remote_tensor()` shows it to the others.
+    """
+    import torch
+
+    from altorch._extension import extension
+
+    sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    return extension().empty_shareable(list(sizes), dtype or torch.get_default_dtype())
 
 
 def publish_flight_record() -> None:

@@ -42,6 +42,8 @@ def test_info():
     assert routes["gloo"]["viable"]
     assert all(row["reason"] for row in routes.values()), "a route without a reason"
     assert {"nccl", "host_staged", "host_relay"} <= set(routes)
+    windows = {row["name"]: row for row in found["windows"]}
+    assert windows["messages"]["viable"] and all(row["reason"] for row in windows.values())
     assert any(row["name"] == "ALTORCH_MPI" for row in found["settings"])
     assert document("settings") == found["settings"]
     text = altorch("info")

@@ -550,6 +550,25 @@ def test_graphs(world, asynchronous):
     torch.cuda.synchronize()
 
 
+def captured(function, *arguments, **options):
+    """A graph that holds the call, or None where the route cannot be captured."""
+
+    def call():
+        function(*arguments, **options)
+
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError as error:
+        assert "captured" in str(error), error
+        torch.cuda.synchronize()
+        return None
+    return graph
+
+
 @on_ranks(2)
 @pytest.mark.parametrize("count", [1000, 300_000])
 def test_a_graph_of_two_streams_keeps_the_order_of_the_calls(world, count):
@@ -561,15 +580,8 @@ def test_a_graph_of_two_streams_keeps_the_order_of_the_calls(world, count):
         dist.all_reduce(b)
         work.wait()
 
-    both()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            both()
-    except RuntimeError as error:
-        assert "captured" in str(error), error
-        torch.cuda.synchronize()
+    graph = captured(both)
+    if graph is None:
         return
     for turn in range(50):
         a.fill_(turn + world.rank)
@@ -600,21 +612,11 @@ def test_graphs_replay_among_each_other_and_eager_calls(world, count):
         dist.all_to_all_single(exchanged, blocks)
         dist.broadcast(given, size - 1)
 
-    reduce(), move()
-    torch.cuda.synchronize()
-    graphs = []
-    for body in (reduce, move):
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                body()
-        except RuntimeError as error:
-            assert "captured" in str(error), error
-            small = 4 * count * size <= 64 << 10
-            assert route(world) == "host_relay" or not kernels_meet(world) or not small, error
-            torch.cuda.synchronize()
-            return
-        graphs.append(graph)
+    graphs = [captured(reduce), captured(move)]
+    if None in graphs:
+        small = 4 * count * size <= 64 << 10
+        assert route(world) == "host_relay" or not kernels_meet(world) or not small
+        return
     every = [data(world, count * size, "float32", other, seed=1) for other in range(size)]
     mine = slice(count * rank, count * (rank + 1))
     for turn in range(30):
@@ -975,24 +977,6 @@ def test_a_killed_peer_is_an_error_within_seconds(count):
         outcomes = cluster.run(all_reduce_for_ever, deadline=60, count=count)
         assert outcomes[0].status == "ok", outcomes[0].report()
         assert outcomes[0].value < 20
-
-
-def captured(function, *arguments, **options):
-    """A graph that holds the call, or None where the route cannot be captured."""
-
-    def call():
-        function(*arguments, **options)
-
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            call()
-    except RuntimeError as error:
-        assert "captured" in str(error), error
-        return None
-    return graph
 
 
 def replay_for_ever(world):

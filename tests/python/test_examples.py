@@ -8,6 +8,7 @@ import io
 import runpy
 import sys
 
+import pytest
 import torch
 import torch.distributed as dist
 from harness import Cluster, on_ranks
@@ -65,3 +66,61 @@ def test_shards_decode_what_the_whole_model_does(world):
     assert mine.shape == (3, 12, 64) and example.agreed(mine, whole)
     world.identical(mine)
     assert not example.agreed(mine + world.rank, whole), "one rank's difference is everybody's"
+
+
+JACOBI = str(REPOSITORY / "examples" / "jacobi.py")
+
+
+@pytest.mark.parametrize("size", [37, 128])
+def test_jacobi_is_the_same_on_any_number_of_ranks(size, tmp_path):
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    picture = tmp_path / "heat.png"
+    words = ["--size", str(size), "--steps", "60", "--turns", "1", "--plot", str(picture)]
+    with Cluster(3, group=False, launcher="torchrun") as cluster:
+        (said, code), *others = cluster.check(run_as_program, path=JACOBI, words=words, deadline=60)
+    assert code == 0 and all(end == ("", 0) for end in others), said
+    assert "largest difference from one process: 0.0e+00" in said and "messages / window" in said
+    assert picture.exists() or "not installed" in said
+
+
+def test_jacobi_refuses_more_ranks_than_rows():
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    with Cluster(2, group=False, launcher="torchrun") as cluster:
+        found = cluster.check(run_as_program, path=JACOBI, words=["--size", "3"], deadline=60)
+    assert {code for _, code in found} == {"3 rows are too few for 2 ranks: each needs two."}
+
+
+def test_parameter_server():
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    with Cluster(3, group=False, launcher="torchrun") as cluster:
+        path = str(REPOSITORY / "examples" / "parameter_server.py")
+        (said, code), *others = cluster.check(
+            run_as_program, path=path, words=["--updates", "400"], deadline=60
+        )
+    assert (code, [end for _, end in others]) == (0, [0, 0]), said
+    assert "together 400" in said
+
+
+def test_the_example_of_the_page_about_windows(tmp_path):
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    page = (REPOSITORY / "docs" / "windows.md").read_text()
+    program = tmp_path / "page.py"
+    program.write_text(page.partition("```python\n")[2].partition("```")[0])
+    with Cluster(3, group=False, launcher="torchrun") as cluster:
+        ends = cluster.check(run_as_program, path=str(program), words=[], deadline=60)
+    assert ends == [("", 0)] * 3
+
+
+def test_tokens_reach_their_experts_by_windows_as_by_all_to_all():
+    if backend_under_test() != "al":
+        pytest.skip("only altorch has windows for CPU tensors")
+    path = str(REPOSITORY / "examples" / "moe.py")
+    words = ["--width", "33", "--tokens", "1,5,40", "--times", "2"]
+    with Cluster(3, group=False, launcher="torchrun") as cluster:
+        (said, code), *others = cluster.check(run_as_program, path=path, words=words, deadline=60)
+    assert code == 0 and all(end == ("", 0) for end in others), said
+    assert "the same results" in said and said.count("tokens: all_to_all") == 3

@@ -35,6 +35,7 @@ Plan plan_for(OpKind kind) {
     case OpKind::kScatter:
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       break;
   }
   return nullptr;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/rounding.h"
+
 namespace altorch {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr std::size_t kSmallestPiece = 64 << 10, kLargestPiece = 4 << 20;
 constexpr std::size_t kSmallReads = 512 << 10;
 constexpr std::uint32_t kFarAhead = 1u << 29;
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, kPage); }
 
 }  // namespace
 

@@ -204,6 +204,7 @@ void HostStaged::post(const PieceTransfer& transfer) {
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       break;
   }
   device_->raise(mine.posted, transfer.number, transfer.down);
@@ -297,6 +298,7 @@ void HostStaged::collect(const PieceTransfer& transfer) {
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       break;
   }
   device_->raise(board_.post(rank_, transfer.slot).done, transfer.number, transfer.up);

@@ -91,14 +91,11 @@ Opened open(GpuGroup& group) {
   } catch (const Error& error) {
     obstacle = error.what();
   }
-  const auto verdicts = meet(group.store, "host_staged", rank, size, group.timeout,
-                             "to share memory for its CUDA tensors", obstacle);
-  for (std::size_t other = 0; other < verdicts.size(); ++other) {
-    if (verdicts[other].empty()) continue;
-    const std::string why = "on rank " + std::to_string(other) + " " + verdicts[other];
+  if (const auto why = meet_able(group.store, "host_staged", rank, size, group.timeout,
+                                 "to share memory for its CUDA tensors", obstacle)) {
     log(LogLevel::kWarning,
-        "CUDA tensors of group '" + group.communicator.name() + "' go the slower way by host_relay: " + why);
-    return {nullptr, why};
+        "CUDA tensors of group '" + group.communicator.name() + "' go the slower way by host_relay: " + *why);
+    return {nullptr, *why};
   }
   return {std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
                                        std::move(scratch), rank, group.world.kernels_meet()),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/rounding.h"
 #include "device/device.h"
 
 namespace altorch {
@@ -11,18 +12,22 @@ constexpr std::size_t kAligned = 4096;
 constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
+std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
 
 // Two rounds, two kinds of data.
 std::size_t place_bytes(int blocks, std::size_t part) { return 4 * static_cast<std::size_t>(blocks) * part; }
 
 }  // namespace
 
+std::size_t PeerLayout::small_bytes_among(int ranks) {
+  return std::max(kSmallestSmall,
+                  kSmallToAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
+}
+
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
   layout.reduce_blocks = std::clamp(most_blocks, 1, SmallExchange::kMostBlocks);
-  layout.small_bytes =
-      std::max(kSmallestSmall, kSmallToAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
+  layout.small_bytes = small_bytes_among(ranks);
   layout.move_blocks = std::max(1, layout.reduce_blocks / ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;

@@ -18,6 +18,7 @@ struct PeerLayout {
   int reduce_blocks = SmallExchange::kMostBlocks,
       move_blocks = SmallExchange::kMostBlocks / 2;  // those for each rank
 
+  static std::size_t small_bytes_among(int ranks);
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks.
   static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = SmallExchange::kMostBlocks);
 

@@ -6,6 +6,7 @@
 
 #include "common/block_counts.h"
 #include "common/dtype.h"
+#include "common/rounding.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/operands.h"
 
@@ -16,15 +17,12 @@ constexpr std::int64_t kPackBytes = 16;
 // What a block of threads should have to do at least.
 constexpr std::int64_t kReducedByBlock = 4 << 10, kMovedByBlock = 8 << 10;
 
-std::int64_t divided(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
-std::int64_t rounded(std::int64_t value, std::int64_t to) { return divided(value, to) * to; }
-
 // What goes between two ranks, as both cut it: by so many blocks of threads, in chunks of so many bytes.
 struct Cut {
   Cut(std::int64_t bytes, int most_blocks, std::int64_t room) {
     if (bytes == 0) return;
-    blocks = static_cast<int>(std::clamp<std::int64_t>(divided(bytes, kMovedByBlock), 1, most_blocks));
-    chunk = std::min(rounded(divided(bytes, blocks), kPackBytes), room);
+    blocks = static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, kMovedByBlock), 1, most_blocks));
+    chunk = std::min(rounded_up(divided_up(bytes, blocks), kPackBytes), room);
   }
   int blocks = 0;
   std::int64_t chunk = kPackBytes;
@@ -154,7 +152,7 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
     if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, on);
   };
   const auto sent = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
-  const auto taken = [](const BlockMessage& message) { return message.kind != OpKind::kSend; };
+  const auto taken = std::not_fn(sent);
   bool seen[2][BulkPlaces::kMostRanks] = {};
   const bool several = std::any_of(messages.begin(), messages.end(), [&](const BlockMessage& message) {
     return std::exchange(seen[sent(message) ? 1 : 0][message.peer], true);
@@ -191,11 +189,12 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
   }
   if (all == 0) return;
   const std::int64_t wanted =
-      std::clamp<std::int64_t>(divided(all * element, ranks * kReducedByBlock), 1, layout_.reduce_blocks);
-  job.share = std::min(rounded(divided(all, ranks * wanted), pack), moves_.part / element / pack * pack);
+      std::clamp<std::int64_t>(divided_up(all * element, ranks * kReducedByBlock), 1, layout_.reduce_blocks);
+  job.share =
+      std::min(rounded_up(divided_up(all, ranks * wanted), pack), moves_.part / element / pack * pack);
   job.stride = job.share;
   job.step = job.scatters ? job.share : ranks * job.share;
-  job.tiles = divided(longest, job.step);
+  job.tiles = divided_up(longest, job.step);
   job.blocks = static_cast<int>(std::min(wanted, job.tiles));
   job.scaled = operation.op == ReduceOp::kPremulSum;
   job.factor = operation.factor;

@@ -35,7 +35,7 @@ std::optional<std::string> obstacle_among(const World& world) {
 }
 
 const char* takes_small(const Operation& operation, const World& world) {
-  const std::size_t most = std::min(kBesideNccl, PeerLayout::fitting(world.ranks, kMemory).small_bytes);
+  const std::size_t most = std::min(kBesideNccl, PeerLayout::small_bytes_among(world.ranks));
   if (!SmallExchanges::fits(operation, world.ranks, most)) return nullptr;
   return "small: one kernel that writes into the memory of the other GPUs";
 }
@@ -55,19 +55,14 @@ std::string steps(const Operation& asked, const World& world) {
   return "one kernel per rank, in rounds" + round + "reduces its share of everybody's, and passes that on\n";
 }
 
-// What this rank brings along, or why it cannot.
-struct Share {
-  Device::Exported exported;
-  PeerRoute::Memory memory;
-};
-
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   const PeerLayout layout =
       PeerLayout::fitting(size, kMemory, most_blocks > 0 ? most_blocks : SmallExchange::kMostBlocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
-  Share share;
+  Device::Exported exported;
+  PeerRoute::Memory memory;
   std::string obstacle;
   const auto attempt = [&](const auto& act) {
     if (!obstacle.empty()) return;
@@ -77,33 +72,27 @@ Opened open(GpuGroup& group) {
       obstacle = error.what();
     }
   };
-  // Why some rank cannot go on, alike on every rank.
-  const auto verdict = [&](const std::string& key) -> std::optional<std::string> {
-    const auto words =
-        meet(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
-    for (std::size_t other = 0; other < words.size(); ++other)
-      if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
-    return std::nullopt;
+  const auto verdict = [&](const std::string& key) {
+    return meet_able(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
   };
-  attempt([&] { share.exported = device->export_memory(layout.bytes()); });
+  attempt([&] { exported = device->export_memory(layout.bytes()); });
   if (auto why = verdict("peer/exported")) return {nullptr, *why};
   attempt([&] {
-    share.memory.note = device->pin(
-        share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout), kNoteBytes);
+    memory.note = device->pin(share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout),
+                              kNoteBytes);
   });
   if (auto why = verdict("peer/noted")) return {nullptr, *why};
   attempt([&] {
-    const auto descriptors = exchange_descriptors(group.store, "peer/memory", rank, size,
-                                                  share.exported.descriptor, group.timeout);
+    const auto descriptors =
+        exchange_descriptors(group.store, "peer/memory", rank, size, exported.descriptor, group.timeout);
     for (int other = 0; other < size; ++other) {
       const Descriptor& descriptor = descriptors[static_cast<std::size_t>(other)];
-      share.memory.of.push_back(other == rank ? share.exported.memory
-                                              : device->import_memory(descriptor, layout.bytes()));
+      memory.of.push_back(other == rank ? exported.memory
+                                        : device->import_memory(descriptor, layout.bytes()));
     }
   });
   std::unique_ptr<PeerRoute> made;
-  attempt(
-      [&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(share.memory), layout, rank); });
+  attempt([&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank); });
   if (auto why = verdict("peer/mapped")) return {nullptr, *why};
   return {std::move(made), ""};
 }

@@ -60,7 +60,7 @@ Rules::Rules() {
     const std::string kind_name = rule.substr(0, std::min(colon, equals));
     Rule parsed{std::nullopt, 0, kEndless, nullptr, {}, {}};
     const bool all_on_gpus = kind_name == "cuda";
-    for (int kind = 0; kind < kOpKindCount; ++kind) {
+    for (int kind = 0; kind < kRoutedKindCount; ++kind) {
       if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
     }
     if (!parsed.kind && !all_on_gpus) refuse_rule(rule, "'" + kind_name + "' is no operation");

@@ -119,6 +119,7 @@ bool MpiCollectives::has(const Call& call, int size) {
       return call.input_counts.empty() && call.output_counts.empty() && call.count * size <= INT_MAX;
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       return false;
   }
   return false;
@@ -253,6 +254,7 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
     }
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       extra().failure =
           Error(ErrorKind::kInternal, std::string("MPI has no collective for ") + name_of(call.kind) + ".");
   }

@@ -119,6 +119,7 @@ void NcclComm::call(const Call& operation, void* stream) {
     case OpKind::kReceive:
       return check("ncclRecv",
                    table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
+    case OpKind::kOneSided:
     case OpKind::kBarrier:
       return;  // the caller's affair: it waits on the host
     case OpKind::kAllReduce:

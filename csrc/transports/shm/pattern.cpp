@@ -30,6 +30,7 @@ const Pattern& pattern_of(const Call& call) {
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:
+    case OpKind::kOneSided:
       break;
   }
   return patterns::kBarrier;

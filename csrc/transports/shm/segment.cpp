@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "common/adaptive_wait.h"
+#include "common/rounding.h"
 
 namespace altorch::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 // What lies before the areas: the lines, the bells, and the counts of each rank, which share no cache line with
 // another's.

@@ -1,4 +1,4 @@
-// Copies from another process's memory, in one go (process_vm_readv). Kernels, containers and their owners may forbid
+// Copies from and to another process's memory, in one go (process_vm_readv, process_vm_writev). Kernels, containers and their owners may forbid
 // it, so it is tried when a group is made.
 #pragma once
 
@@ -26,6 +26,7 @@ struct Process {
   std::optional<std::string> obstacle() const;
   // False where the process is gone or another one, or has no such memory.
   bool read(std::uint64_t from, void* to, std::size_t bytes) const;
+  bool write(std::uint64_t to, const void* from, std::size_t bytes) const;
 };
 
 // What read() returning false means to who wants the memory of `rank`.

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     document = {
         "versions": _guarded(_versions),
         "routes": _guarded(_routes),
+        "windows": _guarded(_windows),
         "mpi_considered": _guarded(_mpi_considered),
         "launcher": _guarded(_launcher),
         "machine": _guarded(_machine),
@@ -214,23 +215,35 @@ def _machine() -> dict[str, str]:
     return found
 
 
+def _windows() -> list[dict[str, Any]]:
+    from altorch._extension import extension
+
+    rows: list[dict[str, Any]] = extension().window_routes()
+    return rows
+
+
 def _settings() -> list[dict[str, str]]:
     from altorch._extension import extension
 
     return [dict(row) for row in extension().settings()]
 
 
+def _print_routes(title: str, routes: Any) -> None:
+    """`routes`: rows, or what went wrong."""
+    if isinstance(routes, dict):
+        print_pairs(title, routes)
+        return
+    print_table(
+        title,
+        ["route", "open", "what or why not"],
+        [[row["name"], row["viable"], row["reason"]] for row in routes],
+    )
+
+
 def _print(document: dict[str, Any], all_settings: bool) -> None:
     print_pairs("Versions", document["versions"])
-    routes = document["routes"]
-    if isinstance(routes, dict):
-        print_pairs("Routes", routes)
-    else:
-        print_table(
-            "Routes",
-            ["route", "open", "what or why not"],
-            [[row["name"], row["viable"], row["reason"]] for row in routes],
-        )
+    _print_routes("Routes", document["routes"])
+    _print_routes("Windows of CPU tensors", document["windows"])
     considered = document["mpi_considered"]
     if isinstance(considered, dict):
         print_pairs("MPI libraries looked at", considered)

@@ -46,9 +46,12 @@ static_assert(offsetof(kernels::BulkMoves, chunk) == offsetof(BulkMoves, chunk))
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
 static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
 
-kernels::Small as_kernels_see(const SmallExchange& exchange) {
-  kernels::Small job;
-  std::memcpy(&job, &exchange, sizeof job);
+// A job as the kernels know it: the same bytes.
+template <class Job, class Given>
+Job as_kernels_see(const Given& given) {
+  static_assert(sizeof(Job) == sizeof(Given));
+  Job job;
+  std::memcpy(&job, &given, sizeof job);
   return job;
 }
 
@@ -139,12 +142,12 @@ void reduce_any(const Job& job, DType dtype, ReduceOp op) {
 }  // namespace
 
 void FakeDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
-  launch([job = as_kernels_see(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
+  launch([job = as_kernels_see<kernels::Small>(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
   launch(
-      [job = as_kernels_see(exchange)] {
+      [job = as_kernels_see<kernels::Small>(exchange)] {
         post_all<kernels::Plain<unsigned char>>(job);
         for (int block = 0; block < job.blocks; ++block) kernels::move_small(job, block, job.blocks);
       },
@@ -152,8 +155,7 @@ void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
 }
 
 void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
-  kernels::Pairs job;
-  std::memcpy(&job, &exchange, sizeof job);
+  const auto job = as_kernels_see<kernels::Pairs>(exchange);
   launch(
       [job] {
         const auto each_block = [&](auto&& act) {
@@ -177,15 +179,13 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
 }
 
 void FakeDevice::reduce_bulk(const BulkReduction& given, DType dtype, ReduceOp op, Stream stream) {
-  kernels::BulkReduction job;
-  std::memcpy(&job, &given, sizeof job);
+  const auto job = as_kernels_see<kernels::BulkReduction>(given);
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // Rows and blocks run side by side on a GPU: here every rank comes to them in one order.
 void FakeDevice::move_bulk(const BulkMoves& given, Stream stream) {
-  kernels::BulkMoves job;
-  std::memcpy(&job, &given, sizeof job);
+  const auto job = as_kernels_see<kernels::BulkMoves>(given);
   launch(
       [job] {
         for (int peer = 0; peer < job.places.number; ++peer)
@@ -196,8 +196,7 @@ void FakeDevice::move_bulk(const BulkMoves& given, Stream stream) {
 
 // Rows run side by side, as on a GPU: what is sent waits for what the peer takes.
 void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
-  kernels::BulkMail job;
-  std::memcpy(&job, &given, sizeof job);
+  const auto job = as_kernels_see<kernels::BulkMail>(given);
   launch(
       [job] {
         std::vector<std::thread> rows;
@@ -217,8 +216,7 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
 
 void FakeDevice::poison(const PoisonJob& given, Stream stream) {
   ++poisons_;
-  kernels::Poison job;
-  std::memcpy(&job, &given, sizeof job);
+  const auto job = as_kernels_see<kernels::Poison>(given);
   launch(
       [job] {
         if (!kernels::is_set(job.given_up)) return;

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -37,6 +40,21 @@ struct Rank {
 
 // Makes the route of one rank of a group. Called on a thread per rank.
 using MakeRoute = std::function<std::unique_ptr<GpuRoute>(std::unique_ptr<Device>, Communicator&)>;
+
+// Memory that the ranks of a group share, zero at first: several pieces, by name. They are threads, and one mapping
+// serves all: the thread sanitizer knows memory by its address.
+inline std::shared_ptr<std::byte> memory_of(Communicator& group, std::size_t bytes, int name = 0) {
+  static std::mutex mutex;
+  static std::map<std::pair<const KeyValueStore*, int>, std::weak_ptr<std::byte>> memories;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<std::byte>& known = memories[{&group.store(), name}];
+  if (auto found = known.lock()) return found;
+  auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
+  std::memset(fresh, 0, bytes);
+  std::shared_ptr<std::byte> made(fresh, [](std::byte* memory) { std::free(memory); });
+  known = made;
+  return made;
+}
 
 inline Rank make_rank(const MakeRoute& make, Communicator& group, FakeDeviceOptions options) {
   auto device = std::make_unique<FakeDevice>(options);

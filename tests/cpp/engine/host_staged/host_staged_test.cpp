@@ -16,20 +16,6 @@ namespace {
 
 using namespace staged;  // NOLINT
 
-// The ranks are threads, and one mapping serves all: the thread sanitizer knows memory by its address.
-PinnedMemory memory_of(Communicator& group, std::size_t bytes) {
-  static std::mutex mutex;
-  static std::map<const KeyValueStore*, std::weak_ptr<std::byte>> memories;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<std::byte>& known = memories[&group.store()];
-  if (auto found = known.lock()) return found;
-  auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
-  std::memset(fresh, 0, bytes);
-  PinnedMemory made(fresh, [](std::byte* memory) { std::free(memory); });
-  known = made;
-  return made;
-}
-
 std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicator& group, bool own_gpus) {
   const BoardLayout layout{
       .ranks = group.size(), .slots = 4, .slot_bytes = kPiece, .message_slots = 2, .message_bytes = kPiece};

@@ -16,19 +16,6 @@ namespace {
 
 using namespace staged;  // NOLINT
 
-// What the ranks, which are threads, leave for each other.
-struct Left {
-  std::mutex mutex;
-  std::map<std::pair<const KeyValueStore*, int>, std::weak_ptr<std::byte>> memory;
-};
-std::shared_ptr<std::byte> left_by(Communicator& group, int rank, const std::shared_ptr<std::byte>& own) {
-  static auto* left = new Left();
-  const std::lock_guard lock(left->mutex);
-  auto& entry = left->memory[{&group.store(), rank}];
-  if (own && entry.expired()) entry = own;
-  return entry.lock();
-}
-
 std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator& group, std::size_t small) {
   const int rank = group.rank(), size = group.size();
   const PeerLayout layout{.ranks = size,
@@ -37,12 +24,10 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .part_bytes = 8 << 10,
                           .reduce_blocks = 4,
                           .move_blocks = 2};
-  const auto own = left_by(group, rank, device->allocate(layout.bytes()));
   PeerRoute::Memory memory;
-  memory.note = left_by(group, -1, device->allocate(4096));
+  memory.note = memory_of(group, 4096, -1);
+  for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
   meet(group.store(), "memory", rank, size, std::chrono::seconds(20), "to share its memory");
-  for (int peer = 0; peer < size; ++peer) memory.of.push_back(left_by(group, peer, nullptr));
-  meet(group.store(), "mapped", rank, size, std::chrono::seconds(20), "to share its memory");
   return std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank);
 }
 std::unique_ptr<GpuRoute> peer(std::unique_ptr<Device> device, Communicator& group) {

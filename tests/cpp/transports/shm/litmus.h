@@ -46,6 +46,8 @@ class Race {
     over_.store(true, std::memory_order_relaxed);
     throw std::runtime_error(std::string(what) + " in round " + std::to_string(round));
   }
+  // A rank has failed otherwise.
+  void stop() { over_.store(true, std::memory_order_relaxed); }
   template <typename Condition>
   void until(Condition&& holds) {
     AdaptiveWait wait;

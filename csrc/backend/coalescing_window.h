@@ -66,8 +66,8 @@ void set_carries_cuda(bool value);
 // Called with the name of a group when a call failed within a window that torch opened.
 void set_broken_window_hook(std::function<void(const std::string&)> function);
 
-struct Window {
-  Window(bool is_own, c10::intrusive_ptr<AlWork> cpu_work, Batch::Launch batch_launch)
+struct CoalescingWindow {
+  CoalescingWindow(bool is_own, c10::intrusive_ptr<AlWork> cpu_work, Batch::Launch batch_launch)
       : own(is_own), work(std::move(cpu_work)), launch(std::move(batch_launch)) {}
 
   // Keeps a call on CUDA tensors for the end.
@@ -82,19 +82,19 @@ struct Window {
 };
 
 // The open windows of a group. Thread rules: any thread; each sees its own.
-class Windows {
+class CoalescingWindows {
  public:
   // The calling thread's innermost one, broken or not. Null: it has none.
-  std::shared_ptr<Window> innermost() const;
+  std::shared_ptr<CoalescingWindow> innermost() const;
   // The same, unless it is broken.
-  std::shared_ptr<Window> joinable() const;
-  void open(std::shared_ptr<Window> window);
-  void close(const std::shared_ptr<Window>& window);
+  std::shared_ptr<CoalescingWindow> joinable() const;
+  void open(std::shared_ptr<CoalescingWindow> window);
+  void close(const std::shared_ptr<CoalescingWindow>& window);
 
  private:
   std::atomic<int> count_{0};  // of all threads: mostly none, and then nobody takes the lock
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Window>> windows_;
+  std::vector<std::shared_ptr<CoalescingWindow>> windows_;
 };
 
 }  // namespace altorch::backend

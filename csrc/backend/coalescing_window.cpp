@@ -1,4 +1,4 @@
-#include "backend/window.h"
+#include "backend/coalescing_window.h"
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -40,7 +40,7 @@ bool KeptWork::wait(std::chrono::milliseconds timeout) {
   return done;
 }
 
-std::shared_ptr<Batch> Window::keep(PreparedCall call) {
+std::shared_ptr<Batch> CoalescingWindow::keep(PreparedCall call) {
   if (batches.empty() || !batches.back()->add(call)) {
     batches.push_back(std::make_shared<Batch>(launch));
     batches.back()->add(call);
@@ -48,7 +48,7 @@ std::shared_ptr<Batch> Window::keep(PreparedCall call) {
   return batches.back();
 }
 
-std::shared_ptr<Window> Windows::innermost() const {
+std::shared_ptr<CoalescingWindow> CoalescingWindows::innermost() const {
   if (count_.load(std::memory_order_relaxed) == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   for (auto window = windows_.rbegin(); window != windows_.rend(); ++window) {
@@ -57,18 +57,18 @@ std::shared_ptr<Window> Windows::innermost() const {
   return nullptr;
 }
 
-std::shared_ptr<Window> Windows::joinable() const {
+std::shared_ptr<CoalescingWindow> CoalescingWindows::joinable() const {
   auto window = innermost();
   return window && !window->broken ? window : nullptr;
 }
 
-void Windows::open(std::shared_ptr<Window> window) {
+void CoalescingWindows::open(std::shared_ptr<CoalescingWindow> window) {
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));
   count_.store(static_cast<int>(windows_.size()), std::memory_order_relaxed);
 }
 
-void Windows::close(const std::shared_ptr<Window>& window) {
+void CoalescingWindows::close(const std::shared_ptr<CoalescingWindow>& window) {
   const std::lock_guard lock(mutex_);
   std::erase(windows_, window);
   count_.store(static_cast<int>(windows_.size()), std::memory_order_relaxed);

@@ -20,7 +20,7 @@ void set_broken_window_hook(std::function<void(const std::string&)> function) {
   hook() = std::move(function);
 }
 
-std::shared_ptr<Window> AlBackend::new_window(bool own) {
+std::shared_ptr<CoalescingWindow> AlBackend::make_window(bool own) {
   // A Work may begin its window's calls when the group is gone already.
   auto self = c10::weak_intrusive_ptr<AlBackend>(c10::intrusive_ptr<AlBackend>::reclaim_copy(this));
   auto launch = [self = std::move(self)](std::vector<PreparedCall> calls) -> WorkPtr {
@@ -40,7 +40,7 @@ std::shared_ptr<Window> AlBackend::new_window(bool own) {
   };
   auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(),
                                           Tensors(), communicator_);
-  return std::make_shared<Window>(own, std::move(work), std::move(launch));
+  return std::make_shared<CoalescingWindow>(own, std::move(work), std::move(launch));
 }
 
 void AlBackend::startCoalescing() {
@@ -48,7 +48,7 @@ void AlBackend::startCoalescing() {
     windows_.close(left);
     if (!left->broken) give_up(*left, "another one began on the same thread before it ended");
   }
-  windows_.open(new_window(/*own=*/false));
+  windows_.open(make_window(/*own=*/false));
 }
 
 AlBackend::WorkPtr AlBackend::endCoalescing() {
@@ -59,7 +59,7 @@ AlBackend::WorkPtr AlBackend::endCoalescing() {
   return called([&] { return end_window(*window); });
 }
 
-AlBackend::WorkPtr AlBackend::end_window(Window& window) {
+AlBackend::WorkPtr AlBackend::end_window(CoalescingWindow& window) {
   window.work->seal();
   if (window.batches.empty()) return window.work;
   if (window.work->has_tasks()) {
@@ -73,7 +73,7 @@ AlBackend::WorkPtr AlBackend::end_window(Window& window) {
   return last;
 }
 
-void AlBackend::give_up(Window& window, const std::string& why) {
+void AlBackend::give_up(CoalescingWindow& window, const std::string& why) {
   const Error cause(ErrorKind::kClosed, "its coalescing window was given up before it ended: " + why);
   for (const auto& batch : window.batches) {
     const auto calls = batch->drop(as_torch(Error(cause.kind(), std::string("altorch: ") + cause.what())));

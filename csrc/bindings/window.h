@@ -1,0 +1,10 @@
+// altorch.Window for Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace altorch {
+
+void bind_window(pybind11::module_& module);
+
+}  // namespace altorch

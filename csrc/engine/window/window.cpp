@@ -1,0 +1,410 @@
+#include "engine/window/window.h"
+
+#include "common/fields.h"
+#include "common/keep_for_ever.h"
+#include "common/meeting.h"
+#include "common/store_view.h"
+#include "engine/attended_store.h"
+#include "engine/progress.h"
+#include "engine/window/row.h"
+#include "reduction/reduce.h"
+
+namespace altorch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at whether the target lives: accesses, unless one is large.
+constexpr std::uint32_t kCallsBetweenLooks = 256;
+constexpr std::size_t kLarge = 256 << 10;
+
+Operation operation_on(int window, const char* access, int rank, std::chrono::milliseconds timeout) {
+  Operation operation;
+  operation.kind = OpKind::kOneSided;
+  operation.tag = window;
+  operation.access = access;
+  operation.root = rank;
+  operation.timeout = timeout;
+  return operation;
+}
+
+Error invalid(const std::string& what) { return Error(ErrorKind::kInvalidArgument, what); }
+
+bool is_refusal(const Error& error) {
+  const ErrorKind kind = error.kind();
+  return kind == ErrorKind::kInvalidArgument || kind == ErrorKind::kInvalidType ||
+         kind == ErrorKind::kUnsupported || kind == ErrorKind::kClosed;
+}
+
+}  // namespace
+
+Window::Window(Communicator& group, int number, std::vector<Registered> registered,
+               std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep)
+    : group_(group),
+      number_(number),
+      registered_(std::move(registered)),
+      remote_(std::move(remote)),
+      keep_(std::move(keep)),
+      taken_(registered_.size() * kSignalSlots) {}
+
+Window::~Window() { release(/*agreed=*/false); }
+
+// Where somebody may still touch the memory, it is kept.
+void Window::release(bool agreed) {
+  if (closed_.exchange(true)) return;
+  if (!ProgressThread::usable()) {  // a forked child: the window is its parent's
+    keep_for_ever(std::move(remote_));
+    keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
+    return;
+  }
+  if (!remote_->close(agreed)) keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
+  keep_.reset();
+}
+
+Operation Window::operation_of(const WindowCall& call, bool waits, std::chrono::milliseconds timeout) const {
+  Operation operation =
+      operation_on(number_, waits ? "wait for a signal of" : kAccesses[call.access].to, call.peer, timeout);
+  operation.dtype = call.dtype;
+  operation.count = static_cast<std::int64_t>(call.bytes() / size_of(call.dtype));
+  return operation;
+}
+
+void Window::check_usable(const Operation& operation) const {
+  try {
+    group_.check_open();
+    if (is_closed()) throw Error(ErrorKind::kClosed, "the window is closed; register a tensor with it again");
+  } catch (const Error& error) {
+    throw group_.explain(operation, error);
+  }
+}
+
+void Window::admit(const Operation& operation, const WindowCall& call) const {
+  check_usable(operation);
+  try {
+    check(call);
+  } catch (const Error& error) {
+    throw group_.explain(operation, error);
+  }
+}
+
+void Window::check(const WindowCall& call) const {
+  if (call.peer < 0 || call.peer >= group_.size())
+    throw invalid("there is no rank " + std::to_string(call.peer) + " in the group, which has " +
+                  std::to_string(group_.size()) + " ranks");
+  if (call.slot != kNoSlot && (call.slot < 0 || call.slot >= kSignalSlots))
+    throw invalid("there is no signal slot " + std::to_string(call.slot) + "; they are 0 to " +
+                  std::to_string(kSignalSlots - 1));
+  if (call.access == Access::kSignal) return;
+  const Registered& target = registered(call.peer);
+  if (target.dtype != call.dtype)
+    throw Error(ErrorKind::kInvalidType, std::string("the tensor is of ") + name_of(call.dtype) +
+                                             ", and what that rank has registered is of " +
+                                             name_of(target.dtype));
+  const std::size_t element = size_of(call.dtype);
+  if (call.bytes() > 0 && (call.offset > target.bytes || call.span() > target.bytes - call.offset)) {
+    throw invalid("elements " + std::to_string(call.offset / element) + " to " +
+                  std::to_string((call.offset + call.span()) / element - 1) +
+                  " do not lie within what that rank has registered, which has " +
+                  std::to_string(target.bytes / element) + " elements");
+  }
+  if (call.access == Access::kAccumulate && !can_reduce(call.dtype, call.op))
+    throw Error(ErrorKind::kInvalidType,
+                std::string(name_of(call.op)) + " of " + name_of(call.dtype) + " is not defined");
+  const bool counts = call.access == Access::kFetchAdd || call.access == Access::kCompareSwap;
+  if (counts && call.dtype != DType::kInt32 && call.dtype != DType::kInt64)
+    throw Error(ErrorKind::kInvalidType, std::string(kAccesses[call.access].name) +
+                                             " takes int32 and int64, not " + name_of(call.dtype));
+}
+
+bool Window::take_signal(int source, int slot) {
+  const auto place = static_cast<std::size_t>(source * kSignalSlots + slot);
+  const std::lock_guard lock(mutex_);
+  if (remote_->signals(source, slot) <= taken_[place]) return false;
+  ++taken_[place];
+  return true;
+}
+
+std::uint64_t Window::awaited_signals(int source, int slot) const {
+  const std::lock_guard lock(mutex_);
+  return taken_[static_cast<std::size_t>(source * kSignalSlots + slot)] + 1;
+}
+
+Awaited Window::awaited(const WindowTask& task) const {
+  if (!task.waits) return {};
+  return remote_->awaited(task.call.peer, task.call.slot, awaited_signals(task.call.peer, task.call.slot));
+}
+
+std::optional<Error> Window::look_after(const WindowCall& call, bool waits, const Operation& operation,
+                                        Wait& wait, Clock::time_point now) const {
+  if (is_closed()) return Error(ErrorKind::kClosed, "the window was closed meanwhile");
+  // Its last signal may have come just before.
+  if (waits && remote_->has_left(call.peer) &&
+      remote_->signals(call.peer, call.slot) < awaited_signals(call.peer, call.slot))
+    return Error(ErrorKind::kClosed,
+                 "rank " + std::to_string(call.peer) + " of the group has closed the window");
+  if (waits) return group_.watchdog().look_after(operation, wait, now);
+  Operation of_all = operation;
+  of_all.root = kAnySource;  // any rank may hold an access up
+  return group_.watchdog().look_after(of_all, wait, now);
+}
+
+// What was begun and is given up may yet take effect, unless it only waited: then the group is not to go on.
+Error Window::failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited) {
+  const bool leaves_nothing = noticed.kind() == ErrorKind::kTimeout && (waited || !remote_->is_served());
+  if (is_refusal(noticed) || leaves_nothing) return group_.explain(operation, noticed);
+  return group_.watchdog().fail(operation, noticed, wait);
+}
+
+bool Window::give_up(WindowCall& call) {
+  if (remote_->cancel(call)) return true;
+  group_.links().mark_broken();
+  return false;
+}
+
+// Memory outlives whoever shared it, and takes what is written to it.
+std::optional<Error> Window::look_for_dead(const WindowCall& call, const Operation& operation) {
+  const std::uint32_t number = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (number % kCallsBetweenLooks != 0 && call.bytes() < kLarge) return std::nullopt;
+  const std::unique_lock lock(looking_, std::try_to_lock);
+  if (!lock) return std::nullopt;
+  return group_.watchdog().look_for_dead_only(operation, look_, Clock::now());
+}
+
+// Whatever is thrown: what was posted before has to be withdrawn.
+State Window::begin(WindowCall& call, const Operation& operation, std::optional<Error>& noticed) {
+  try {
+    noticed = look_for_dead(call, operation);
+    return noticed ? State::kFailed : remote_->begin(call, noticed);
+  } catch (...) {
+    noticed = caught();
+    return State::kFailed;
+  }
+}
+
+State Window::test(WindowCall& call, std::optional<Error>& noticed) {
+  try {
+    return remote_->test(call, noticed);
+  } catch (...) {
+    noticed = caught();
+    return State::kFailed;
+  }
+}
+
+State Window::attempt(WindowTask& task, std::optional<Error>& noticed) {
+  State state = State::kPending;
+  if (task.waits) {
+    if (take_signal(task.call.peer, task.call.slot)) state = State::kDone;
+  } else if (!std::exchange(task.begun, true)) {
+    state = begin(task.call, task.operation, noticed);
+  } else {
+    state = test(task.call, noticed);
+  }
+  if (state == State::kDone)
+    group_.count(task.operation, remote_->name(),
+                 task.waits ? "wait_signal" : kAccesses[task.call.access].name);
+  return state;
+}
+
+void Window::ended(const WindowTask& task) {
+  if (!task.waits) under_way_.fetch_sub(1, std::memory_order_release);
+}
+
+// What is thrown here would end the process.
+bool Window::serve() {
+  if (serves_no_more_) return false;
+  try {
+    return remote_->serve();
+  } catch (...) {
+    serves_no_more_ = true;
+    const Operation operation = operation_on(number_, "what its peers ask of", group_.rank(), {});
+    group_.watchdog().fail(operation, caught(), {});
+    return false;
+  }
+}
+
+bool Window::advance(WindowTask& task, Clock::time_point now) {
+  std::optional<Error> noticed;
+  State state = State::kPending;
+  try {
+    if (group_.is_closing()) noticed = group_.closed();
+    if (!noticed) state = attempt(task, noticed);
+    if (state == State::kPending && !noticed)
+      noticed = look_after(task.call, task.waits, task.operation, task.wait, now);
+  } catch (...) {
+    noticed = caught();
+  }
+  if (state == State::kPending && !noticed) return false;
+  if (state == State::kDone) {
+    task.finish();
+    return true;
+  }
+  const bool buffers_free = give_up(task.call);
+  task.finish(failed(task.operation, *noticed, task.wait, task.waits), buffers_free);
+  return true;
+}
+
+std::shared_ptr<WindowTask> Window::start(WindowCall call, std::chrono::milliseconds timeout) {
+  auto task = std::make_shared<WindowTask>();
+  task->operation = operation_of(call, false, timeout);
+  admit(task->operation, call);
+  task->call = std::move(call);
+  task->window = shared_from_this();
+  task->wait = group_.watchdog().begin_wait(task->operation);
+  // What goes by messages stays in order by itself.
+  const bool must_wait = !remote_->is_served() && under_way_.load(std::memory_order_acquire) > 0;
+  std::optional<Error> noticed;
+  const State state = must_wait ? State::kPending : attempt(*task, noticed);
+  if (state == State::kDone) task->finish();
+  if (state == State::kFailed) {
+    const bool buffers_free = give_up(task->call);
+    task->finish(failed(task->operation, *noticed, task->wait, false), buffers_free);
+  }
+  return task;
+}
+
+std::shared_ptr<WindowTask> Window::start_wait(int source, int slot, std::chrono::milliseconds timeout) {
+  auto task = std::make_shared<WindowTask>();
+  task->waits = true;
+  task->call.peer = source;
+  task->call.slot = slot;
+  task->operation = operation_of(task->call, true, timeout);
+  admit(task->operation, task->call);
+  task->window = shared_from_this();
+  task->wait = group_.watchdog().begin_wait(task->operation);
+  std::optional<Error> none;
+  if (attempt(*task, none) == State::kDone) task->finish();
+  return task;
+}
+
+void Window::post(std::shared_ptr<WindowTask> task) {
+  if (!task->waits) under_way_.fetch_add(1, std::memory_order_release);
+  group_.windows().post(std::move(task));
+  ProgressThread::instance().watch(group_.shared_from_this(), true);
+}
+
+void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free) {
+  buffers_free = true;
+  const Operation operation = operation_of(call, false, timeout);
+  admit(operation, call);
+  std::optional<Error> noticed;
+  if (!remote_->is_served() && under_way_.load(std::memory_order_acquire) > 0) flush(call.peer);
+  State state = begin(call, operation, noticed);
+  Wait wait;
+  if (state == State::kPending) {
+    wait = group_.watchdog().begin_wait(operation);
+    AdaptiveWait pauses;
+    while (state == State::kPending && !noticed) {
+      Driven found;
+      group_.drive(found);
+      if (found.moved) pauses.reset();
+      pauses.pause(wait.patience);
+      state = test(call, noticed);
+      if (state == State::kPending) noticed = look_after(call, false, operation, wait, Clock::now());
+    }
+  }
+  if (state == State::kDone) return group_.count(operation, remote_->name(), kAccesses[call.access].name);
+  buffers_free = give_up(call);
+  throw failed(operation, *noticed, wait, false);
+}
+
+void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout) {
+  WindowCall call;
+  call.peer = source;
+  call.slot = slot;
+  const Operation operation = operation_of(call, true, timeout);
+  admit(operation, call);
+  if (!take_signal(source, slot)) {
+    Wait wait = group_.watchdog().begin_wait(operation);
+    AdaptiveWait pauses;
+    while (!take_signal(source, slot)) {
+      Driven found;
+      if (remote_->is_served()) group_.drive(found);
+      if (found.moved) pauses.reset();
+      pauses.pause(wait.patience, remote_->awaited(source, slot, awaited_signals(source, slot)));
+      if (const auto noticed = look_after(call, true, operation, wait, Clock::now()))
+        throw failed(operation, *noticed, wait, true);
+    }
+  }
+  group_.count(operation, remote_->name(), "wait_signal");
+}
+
+// Each of them has its own deadline.
+void Window::flush(int rank) {
+  check_usable(operation_on(number_, "flush of", rank, {}));
+  if (under_way_.load(std::memory_order_acquire) == 0) return;
+  const ProgressThread::Helper helper;
+  AdaptiveWait pauses;
+  while (group_.windows().is_busy(*this, rank)) {
+    Driven found;
+    group_.drive(found);
+    if (found.moved) pauses.reset();
+    pauses.pause(found.patience);
+  }
+}
+
+void Window::close(std::chrono::milliseconds timeout) {
+  if (is_closed()) return;
+  const Operation operation = operation_on(number_, "the end of it on all ranks", kAnySource, timeout);
+  std::optional<Error> failure;
+  try {
+    Group::check_own_process();
+  } catch (const Error& error) {
+    throw group_.explain(operation, error);
+  }
+  try {
+    if (!group_.is_closing()) flush(kAnySource);
+    AttendedStore attended(group_, operation);
+    if (!group_.is_closing())
+      meet(attended, "window/" + std::to_string(number_) + "/closed", group_.rank(), group_.size(), timeout,
+           "to release a window");
+  } catch (const Error& error) {
+    failure =
+        is_refusal(error) ? group_.explain(operation, error) : group_.watchdog().fail(operation, error, {});
+  }
+  const auto self = shared_from_this();
+  release(/*agreed=*/!failure && !group_.is_closing());
+  group_.windows().remove(*this);
+  if (failure) throw *failure;
+}
+
+std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
+                                    std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
+                                    const std::string& obstacle) {
+  const int number = group.windows().next_number();
+  const Operation operation = operation_on(number, "the making of it on all ranks", kAnySource, timeout);
+  try {
+    group.check_open();
+    AttendedStore attended(group, operation);
+    const std::string prefix = "window/" + std::to_string(number) + "/";
+    std::vector<Registered> registered;
+    const Fields mine = {std::to_string(own.bytes), std::to_string(static_cast<int>(own.dtype)), obstacle};
+    for (const std::string& word : meet(attended, prefix + "registered", group.rank(), group.size(), timeout,
+                                        "to open a window", encode_fields(mine))) {
+      const Fields fields = decode_fields(word);
+      if (!fields.at(2).empty())
+        throw invalid("rank " + std::to_string(registered.size()) +
+                      " of the group has nothing to register: " + fields[2]);
+      registered.push_back({std::stoull(fields.at(0)), static_cast<DType>(std::stoi(fields.at(1)))});
+    }
+    std::string why_not, all;
+    for (const WindowRow& row : window_rows()) {
+      PrefixView store(attended, prefix + row.name + "/");
+      auto remote = row.open({group, group.links(), store, number, memory, own.bytes, timeout}, why_not);
+      if (!remote) {
+        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + why_not;
+        continue;
+      }
+      auto window =
+          std::make_shared<Window>(group, number, std::move(registered), std::move(remote), std::move(keep));
+      group.windows().add(window);
+      if (window->is_served()) ProgressThread::instance().watch(group.shared_from_this(), true);
+      return window;
+    }
+    throw Error(ErrorKind::kUnsupported, "no way serves: " + all);
+  } catch (const Error& error) {
+    // What all ranks were told leaves them as they were; else some of them may go on with a window, and some without.
+    throw is_refusal(error) ? group.explain(operation, error) : group.watchdog().fail(operation, error, {});
+  }
+}
+
+}  // namespace altorch

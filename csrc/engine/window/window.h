@@ -1,0 +1,105 @@
+// A window of a group: one-sided access to what its ranks have registered.
+//
+// What is asked for is compared with what the target registered before anything is written. Errors name group, window,
+// rank and what was asked. A wait for a signal that ends by its deadline leaves the group as it was; whatever else fails
+// under way closes it, as any call does. Thread rules: any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+class Window;
+
+// What outlives the call that asked for it: an access, or a wait for a signal.
+struct WindowTask : Task {
+  std::shared_ptr<Window> window;
+  WindowCall call;  // of a wait: whose signal, and in which slot
+  bool waits = false;
+};
+
+class Window : public std::enable_shared_from_this<Window> {
+ public:
+  // `keep`: what owns the memory of this rank.
+  Window(Communicator& group, int number, std::vector<Registered> registered,
+         std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep);
+  ~Window();
+
+  const char* route() const { return remote_->name(); }
+  const Registered& registered(int rank) const { return registered_[static_cast<std::size_t>(rank)]; }
+  // Null: this process cannot map it.
+  std::byte* map(int rank) const { return remote_->map(rank); }
+
+  // Blocks until it has taken effect. Throws Error; then `buffers_free` says whether its buffers may be released.
+  void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
+  // Until `source` has signalled once more than was waited for before.
+  void wait_signal(int source, int slot, std::chrono::milliseconds timeout);
+  // The same for who does not wait: finished, or under way until somebody drives it. Throws Error where it is refused.
+  std::shared_ptr<WindowTask> start(WindowCall call, std::chrono::milliseconds timeout);
+  std::shared_ptr<WindowTask> start_wait(int source, int slot, std::chrono::milliseconds timeout);
+  // What start() gave, if it is not finished: from now on it is driven.
+  void post(std::shared_ptr<WindowTask> task);
+  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere).
+  void flush(int rank);
+
+  // Of Windows: moves a task on; true when it is finished.
+  bool advance(WindowTask& task, std::chrono::steady_clock::time_point now);
+  Awaited awaited(const WindowTask& task) const;
+  bool is_served() const { return remote_->is_served(); }
+  bool serve();
+  void ended(const WindowTask& task);
+
+  // Collective: no rank touches the memory of another through this window any more. Idempotent. Throws Error, closed
+  // all the same. Needs no peer where the group is closed.
+  void close(std::chrono::milliseconds timeout);
+  bool is_closed() const { return closed_.load(std::memory_order_acquire); }
+  // The same for this rank alone: who touches its memory from now on is told, or waits for the end of the group.
+  void release(bool agreed);
+
+ private:
+  Operation operation_of(const WindowCall& call, bool waits, std::chrono::milliseconds timeout) const;
+  void check(const WindowCall& call) const;
+  void check_usable(const Operation& operation) const;
+  // Both; errors say what was asked.
+  void admit(const Operation& operation, const WindowCall& call) const;
+  bool take_signal(int source, int slot);
+  std::uint64_t awaited_signals(int source, int slot) const;
+  std::optional<Error> look_for_dead(const WindowCall& call, const Operation& operation);
+  State begin(WindowCall& call, const Operation& operation, std::optional<Error>& noticed);
+  State test(WindowCall& call, std::optional<Error>& noticed);
+  State attempt(WindowTask& task, std::optional<Error>& noticed);
+  std::optional<Error> look_after(const WindowCall& call, bool waits, const Operation& operation, Wait& wait,
+                                  std::chrono::steady_clock::time_point now) const;
+  Error failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited);
+  // Whether its buffers may be released.
+  bool give_up(WindowCall& call);
+
+  Communicator& group_;
+  const int number_;
+  const std::vector<Registered> registered_;
+  std::unique_ptr<RemoteMemory> remote_;
+  std::shared_ptr<void> keep_;
+  std::atomic<bool> closed_{false};
+  std::atomic<int> under_way_{0};  // accesses that were posted
+  bool serves_no_more_ = false;    // of who drives
+  std::atomic<std::uint32_t> calls_{0};
+  std::mutex looking_;
+  Wait look_;                 // guarded by it
+  mutable std::mutex mutex_;  // a leaf; guards the signals that were waited for
+  std::vector<std::uint64_t> taken_;
+};
+
+// Collective. `keep` lives as long as somebody may touch the memory. `obstacle`: why this rank has none to register, as a
+// clause; then all ranks are told. Throws Error.
+std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
+                                    std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
+                                    const std::string& obstacle = "");
+
+}  // namespace altorch

@@ -1,0 +1,112 @@
+#include "engine/window/windows.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "engine/progress.h"
+#include "engine/window/window.h"
+
+namespace altorch {
+namespace {
+
+std::atomic<bool> stopped{false};
+
+}  // namespace
+
+void Windows::stop() { stopped.store(true); }
+
+Windows::Windows() = default;
+Windows::~Windows() = default;
+
+int Windows::next_number() {
+  const std::lock_guard lock(mutex_);
+  return ++number_;
+}
+
+void Windows::add(std::shared_ptr<Window> window) {
+  const std::lock_guard lock(mutex_);
+  windows_.push_back(std::move(window));
+}
+
+// Its memory goes outside the lock: it may be a tensor.
+void Windows::remove(const Window& window) {
+  if (!ProgressThread::usable()) return;  // a forked child, in which somebody may hold the lock for ever
+  std::shared_ptr<Window> removed;
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(windows_.begin(), windows_.end(), [&](const auto& each) { return each.get() == &window; });
+  if (found == windows_.end()) return;
+  removed = std::move(*found);
+  windows_.erase(found);
+}
+
+bool Windows::any() {
+  if (!ProgressThread::usable()) return false;
+  const std::lock_guard lock(mutex_);
+  return !windows_.empty();
+}
+
+void Windows::release() {
+  if (!ProgressThread::usable()) return;
+  std::vector<std::shared_ptr<Window>> released;
+  {
+    const std::lock_guard lock(mutex_);
+    released.swap(windows_);
+  }
+  for (const auto& window : released) window->release(/*agreed=*/false);
+}
+
+void Windows::post(std::shared_ptr<WindowTask> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+}
+
+bool Windows::is_busy(const Window& window, int rank) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+    return task->window.get() == &window && !task->waits && (rank == kAnySource || task->call.peer == rank);
+  });
+}
+
+bool Windows::drive(Clock::time_point now, Driven& found) {
+  std::vector<std::shared_ptr<Window>> windows;
+  std::vector<std::shared_ptr<WindowTask>> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (windows_.empty() && tasks_.empty()) return false;
+    windows = windows_;
+    tasks = tasks_;
+  }
+  bool left = false;
+  // Those to one target take effect in their order: by messages of themselves, else one by one.
+  std::vector<const WindowTask*> unfinished;
+  for (const auto& window : windows) {
+    if (!window->is_served() || stopped.load(std::memory_order_relaxed)) continue;
+    found.moved |= window->serve();
+    found.pends();
+    left = true;
+  }
+  for (const auto& task : tasks) {
+    const auto is_before = [&](const WindowTask* other) {
+      return other->window == task->window && other->waits == task->waits &&
+             other->call.peer == task->call.peer;
+    };
+    const bool has_turn = task->waits || task->window->is_served() ||
+                          std::none_of(unfinished.begin(), unfinished.end(), is_before);
+    if (!has_turn || !task->window->advance(*task, now)) {
+      unfinished.push_back(task.get());
+      found.pends(task->wait.patience, task->window->awaited(*task), task->window);
+      left = true;
+      continue;
+    }
+    found.moved = true;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase(tasks_, task);
+    }
+    task->window->ended(*task);
+  }
+  return left;
+}
+
+}  // namespace altorch

@@ -1,0 +1,46 @@
+// The windows of a group, and what is under way on them: moved on as collectives and messages are.
+//
+// Thread rules: any thread, drive() by one at a time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/adaptive_wait.h"
+
+namespace altorch {
+
+class Window;
+struct WindowTask;
+
+class Windows {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Windows();
+  ~Windows();
+  // The same on all ranks, which open windows in the same order.
+  int next_number();
+  void add(std::shared_ptr<Window> window);
+  void remove(const Window& window);
+  bool any();
+  // The group ends, without its peers: they touch nothing of this rank's any more.
+  void release();
+  void post(std::shared_ptr<WindowTask> task);
+  // Whether something of this window is under way to `rank` (kAnySource: any).
+  bool is_busy(const Window& window, int rank);
+  // At exit, before what carries messages goes: nobody is served any more, in any group.
+  static void stop();
+  // True while something is left, or somebody may ask something of this rank.
+  bool drive(Clock::time_point now, Driven& found);
+
+ private:
+  std::mutex mutex_;  // guards all of it
+  int number_ = 0;
+  std::vector<std::shared_ptr<Window>> windows_;
+  std::vector<std::shared_ptr<WindowTask>> tasks_;
+};
+
+}  // namespace altorch

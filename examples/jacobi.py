@@ -1,0 +1,198 @@
+"""Jacobi iteration on a square plate with a hot edge: each rank has a strip of rows, and needs its neighbours' rows.
+
+    torchrun --standalone --nproc-per-node 2 examples/jacobi.py
+
+By windows (`altorch.new_window`): a rank puts its outer rows into its neighbours' memory with a signal, computes the
+rest, and waits for their signals. By messages: isend and irecv of the same rows at the same moments. Prints the time
+of a step of each and the largest difference from the same iteration in one process; ends with exit code 1 when that
+is above 1e-12. `--plot heat.png` draws the plate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+import altorch
+
+
+def relax(source: torch.Tensor, target: torch.Tensor, first: int, end: int) -> None:
+    """Rows first to end of `target`: the mean of each place's four neighbours in `source`."""
+    inner = target[first:end, 1:-1]
+    torch.add(source[first - 1 : end - 1, 1:-1], source[first + 1 : end + 1, 1:-1], out=inner)
+    inner.add_(source[first:end, :-2]).add_(source[first:end, 2:]).mul_(0.25)
+
+
+class Strip:
+    """Two copies, read and written in turn, of this rank's rows with a row of each neighbour around them."""
+
+    def __init__(self, size: int, rank: int, ranks: int) -> None:
+        self.counts = [size // ranks + (each < size % ranks) for each in range(ranks)]
+        self.rows, self.rank = self.counts[rank], rank
+        self.above = rank - 1 if rank > 0 else None
+        self.below = rank + 1 if rank + 1 < ranks else None
+        self.width = size + 2
+        self.copies = altorch.empty(2, self.rows + 2, self.width, dtype=torch.float64)
+        self.reset()
+
+    def reset(self) -> None:
+        self.copies.zero_()
+        if self.above is None:
+            self.copies[:, 0] = torch.sin(torch.linspace(0, torch.pi, self.width, dtype=torch.float64))
+
+    def neighbours(self) -> list[tuple[int, int, int]]:
+        """Of each: its rank, this rank's row for it, and which of its rows that is."""
+        return [
+            (rank, row, self.counts[rank] + 1 if rank == self.above else 0)
+            for rank, row in ((self.above, 1), (self.below, self.rows))
+            if rank is not None
+        ]
+
+    def step(self, number: int, exchange: Exchange | None, computes: bool = True) -> None:
+        """The outer rows come first: they read what the neighbours have put, and the neighbours wait for them."""
+        source, target = self.copies[number % 2], self.copies[1 - number % 2]
+        if computes:
+            relax(source, target, 1, 2)
+            relax(source, target, self.rows, self.rows + 1)
+        finish = exchange(self, 1 - number % 2) if exchange else None
+        if computes:
+            relax(source, target, 2, self.rows)
+        if finish:
+            finish()
+
+
+Exchange = Callable[[Strip, int], Callable[[], None]]
+
+
+def by_window(strip: Strip) -> Exchange:
+    window = altorch.new_window(strip.copies)
+
+    def exchange(strip: Strip, copy: int) -> Callable[[], None]:
+        for rank, row, theirs in strip.neighbours():
+            rows = strip.counts[rank] + 2
+            window.put_signal(strip.copies[copy, row], rank, (copy * rows + theirs) * strip.width)
+
+        def finish() -> None:
+            for rank, _, _ in strip.neighbours():
+                window.wait_signal(rank)
+
+        return finish
+
+    return exchange
+
+
+def by_messages(strip: Strip, copy: int) -> Callable[[], None]:
+    works = []
+    for rank, row, _ in strip.neighbours():
+        works.append(dist.irecv(strip.copies[copy, row - 1 if rank == strip.above else row + 1], rank))
+        works.append(dist.isend(strip.copies[copy, row], rank))
+
+    def finish() -> None:
+        for work in works:
+            work.wait()
+
+    return finish
+
+
+def timed(strip: Strip, steps: int, exchange: Exchange | None, computes: bool = True) -> float:
+    """Microseconds for a step, of the slowest rank."""
+    strip.reset()
+    dist.barrier()
+    began = time.perf_counter()
+    for number in range(steps):
+        strip.step(number, exchange, computes)
+    took = torch.tensor((time.perf_counter() - began) / steps * 1e6)
+    dist.all_reduce(took, dist.ReduceOp.MAX)
+    return float(took)
+
+
+def gathered(strip: Strip, steps: int) -> torch.Tensor:
+    """The plate, without its edges, on every rank."""
+    mine = strip.copies[steps % 2, 1:-1].contiguous()
+    plates = [torch.empty(count, strip.width, dtype=torch.float64) for count in strip.counts]
+    dist.all_gather(plates, mine)
+    return torch.cat(plates)[:, 1:-1]
+
+
+def whole(size: int, steps: int) -> torch.Tensor:
+    """The same on one process."""
+    strip = Strip(size, 0, 1)
+    for number in range(steps):
+        strip.step(number, None)
+    return strip.copies[steps % 2, 1:-1, 1:-1]
+
+
+def draw(plate: torch.Tensor, path: str) -> None:
+    try:
+        import matplotlib
+    except ImportError:
+        print("No picture: matplotlib is not installed; pip install 'altorch[plot]'")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 5))
+    figure.colorbar(axes.imshow(plate, cmap="inferno"), label="temperature")
+    axes.set_axis_off()
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    print(f"The plate is in {path}")
+
+
+def main() -> int | str:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--size", type=int, default=1024, help="rows and columns of the plate (default %(default)s)"
+    )
+    parser.add_argument("--steps", type=int, default=300, help="default %(default)s")
+    parser.add_argument(
+        "--turns", type=int, default=3, help="of both ways, the fastest one counts (default %(default)s)"
+    )
+    parser.add_argument("--plot", metavar="PNG", help="draw the plate")
+    arguments = parser.parse_args()
+
+    dist.init_process_group("al")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if arguments.size < 2 * ranks:
+        dist.destroy_process_group()
+        return f"{arguments.size} rows are too few for {ranks} ranks: each needs two."
+    torch.set_num_threads(1)
+    strip = Strip(arguments.size, rank, ranks)
+    ways: dict[str, Exchange] = {"window": by_window(strip), "messages": by_messages}
+    alone: list[float] = []
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    exchanging: dict[str, list[float]] = {name: [] for name in ways}
+    worst = 0.0
+    wanted = whole(arguments.size, arguments.steps) if rank == 0 else None
+    for _ in range(arguments.turns):  # of all in turn: what else the machine does falls on all alike
+        alone.append(timed(strip, arguments.steps, None))
+        for name, exchange in ways.items():
+            exchanging[name].append(timed(strip, arguments.steps, exchange, computes=False))
+            found[name].append(timed(strip, arguments.steps, exchange))
+            plate = gathered(strip, arguments.steps)
+            if wanted is not None:
+                worst = max(worst, (plate - wanted).abs().max().item())
+    best = {name: min(took) for name, took in found.items()}
+    if rank == 0:
+        for name, took in best.items():
+            print(
+                f"{name:>8}: {took:8.1f} us a step, {took - min(alone):+.1f} us for the exchange; alone it takes "
+                f"{min(exchanging[name]):.1f}, the computation {min(alone):.1f}"
+            )
+    if rank == 0:
+        print(f"messages / window: {best['messages'] / best['window']:.2f}")
+        print(f"largest difference from one process: {worst:.1e}")
+        if arguments.plot:
+            draw(plate, arguments.plot)
+    dist.destroy_process_group()
+    return int(worst > 1e-12)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
