@@ -46,6 +46,18 @@ class AlBackend : public c10d::Backend {
 #endif
   }
   bool supportsSplitting() const override { return true; }
+  // Over the Python side (altorch._survivors), which chooses what carries a group.
+  bool supportsShrinking() const override { return true; }
+  // Who is left, when something went wrong: ranks of the group. Collective over them. `patience`: with a rank that lives
+  // and does not call it; then it is left out. `store`: which they all reach; null: the one that the group was made over.
+  // `attempt`: of those over that store.
+  std::vector<int> find_survivors(std::chrono::milliseconds patience, int attempt,
+                                  const c10::intrusive_ptr<c10d::Store>& store);
+  // Whether a rank of the group is known to be dead, as far as this process sees it.
+  bool is_lost(int rank) const;
+  const Membership& membership() const { return communicator_->membership(); }
+  // The group's keys, over the connection that it was made over.
+  c10::intrusive_ptr<c10d::Store> callers_store() const;
   // What torch keeps of a window it keeps for all threads, and for ever where something was thrown in it: its
   // calls in between are lost. A batch of messages between CPUs needs no window, so none is offered there.
   bool supportsCoalescing() const override { return carries_cuda(); }

@@ -1,11 +1,18 @@
-// The groups that come out of a group: those that torch splits off, and the one that carries GPUs' host calls.
+// The groups that come out of a group: those that torch splits off, the one that carries GPUs' host calls, and the ranks
+// that are left of it.
 #include <algorithm>
 
 #include "backend/backend.h"
 #include "backend/errors.h"
 #include "backend/store.h"
+#include "common/survey.h"
 
 namespace altorch::backend {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenQuestions{500};  // to the store, about ranks of other nodes
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const std::vector<int>& ranks,
@@ -73,6 +80,44 @@ std::shared_ptr<Communicator> AlBackend::make_carrier() {
   const auto store = dynamic_cast<C10dStore&>(communicator_->store()).c10d();
   Rendezvous group(store, std::move(carrier), key, *options_);
   return join(group, *transport_);
+}
+
+c10::intrusive_ptr<c10d::Store> AlBackend::callers_store() const {
+  return guarded([&] { return dynamic_cast<C10dStore&>(communicator_->store()).callers(); });
+}
+
+bool AlBackend::is_lost(int rank) const {
+  const int global = communicator_->global_ranks().at(static_cast<std::size_t>(rank));
+  auto* watch = communicator_->watch();
+  return watch && watch->liveness.check({&global, 1}, /*ask_store=*/false).has_value();
+}
+
+std::vector<int> AlBackend::find_survivors(std::chrono::milliseconds patience, int attempt,
+                                           const c10::intrusive_ptr<c10d::Store>& store) {
+  return guarded([&] {
+    const auto group = communicator_;
+    std::optional<C10dStore> given;
+    if (store) given.emplace(store, group->membership().key);
+    Survey survey;
+    survey.key = "survivors/" + std::to_string(attempt);
+    survey.rank = group->rank();
+    survey.size = group->size();
+    survey.patience = patience;
+    auto next_question = std::chrono::steady_clock::now();
+    survey.is_dead = [&](int rank) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!given && group->watch() && now >= next_question) {
+        next_question = now + kBetweenQuestions;
+        group->watch()->liveness.check({}, /*ask_store=*/true);
+      }
+      return is_lost(rank);
+    };
+    try {
+      return altorch::find_survivors(given ? *given : group->store(), survey);
+    } catch (const Error& error) {
+      throw error.with_prefix("altorch: group '" + group->name() + "': ");
+    }
+  });
 }
 
 }  // namespace altorch::backend

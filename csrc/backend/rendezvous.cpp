@@ -88,9 +88,11 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
   lease_ = StoreWorker::lease(store);
-  // Whoever was watched before this is watched meanwhile too, under the numbers of today.
+  // Whoever was watched before this is watched meanwhile too, under the numbers of then.
   C10dStore keys(store, "");
-  WatchedStore attended(keys, group_.is_job ? nullptr : watch, group_.global_ranks);
+  const bool is_first = group_.is_job && group_.before.empty();
+  WatchedStore attended(keys, is_first ? nullptr : watch,
+                        group_.before.empty() ? group_.global_ranks : group_.before);
   const Gathering met =
       gather(attended, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
   if (const auto error = obstacle(met.words, agreed_end)) {

@@ -13,6 +13,10 @@ c10::intrusive_ptr<c10d::Store> C10dStore::c10d() const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix_, worker_->store());
 }
 
+c10::intrusive_ptr<c10d::Store> C10dStore::callers() const {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_, worker_->original());
+}
+
 void C10dStore::finish(const StoreRequest& request, const std::string& key) {
   if (!worker_->wait(request, patience_)) {
     throw Error(ErrorKind::kTimeout, "the c10d store does not answer (key '" + key +

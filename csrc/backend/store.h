@@ -33,6 +33,8 @@ class C10dStore : public KeyValueStore {
 
   // For another store of the job.
   c10::intrusive_ptr<c10d::Store> c10d() const;
+  // The same keys over the connection that we were given, for who may block there.
+  c10::intrusive_ptr<c10d::Store> callers() const;
 
  private:
   using Values = std::optional<std::vector<std::string>>;

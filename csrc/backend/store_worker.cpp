@@ -101,6 +101,13 @@ c10::intrusive_ptr<c10d::Store> StoreWorker::store() const {
   return state_->store;
 }
 
+c10::intrusive_ptr<c10d::Store> StoreWorker::original() const {
+  check_not_forked();
+  const std::lock_guard lock(state_->mutex);
+  check_open();
+  return original_;
+}
+
 void StoreWorker::settle() {
   if (getpid() != process_) return;
   const std::lock_guard lock(state_->mutex);
@@ -111,6 +118,7 @@ void StoreWorker::settle() {
 void StoreWorker::serve(State& state) {
   const auto is_called = [&] { return state.stopping || !state.queue.empty(); };
   const auto may_clone = [&] { return state.settled && !state.cloned; };
+  std::exception_ptr broken;  // a connection that broke: it stays so, and torch logs a page for every try
   std::unique_lock lock(state.mutex);
   while (true) {
     state.submitted.wait(lock, [&] { return is_called() || may_clone(); });
@@ -121,9 +129,12 @@ void StoreWorker::serve(State& state) {
     state.busy_since = Clock::now();
     lock.unlock();
     const auto own = clones ? clone_of(*state.store) : nullptr;  // nobody else writes there
-    std::exception_ptr error;
+    if (own) broken = nullptr;
+    std::exception_ptr error = broken;
     try {
-      if (request) request->run(own ? *own : *state.store);
+      if (request && !broken) request->run(own ? *own : *state.store);
+    } catch (const c10::DistNetworkError&) {
+      error = broken = std::current_exception();
     } catch (...) {
       error = std::current_exception();
     }

@@ -44,8 +44,9 @@ class StoreWorker {
   void settle();
   // What is queued is still carried out; from now on everything is refused.
   void close() noexcept;
-  // This and submit() throw Error(kClosed).
+  // This, original() and submit() throw Error(kClosed).
   c10::intrusive_ptr<c10d::Store> store() const;
+  c10::intrusive_ptr<c10d::Store> original() const;
   void submit(std::shared_ptr<StoreRequest> request);
   // Whether it was done within `patience`; false at once when an earlier request has taken longer than that
   // already.

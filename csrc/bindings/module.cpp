@@ -182,6 +182,27 @@ PYBIND11_MODULE(_C, module) {
                                                                       "What carries a group.")
       .def_property_readonly("options", &AlBackend::getBackendOptions)  // which torch 2.11 does not bind
       .def("perform_nocolor_split", [](AlBackend&, const py::object& /*device*/) {})
+      .def_property_readonly("membership", &AlBackend::membership, py::return_value_policy::copy)
+      .def_property_readonly("callers_store", &AlBackend::callers_store,
+                             "The group's keys in the store, over the connection that it was made over.")
+      .def(
+          "find_survivors",
+          [](AlBackend& self, double patience_seconds, int attempt,
+             const c10::intrusive_ptr<c10d::Store>& store) {
+            return self.find_survivors(milliseconds(patience_seconds), attempt, store);
+          },
+          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"), py::arg("attempt"),
+          py::arg("store") = py::none(),
+          "The ranks of the group that call this: collective over those that live.")
+      .def("is_lost", &AlBackend::is_lost, py::arg("rank"),
+           "Whether a rank of the group is known to be dead.")
+      .def(
+          "shrink",
+          [](const py::object& self, const std::vector<int>& excluded, int flags, const py::object& options) {
+            return py::module_::import("altorch._survivors").attr("shrink")(self, excluded, flags, options);
+          },
+          py::arg("ranks_to_exclude"), py::arg("shrink_flags") = 0, py::arg("opts_override") = py::none(),
+          "What torch.distributed.shrink_group() calls: a backend of the other ranks, which all call it.")
       .def("open_window", &AlBackend::open_window, py::call_guard<py::gil_scoped_release>(),
            py::arg("tensor") = py::none(), "Collective: a window, with this rank's tensor.")
       .def("comm_split_count", &AlBackend::nccl_splits,
@@ -216,17 +237,29 @@ PYBIND11_MODULE(_C, module) {
            py::arg("shim_directory"), py::arg("job"), py::arg("master_address"));
   py::class_<Membership>(module, "Membership", "Who is in a group.")
       .def(py::init([](std::string name, int rank, std::vector<int> global_ranks, double timeout_seconds,
-                       bool is_job) {
+                       bool is_job, std::vector<int> before) {
              Membership group;
              group.name = std::move(name);
              group.rank = rank;
              group.global_ranks = std::move(global_ranks);
              group.timeout = milliseconds(timeout_seconds);
              group.is_job = is_job;
+             group.before = std::move(before);
              return group;
            }),
            py::kw_only(), py::arg("name"), py::arg("rank"), py::arg("global_ranks"),
-           py::arg("timeout_seconds"), py::arg("is_job"));
+           py::arg("timeout_seconds"), py::arg("is_job"), py::arg("before") = std::vector<int>())
+      .def_readonly("name", &Membership::name)
+      .def_readonly("rank", &Membership::rank)
+      .def_readonly("global_ranks", &Membership::global_ranks)
+      .def_readonly("is_job", &Membership::is_job)
+      .def_readonly("key", &Membership::key)
+      .def_property_readonly("watch_name",
+                             [](const Membership& self) { return self.watch ? self.watch->name : ""; })
+      .def_property_readonly(
+          "has_one_home",
+          [](const Membership& self) { return self.watch && !self.watch->liveness.has_far_members(); },
+          "Whether all processes of the job see each other.");
   py::class_<Rendezvous>(module, "Rendezvous", "The ranks of a new group, which have met in the store.")
       .def_property_readonly("prefix", [](const Rendezvous& self) { return self.group().key; })
       .def_property_readonly("words", [](const Rendezvous& self) { return self.words(); })

@@ -58,6 +58,7 @@ std::optional<std::string> meet_able(KeyValueStore& store, const std::string& ke
 
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds patience) noexcept {
+  if (size == 1) return;
   const auto deadline = Clock::now() + patience;
   try {
     if (rank != 0) {

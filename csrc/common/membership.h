@@ -19,7 +19,8 @@ struct Membership {
   std::shared_ptr<KeyValueStore> store;  // of the group's keys
   std::shared_ptr<JobWatch> watch;       // over the job; may be null
   int rank = 0;                          // of this process
-  bool is_job = false;                   // the job's first group, of this life
+  bool is_job = false;                   // the job's first group, of this life, or what is left of it
+  std::vector<int> before = {};          // what is left of it: global_ranks, as they were numbered until now
   std::string key = {};                  // no other group's, of this life or another
   std::chrono::milliseconds timeout{0};  // of what makes the group
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/error.h"
 #include "common/fork_closed.h"
 #include "common/log.h"
 #include "common/random_name.h"
@@ -24,6 +25,7 @@ constexpr char kGoodbye = 'G';
 constexpr std::chrono::milliseconds kBetweenTries{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
 constexpr std::size_t kMostStrangers = 64;
+constexpr int kMostFailures = 3;  // of the store, one after another, before it is gone
 
 KeyValueStore& store_of(const LivenessSettings& settings) {
   return settings.patient ? *settings.patient : *settings.store;
@@ -92,7 +94,7 @@ HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
       links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (called) accept_all();
-    if (next_try_ != Clock::time_point{} && Clock::now() >= next_try_) connect_to_hub();
+    if (next_try_ != Clock::time_point{} && Clock::now() >= next_try_) connect_to_hub(deaths);
   } catch (const std::exception& error) {
     log(LogLevel::kInfo, std::string("watching other nodes: ") + error.what());
   }
@@ -115,7 +117,7 @@ void HomeLinks::accept_all() {
   }
 }
 
-void HomeLinks::connect_to_hub() {
+void HomeLinks::connect_to_hub(Deaths& deaths) {
   next_try_ += kBetweenTries;
   if (Clock::now() > last_try_) {
     next_try_ = {};
@@ -123,7 +125,18 @@ void HomeLinks::connect_to_hub() {
         "no connection to rank " + std::to_string(hub_) + ": deaths on other nodes may be noticed late");
     return;
   }
-  const auto found = store_of(settings_).try_get(kHub);
+  std::optional<std::string> found;
+  try {
+    found = store_of(settings_).try_get(kHub);
+  } catch (const Error& error) {
+    // Without the store nobody could ever say that a rank of the hub's home is lost.
+    if (error.kind() != ErrorKind::kTransport || ++failures_ < kMostFailures) throw;
+    next_try_ = {};
+    deaths.emplace_back(hub_, "the job's store is gone, and this node was not linked to rank " +
+                                  std::to_string(hub_) + " yet");
+    return;
+  }
+  failures_ = 0;
   if (!found) return;
   std::istringstream stream(*found);
   int port = 0;

@@ -45,7 +45,7 @@ class HomeLinks {
     Clock::time_point since;
   };
   void accept_all();
-  void connect_to_hub();
+  void connect_to_hub(Deaths& deaths);
   bool greet(Link& link);
   // True when the link is over; a death is added where it is one.
   bool is_over(Link& link, Deaths& deaths);
@@ -59,6 +59,7 @@ class HomeLinks {
   std::string token_;
   std::vector<Link> links_;
   Clock::time_point next_try_{}, last_try_{};
+  int failures_ = 0;  // of the store since it last answered
 };
 
 }  // namespace altorch

@@ -13,11 +13,17 @@ namespace altorch {
 struct JobWatch {
   // `name`: the same on all ranks that watch each other, and nobody else's.
   JobWatch(std::string watch_name, LivenessSettings settings)
-      : name(std::move(watch_name)), liveness(settings), inquiries(settings.store) {}
+      : name(std::move(watch_name)), liveness(named(settings, name)), inquiries(settings.store) {}
 
   const std::string name;
   Liveness liveness;
   Inquiries inquiries;
+
+ private:
+  static LivenessSettings named(LivenessSettings settings, const std::string& name) {
+    settings.name = name;
+    return settings;
+  }
 };
 
 }  // namespace altorch

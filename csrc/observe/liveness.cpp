@@ -16,6 +16,8 @@ Liveness::~Liveness() {
   if (getpid() == process_) monitor_->stop();
 }
 
+bool Liveness::has_far_members() const { return monitor_->has_far_members(); }
+
 std::optional<Liveness::Death> Liveness::check(std::span<const int> ranks, bool ask_store) {
   if (getpid() != process_) return std::nullopt;
   return monitor_->check(ranks, ask_store);

@@ -21,6 +21,7 @@ namespace altorch {
 class LivenessMonitor;
 
 struct LivenessSettings {
+  std::string name = {};                      // of the watch, the same on all its ranks; no other's
   std::shared_ptr<KeyValueStore> store = {};  // keys of the job; asked by check()
   std::shared_ptr<KeyValueStore> patient =
       {};                                 // the same keys, for the thread, which has time; null: `store`
@@ -43,6 +44,8 @@ class Liveness {
     std::string evidence;
   };
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
+  // Whether some of them are in other homes than this process.
+  bool has_far_members() const;
 
  private:
   const std::shared_ptr<LivenessMonitor> monitor_;  // its thread holds it too

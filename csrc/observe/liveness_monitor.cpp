@@ -24,6 +24,7 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
     : settings_(std::move(settings)),
       home_(settings_.members.at(settings_.rank).home),
       links_(settings_),
+      news_(settings_),
       told_(settings_.patient ? settings_.patient : settings_.store),
       heard_(settings_.store),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -55,7 +56,13 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
 // Neighbours of the dead one tell it once each; whoever hears it twice is none the worse.
 void LivenessMonitor::tell(int rank, const std::string& evidence) {
   mark(rank, evidence);
+  news_.tell(rank);  // first, for the store may have died with that rank
   if (has_far_members_) told_.add(rank);
+}
+
+void LivenessMonitor::hear_news() {
+  for (const int rank : news_.hear())
+    mark(rank, "a neighbour saw process " + std::to_string(settings_.members.at(rank).pid) + " end");
 }
 
 void LivenessMonitor::hear() {
@@ -86,8 +93,11 @@ void LivenessMonitor::run() {
     for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
     const std::size_t own = entries.size();
     links_.add_to(entries);
+    const std::size_t all_links = entries.size() - own;
+    entries.push_back({news_.socket(), POLLIN, 0});  // poll() passes over a negative one
     if (poll(entries.data(), entries.size(), links_.patience_ms()) < 0) continue;
     if (stopping_) break;
+    if (entries.back().revents != 0) hear_news();
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];
@@ -96,8 +106,7 @@ void LivenessMonitor::run() {
       const long pid = settings_.members.at(ended.rank).pid;
       tell(ended.rank, "process " + std::to_string(pid) + " has ended");
     }
-    for (const auto& [rank, evidence] :
-         links_.look({entries.begin() + static_cast<std::ptrdiff_t>(own), entries.end()}))
+    for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links)))
       tell(rank, evidence);
   }
   links_.close_all();

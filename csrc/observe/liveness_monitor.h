@@ -9,6 +9,7 @@
 
 #include "observe/death_list.h"
 #include "observe/home_links.h"
+#include "observe/home_news.h"
 #include "observe/liveness.h"
 
 namespace altorch {
@@ -20,6 +21,7 @@ class LivenessMonitor {
   LivenessMonitor(const LivenessMonitor&) = delete;
 
   bool has_peers() const { return settings_.members.size() > 1; }
+  bool has_far_members() const { return has_far_members_; }
   std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
   // The thread; returns after stop().
   void run();
@@ -35,12 +37,14 @@ class LivenessMonitor {
   void mark(int rank, const std::string& evidence);
   void tell(int rank, const std::string& evidence);
   void hear();
+  void hear_news();
 
   const LivenessSettings settings_;
   const std::string home_;
   bool has_far_members_ = false;
   std::vector<Watched> watched_;  // the thread's own
   HomeLinks links_;               // likewise
+  HomeNews news_;                 // likewise
   DeathList told_, heard_;
   int wake_ = -1;  // an eventfd
   std::atomic<bool> stopping_{false};

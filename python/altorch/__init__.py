@@ -10,6 +10,7 @@ loads neither MPI nor the extension: these come when the first group is made.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import altorch_hooks
@@ -33,6 +34,7 @@ __all__ = [
     "new_window",
     "publish_flight_record",
     "statistics",
+    "survivors",
 ]
 
 if not altorch_hooks.only_reporting:
@@ -111,6 +113,22 @@ def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
 
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     return extension().empty_shareable(list(sizes), dtype or torch.get_default_dtype())
+
+
+def survivors(
+    group: ProcessGroup | None = None, *, patience: timedelta = timedelta(seconds=60)
+) -> ProcessGroup:
+    """A new group of the ranks of `group` (default: the whole world) that are alive, after an error or a loss.
+
+    Collective over those ranks: every one that has caught the error calls it. The old group is destroyed, whatever was
+    under way in it fails, and where it was the whole world so are all other groups, and the new one is the default
+    group, with ranks numbered from 0 on. `patience`: with a rank that lives and does not call this; it is left out
+    then, and told so if it comes later. Raises torch.distributed.DistBackendError where the ranks cannot find each
+    other, and NotImplementedError where another backend carries a part of the group. docs/errors.md says more.
+    """
+    from altorch import _survivors
+
+    return _survivors.survivors(group, patience)
 
 
 def publish_flight_record() -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import warnings
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,7 @@ class _Standing:
 
 
 _own = _Place()
+_is_without_mpi = False  # see leave_mpi()
 
 
 def shim_directory() -> str:
@@ -76,16 +77,43 @@ def create(backend_options: Any, options: Any) -> Any:
         raise TypeError(
             f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
         )
-    group = _Group(
-        backend_options.store,
-        backend_options.group_rank,
-        backend_options.group_size,
-        backend_options.group_id,
-        list(backend_options.global_ranks_in_group),
-        backend_options.timeout,
-        options,
+    from torch.distributed import is_initialized
+
+    size = backend_options.group_size
+    member = Member(
+        name=backend_options.group_id,
+        rank=backend_options.group_rank,
+        # torch gives an empty list for the whole world
+        global_ranks=list(backend_options.global_ranks_in_group) or list(range(size)),
+        timeout=backend_options.timeout,
+        is_job=not is_initialized(),
     )
-    return group.create()
+    return make(backend_options.store, member, options)
+
+
+@dataclass
+class Member:
+    """Who this rank is in a group that is to be made."""
+
+    name: str
+    rank: int
+    global_ranks: list[int]
+    timeout: timedelta
+    is_job: bool  # of all ranks: the job's first group, or what is left of it
+    before: list[int] = field(
+        default_factory=list
+    )  # what is left of it: `global_ranks` as they were numbered until now
+
+
+def make(store: Store, member: Member, options: Any) -> Any:
+    """The backend of a new group; all its ranks are in it at the same time."""
+    return _Group(store, member, options).create()
+
+
+def leave_mpi() -> None:
+    """From now on nothing of this process goes over MPI, which cannot do without a rank that it was started with."""
+    global _own, _is_without_mpi
+    _own, _is_without_mpi = _Place(), True
 
 
 def _choose_recorder(own: bool) -> None:
@@ -104,34 +132,22 @@ def _chosen_by_user() -> bool:
 
 
 class _Group:
-    def __init__(
-        self,
-        store: Store,
-        rank: int,
-        size: int,
-        name: str,
-        global_ranks: list[int],
-        timeout: timedelta,
-        options: Any,
-    ) -> None:
-        self.rank, self.size, self.name = rank, size, name
-        self.global_ranks = global_ranks or list(range(size))  # torch gives an empty list for the whole world
-        self.options = options
-        from torch.distributed import is_initialized
-
-        self.is_default = not is_initialized()
+    def __init__(self, store: Store, member: Member, options: Any) -> None:
+        self.rank, self.size, self.global_ranks = member.rank, len(member.global_ranks), member.global_ranks
+        self.is_job, self.options = member.is_job, options
         # Disjoint groups may have one name, and the names come again after destroy_process_group.
         ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
         self.met = extension().gather(
             store,
             extension().Membership(
-                name=name,
-                rank=rank,
+                name=member.name,
+                rank=self.rank,
                 global_ranks=self.global_ranks,
-                timeout_seconds=timeout.total_seconds(),
-                is_job=self.is_default,
+                timeout_seconds=member.timeout.total_seconds(),
+                is_job=self.is_job,
+                before=member.before,
             ),
-            f"{name}/{size}.{ranks:08x}",
+            f"{member.name}/{self.size}.{ranks:08x}",
             options,
             [f"altorch's version={__version__}"],
             self._place().fields(),
@@ -150,7 +166,7 @@ class _Group:
                     return backend
             self._report(everybody, obstacle)
         backend = self._over_gloo()
-        if self.is_default:
+        if self.is_job:
             self.met.leave()
         return backend
 
@@ -158,9 +174,12 @@ class _Group:
         if _own.job:
             return _own
         place = _Place(
-            wants_mpi=_chosen_by_user()
-            or _launcher.detect().starts_mpi
-            or "native" in os.environ.get("ALTORCH_ROUTE", "")
+            wants_mpi=not _is_without_mpi
+            and (
+                _chosen_by_user()
+                or _launcher.detect().starts_mpi
+                or "native" in os.environ.get("ALTORCH_ROUTE", "")
+            )
         )
         if not extension().shared_memory_obstacle(self.size):
             place.home = extension().shared_memory_home()
@@ -168,9 +187,12 @@ class _Group:
 
     def _standing(self) -> _Standing:
         standing = _Standing(
-            chosen_by_user=_chosen_by_user(),
+            chosen_by_user=_chosen_by_user() and not _is_without_mpi,
             refused_by_user=os.environ.get("ALTORCH_MPI", "").lower() == "none",
         )
+        if _is_without_mpi:
+            standing.reason = "it is left of a job that lost a rank, and MPI does not do without one"
+            return standing
         if _own.job:
             return standing
         try:
@@ -237,7 +259,7 @@ class _Group:
                     f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]}",
                 )
             _own = _Place(job=job, mpi_rank=self.rank)
-        if self.is_default:
+        if self.is_job:
             self.met.leave()
         return backend, None
 

@@ -12,6 +12,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
+# c10d's store looks up the name of every peer: ten seconds each where the name server does not answer.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import harness
 import launching

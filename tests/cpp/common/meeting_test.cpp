@@ -44,6 +44,14 @@ TEST(Meeting, MayBeTriedAgain) {
   EXPECT_EQ(on_threads(3, [&](int rank) { come(store, rank, 3); }), std::vector<std::string>(3));
 }
 
+TEST(Meeting, NobodyIsWaitedForByARankAlone) {
+  MapStore store;
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(come(store, 0, 1), std::vector<std::string>{"0"});
+  leave_in_turn(store, "left", 0, 1, seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(2));
+}
+
 // Does not answer for a while, as a store whose host is stopped.
 class SleepyStore : public StoreView {
  public:

@@ -79,7 +79,8 @@ TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
 TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
   auto store = std::make_shared<MapStore>();
   const ProcessId far{"another-host/pid:[1]", 77};
-  LivenessSettings settings{store, nullptr};
+  LivenessSettings settings;
+  settings.store = store;
   settings.members = {{0, ProcessId::own()}, {1, far}, {2, far}};
   const auto watch = std::make_shared<JobWatch>("job", settings);
   store->set("death/1", "2");

@@ -95,7 +95,8 @@ TEST(Watchdog, GivesUpAtTheDeadlineAndSaysWhoIsMissing) {
 TEST(Watchdog, NamesTheDeadPeerBehindATransportsError) {
   for (const bool is_dead : {true, false}) {
     auto store = std::make_shared<MapStore>();
-    LivenessSettings settings{store, nullptr};
+    LivenessSettings settings;
+    settings.store = store;
     settings.members = {{0, ProcessId::own()}, {1, {"another-host/pid:[1]", 77}}};
     auto watch = std::make_shared<JobWatch>("job", settings);
     auto communicator = std::make_shared<Communicator>(

@@ -1,13 +1,17 @@
 #include "observe/liveness.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <thread>
 
+#include "common/error.h"
+#include "observe/home_links.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -55,6 +59,59 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   store->add("deaths", 1);
   EXPECT_FALSE(liveness.check(far, false).has_value());
   ASSERT_TRUE(liveness.check(far, true).has_value());
+}
+
+// Which does not answer, as one whose host is the rank that died.
+class DeadStore : public MapStore {
+ public:
+  std::optional<std::string> try_get(const std::string&) override {
+    throw Error(ErrorKind::kTransport, "gone");
+  }
+  std::int64_t add(const std::string&, std::int64_t) override { throw Error(ErrorKind::kTransport, "gone"); }
+};
+
+// Rank 0 is on another node; rank 1 is linked to it, and tells rank 2.
+TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
+  auto store = std::make_shared<MapStore>();
+  const ProcessId own = ProcessId::own();
+  const std::map<int, ProcessId> members = {
+      {0, {"another-host/p", 77}}, {1, own}, {2, own}, {3, {own.home, getppid()}}};
+  std::map<int, LivenessSettings> settings;
+  for (const int rank : {0, 1, 2}) {
+    settings[rank] = settings_of(store, rank, members);
+    settings[rank].name = "job/watch" + std::to_string(getpid());
+  }
+  auto dead = std::make_shared<DeadStore>();
+  settings[1].patient = store;  // where it finds its link
+  settings[1].store = settings[2].store = dead;
+  auto hub = std::make_unique<HomeLinks>(settings[0]);
+  hub->open();
+  Liveness first(settings[1]), second(settings[2]);
+  std::vector<pollfd> entries;
+  for (int i = 0; i < 3000 && entries.size() < 2; ++i) {  // rank 1 has connected
+    entries.clear();
+    hub->add_to(entries);
+    poll(entries.data(), entries.size(), 1);
+    hub->look(entries);
+    entries.clear();
+    hub->add_to(entries);
+  }
+  ASSERT_EQ(entries.size(), 2U);
+  for (int i = 0; i < 1000; ++i) {  // it has said who it is
+    entries.clear();
+    hub->add_to(entries);
+    if (poll(entries.data(), entries.size(), 1) > 0) hub->look(entries);
+  }
+  shutdown(entries.front().fd, SHUT_RDWR);  // as the end of a process does
+  const std::vector<int> everybody = {0, 1, 2, 3};
+  std::optional<Liveness::Death> death;
+  for (int i = 0; i < 5000 && !death; ++i) {
+    death = second.check(everybody, false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(death.has_value());
+  EXPECT_EQ(death->rank, 0);
+  EXPECT_NE(death->evidence.find("a neighbour saw process 77 end"), std::string::npos) << death->evidence;
 }
 
 }  // namespace

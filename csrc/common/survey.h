@@ -1,0 +1,28 @@
+// Who of a group is left, asked through the store after something went wrong: every rank that can go on says so, and all
+// of them get the same list.
+//
+// The lowest rank that is not known to be dead waits until each of the others has come or is dead, and writes the list down.
+// Should it not come, or die over that, the next one does so, in a new round if need be. Thread rules: any thread, one survey at a time.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/key_value_store.h"
+
+namespace altorch {
+
+struct Survey {
+  std::string key;  // of this survey alone, the same on all ranks
+  int rank = 0, size = 0;
+  std::chrono::milliseconds patience{0};  // with a rank that lives and does not come; then it is left out
+  std::function<bool(int)> is_dead = {};  // a rank of the group; may ask the store
+};
+
+// The ranks that are left, in order. Throws Error: kClosed when the others went on without this rank, kTimeout when the list
+// has not come within twice the patience, and what the store throws.
+std::vector<int> find_survivors(KeyValueStore& store, const Survey& survey);
+
+}  // namespace altorch

@@ -1,0 +1,91 @@
+#include "observe/home_news.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "common/fnv.h"
+#include "common/fork_closed.h"
+
+namespace altorch {
+namespace {
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t bytes = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
+};
+
+// The watch's name is no other job's.
+Address address_of(const LivenessSettings& settings, int rank) {
+  const std::string text =
+      "altorch-news/" + std::to_string(Fnv().add(settings.name).value()) + "/" + std::to_string(rank);
+  Address address;
+  address.name.sun_family = AF_UNIX;  // sun_path begins with a zero: no file
+  std::memcpy(address.name.sun_path + 1, text.data(),
+              std::min(text.size(), sizeof address.name.sun_path - 1));
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return address;
+}
+
+}  // namespace
+
+HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
+  const std::string& home = settings.members.at(settings.rank).home;
+  for (const auto& [rank, peer] : settings.members) {
+    if (rank != settings.rank && peer.home == home) neighbours_.push_back(rank);
+  }
+  if (neighbours_.empty() || neighbours_.size() + 1 == settings.members.size()) return;
+  socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket_ < 0) return;
+  close_in_forks(socket_);
+  const int on = 1;
+  const Address own = address_of(settings, settings.rank);
+  if (setsockopt(socket_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 &&
+      bind(socket_, own.get(), own.bytes) == 0)
+    return;
+  close_unforked(socket_);
+  socket_ = -1;
+}
+
+HomeNews::~HomeNews() {
+  if (socket_ >= 0) close_unforked(socket_);
+}
+
+void HomeNews::tell(int rank) noexcept {
+  if (socket_ < 0) return;
+  for (const int neighbour : neighbours_) {
+    const Address to = address_of(settings_, neighbour);
+    sendto(socket_, &rank, sizeof rank, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes);  // or it has gone
+  }
+}
+
+std::vector<int> HomeNews::hear() noexcept {
+  std::vector<int> ranks;
+  int rank = 0;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+  iovec data{&rank, sizeof rank};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  while (true) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t got = recvmsg(socket_, &message, MSG_DONTWAIT);
+    if (got < 0) return ranks;
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (got != sizeof rank || !header || header->cmsg_type != SCM_CREDENTIALS) continue;
+    ucred sender{};
+    std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
+    const bool is_neighbour = std::any_of(neighbours_.begin(), neighbours_.end(), [&](int each) {
+      return settings_.members.at(each).pid == sender.pid;
+    });
+    if (is_neighbour && settings_.members.contains(rank)) ranks.push_back(rank);
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,144 @@
+"""The ranks that are left of a group go on: torch's shrink_group(), and altorch.survivors() on top of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from altorch import _backend, _successor_store
+from altorch._extension import extension
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup, Store
+
+_SEPARATOR = ":shrunk"
+_attempts: Counter[tuple[str, int]] = Counter()  # of each group, over each store
+
+
+def shrink(backend: Any, excluded: list[int], flags: int, options: Any, store: Store | None = None) -> Any:
+    """What Backend.shrink() does: a backend of the ranks that are not excluded. Collective over them.
+
+    `store`: None for the one that the group was made over.
+    """
+    from torch.distributed.distributed_c10d import SHRINK_ABORT
+
+    old = backend.membership
+    size = len(old.global_ranks)
+    gone = set(excluded)
+    if wrong := sorted(rank for rank in gone if not 0 <= rank < size):
+        raise ValueError(
+            f"shrink: rank {wrong[0]} is not in group '{old.name}', which has ranks 0 to {size - 1}"
+        )
+    if old.rank in gone:
+        raise ValueError(
+            f"shrink: rank {old.rank} is to be left out of group '{old.name}', and must not call this"
+        )
+    if flags & SHRINK_ABORT:
+        backend.abort()
+    store = store or backend.callers_store
+    if gone:
+        _backend.leave_mpi()
+    kept = [rank for rank in range(size) if rank not in gone]
+    before = [old.global_ranks[rank] for rank in kept]
+    member = _backend.Member(
+        name=f"{old.name.split(_SEPARATOR)[0]}{_SEPARATOR}{len(kept)}",
+        rank=kept.index(old.rank),
+        # torch numbers what is left of the world from 0 on
+        global_ranks=list(range(len(kept))) if old.is_job else before,
+        timeout=backend.options._timeout,
+        is_job=old.is_job,
+        before=before if old.is_job else [],
+    )
+    return _backend.make(store, member, options or backend.options)
+
+
+def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
+    """See altorch.survivors()."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    old = group if group is not None else c10d._get_default_group()
+    backend, devices = _only_backend(old), old._device_types
+    backend.abort()
+    deadline = time.monotonic() + 3 * patience.total_seconds()
+    while True:
+        store = _next_store(backend, old, patience)
+        met = (backend.membership.key, store.port if store else 0)
+        _attempts[met] += 1
+        left: list[int] = []
+        try:
+            left = backend.find_survivors(patience.total_seconds(), _attempts[met], store)
+            excluded = [rank for rank in range(old.size()) if rank not in left]
+            made = shrink(backend, excluded, c10d.SHRINK_DEFAULT, None, store)
+            break
+        except (dist.DistBackendError, dist.DistNetworkError):
+            # Who sees that one more is lost, perhaps with the store, comes again; so do the others.
+            is_lost = any(backend.is_lost(rank) for rank in left)
+            if time.monotonic() > deadline or not (
+                is_lost or _successor_store.is_gone(store or _store_of(old))
+            ):
+                raise
+    # torch's own half of shrink_group(), which refuses to leave nobody out and asks the backend by itself.
+    if store is not None:
+        c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
+    is_default = old == c10d._get_default_group()
+    new: ProcessGroup = c10d._finalize_shrunk_group(
+        {
+            "process_group": old,
+            "is_default_group": is_default,
+            "group_size": old.size(),
+            "current_rank": old.rank(),
+            "group_name": c10d._get_process_group_name(old),
+            "pg_options_override": None,
+        },
+        set(excluded),
+        made,
+    )
+    for device in devices:
+        if device not in new._device_types:  # torch registers one
+            new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
+    return new
+
+
+def _only_backend(group: ProcessGroup) -> Any:
+    backends = [group._get_backend(device) for device in group._device_types]
+    for each in backends:
+        if not isinstance(each, extension().Backend):
+            raise NotImplementedError(
+                f"altorch.survivors: backend '{each.name()}' carries a part of group '{group.group_name}'; make the "
+                "group with backend='al' alone"
+            )
+    return backends[0]
+
+
+def _store_of(group: ProcessGroup) -> Store:
+    from torch.distributed import distributed_c10d as c10d
+
+    return c10d._get_process_group_store(group)
+
+
+def _next_store(backend: Any, group: ProcessGroup, patience: timedelta) -> Store | None:
+    """None: the one there is."""
+    from torch.distributed import DistBackendError
+
+    if not _successor_store.is_gone(_store_of(group)):
+        return None
+    old = backend.membership
+    if not (old.is_job and old.has_one_home):
+        raise DistBackendError(
+            f"altorch.survivors: group '{old.name}': the store has gone with the process that hosted it, and the "
+            "ranks that are left have no other place to meet: they can find one where all of them are on one machine, "
+            "for the group of all ranks. Host the store outside of the ranks (torchrun does), or start the job again"
+        )
+    try:
+        return _successor_store.found(
+            f"{old.watch_name}/{len(old.global_ranks)}",
+            old.rank,
+            len(old.global_ranks),
+            backend.is_lost,
+            patience,
+        )
+    except TimeoutError as error:
+        raise DistBackendError(f"altorch.survivors: group '{old.name}': {error}") from None

@@ -1,0 +1,115 @@
+#include "common/survey.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "support/counting_store.h"
+#include "support/map_store.h"
+#include "support/on_threads.h"
+
+namespace altorch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Survey survey_of(int rank, int size, std::function<bool(int)> is_dead, milliseconds patience = seconds(20)) {
+  return {.key = "here", .rank = rank, .size = size, .patience = patience, .is_dead = std::move(is_dead)};
+}
+
+TEST(Survey, FindsAllWhereNobodyIsLost) {
+  MapStore store;
+  const auto errors = on_threads(3, [&](int rank) {
+    const auto left = find_survivors(store, survey_of(rank, 3, [](int) { return false; }));
+    EXPECT_EQ(left, (std::vector<int>{0, 1, 2}));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+  EXPECT_EQ(find_survivors(store, survey_of(0, 1, [](int) { return false; })), std::vector<int>{0});
+}
+
+TEST(Survey, LeavesOutTheDeadAndAsksLittle) {
+  constexpr int kSize = 32;
+  MapStore store;
+  std::vector<std::unique_ptr<CountingStore>> stores;
+  for (int rank = 0; rank < kSize; ++rank) stores.push_back(std::make_unique<CountingStore>(store));
+  const std::set<int> dead = {0, 7, 31};
+  const auto errors = on_threads(kSize, [&](int rank) {
+    if (dead.contains(rank)) return;
+    const auto left = find_survivors(*stores[static_cast<std::size_t>(rank)],
+                                     survey_of(rank, kSize, [&](int who) { return dead.contains(who); }));
+    EXPECT_EQ(left.size(), kSize - dead.size());
+    EXPECT_EQ(left.front(), 1);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(kSize));
+  for (int rank = 2; rank < kSize; ++rank) {
+    EXPECT_LE(stores[static_cast<std::size_t>(rank)]->writes, 2);
+    EXPECT_LE(stores[static_cast<std::size_t>(rank)]->reads, 1);
+  }
+}
+
+// Ranks do not learn of a death at the same time.
+TEST(Survey, WaitsUntilTheLowestRankLeftKnowsOfTheLoss) {
+  MapStore store;
+  std::array<std::atomic<int>, 3> looks{};
+  const auto errors = on_threads(3, [&](int rank) {
+    if (rank == 0) return;
+    const auto is_dead = [&](int who) {
+      return who == 0 && ++looks[static_cast<std::size_t>(rank)] > 5 * rank;
+    };
+    EXPECT_EQ(find_survivors(store, survey_of(rank, 3, is_dead)), (std::vector<int>{1, 2}));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(Survey, GoesOnWithoutARankThatDoesNotComeAndTellsIt) {
+  for (const int late : {0, 2}) {
+    MapStore store;
+    const auto alive = [](int) { return false; };
+    const auto errors = on_threads(3, [&](int rank) {
+      if (rank == late) return;
+      const auto left = find_survivors(store, survey_of(rank, 3, alive, milliseconds(200)));
+      EXPECT_EQ(left.size(), 2U);
+      EXPECT_EQ(std::count(left.begin(), left.end(), late), 0);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(3));
+    try {
+      find_survivors(store, survey_of(late, 3, alive, milliseconds(200)));
+      FAIL() << "it was left out";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kClosed);
+      EXPECT_NE(std::string(error.what()).find("gone on without this one"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+// It has taken the list upon itself, and died before it wrote one.
+TEST(Survey, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
+  MapStore store;
+  store.add("here/0/taken", 1);
+  const auto errors = on_threads(3, [&](int rank) {
+    if (rank == 0) return;
+    const auto left = find_survivors(store, survey_of(rank, 3, [](int who) { return who == 0; }));
+    EXPECT_EQ(left, (std::vector<int>{1, 2}));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+// It had come before.
+TEST(Survey, LeavesOutOneThatDiesAfterItCame) {
+  MapStore store;
+  store.set("here/0/come/1", "1");
+  store.add("here/0/count", 1);
+  const auto errors = on_threads(3, [&](int rank) {
+    if (rank == 1) return;
+    if (rank == 2) std::this_thread::sleep_for(milliseconds(300));
+    const auto left = find_survivors(store, survey_of(rank, 3, [](int who) { return who == 1; }));
+    EXPECT_EQ(left, (std::vector<int>{0, 2}));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,262 @@
+"""The ranks that are left after a loss go on in the same processes.
+
+Over every carrier, also where the store went with its host; nobody hangs, and what comes out is right.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import PATIENCE, Cluster
+
+import altorch
+
+ROUTES = {
+    "shm": {},
+    "mpi": {"ALTORCH_SHM_BYTES": "0"},
+    "gloo": {"ALTORCH_MPI": "none", "ALTORCH_SHM_BYTES": "0"},
+    "nodes": {"ALTORCH_TEST_NODES": "2"},
+}
+STAY = timedelta(seconds=20 * PATIENCE)
+
+
+def use(world, group=None):
+    """Every kind of call, of all ranks that there are now."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    for count in (3, 100_003):
+        x = torch.full((count,), float(rank + 1))
+        dist.all_reduce(x, group=group)
+        assert torch.equal(x, torch.full((count,), size * (size + 1) / 2))
+        parts = torch.empty(size * count)
+        dist.all_gather_into_tensor(parts, torch.full((count,), float(rank)), group=group)
+        assert torch.equal(parts, torch.arange(size).repeat_interleave(count).float())
+    last = torch.tensor([float(rank)])
+    dist.broadcast(last, group_src=size - 1, group=group)
+    assert last.item() == size - 1
+    if size > 1:
+        to, source = (rank + 1) % size, (rank - 1) % size
+        got = torch.empty(5)
+        work = dist.isend(torch.full((5,), float(rank)), group_dst=to, group=group)
+        dist.recv(got, group_src=source, group=group)
+        work.wait()
+        assert torch.equal(got, torch.full((5,), float(source)))
+    dist.barrier(group=group)
+
+
+def go_on(world, victims):
+    """The victims die; the others notice, go on, make further groups, and use them. Returns rank, size, seconds."""
+    dist.new_group(list(range(world.size)))  # which goes with the world
+    use(world)
+    if world.rank in victims:
+        with_a_thread_that_kills(0.05 * victims.index(world.rank))
+        with suppress(dist.DistBackendError):  # the other one was faster
+            while True:
+                dist.all_reduce(torch.ones(1_000_003))
+        time.sleep(1000)
+    with pytest.raises(dist.DistBackendError):
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(1_000_003))
+    started = time.monotonic()
+    group = altorch.survivors(patience=STAY)
+    seconds = time.monotonic() - started
+    assert group is dist.group.WORLD
+    use(world)
+    further = dist.new_group(list(reversed(range(dist.get_world_size()))))
+    use(world, further)
+    return dist.get_rank(), dist.get_world_size(), seconds
+
+
+def with_a_thread_that_kills(after):
+    threading.Timer(after, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+
+
+def left_of(outcomes, victims):
+    for outcome in outcomes:
+        assert outcome.status == ("died" if outcome.rank in victims else "ok"), outcome.report()
+    return [outcome.value for outcome in outcomes if outcome.rank not in victims]
+
+
+def hosted_here():
+    """A store that outlives every rank, as torchrun's does; torchrun itself ends the other ranks when one is lost."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return store, {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(store.port)}
+
+
+@pytest.mark.parametrize(
+    ("route", "host", "victims"),
+    [
+        (route, host, victims)
+        for route in ROUTES
+        for host in ("here", "rank 0")
+        for victims in ([1], [0, 2])
+        # A store that is lost has a successor on one node alone: see the next test.
+        if (route, host, victims) != ("nodes", "rank 0", [0, 2])
+    ],
+)
+def test_the_ranks_that_are_left_go_on(route, host, victims):
+    _store, env = hosted_here() if host == "here" else (None, {})
+    with Cluster(4, launcher="plain", env=ROUTES[route] | env) as cluster:
+        left = left_of(cluster.run(go_on, victims=victims), victims)
+        assert [rank for rank, _, _ in left] == list(range(4 - len(victims)))
+        assert {size for _, size, _ in left} == {4 - len(victims)}
+        assert max(seconds for *_, seconds in left) < 10 * PATIENCE
+
+
+def without_a_place_to_meet(world):
+    use(world)
+    if world.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError):
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(3))
+    with pytest.raises(dist.DistBackendError, match="Host the store outside of the ranks"):
+        altorch.survivors(patience=STAY)
+
+
+def test_a_store_that_is_lost_among_several_nodes_is_an_error_that_says_so():
+    with Cluster(4, launcher="plain", env=ROUTES["nodes"]) as cluster:
+        left_of(cluster.run(without_a_place_to_meet), [0])
+
+
+def go_on_again_and_again(world):
+    """One rank after another is lost, the lowest and the highest by turns."""
+    sizes = []
+    while dist.get_world_size() > 1:
+        use(world)
+        size = dist.get_world_size()
+        sizes.append(size)
+        if dist.get_rank() == (0 if size % 2 else size - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(dist.DistBackendError):
+            for _ in range(100_000):
+                dist.all_reduce(torch.ones(3))
+        altorch.survivors(patience=STAY)
+    use(world)
+    return sizes
+
+
+@pytest.mark.parametrize("route", ["shm", "gloo"])
+def test_until_one_is_left(route):
+    with Cluster(5, launcher="plain", env=ROUTES[route]) as cluster:
+        outcomes = cluster.run(go_on_again_and_again)
+        ended = [outcome for outcome in outcomes if outcome.status == "ok"]
+        assert len(ended) == 1, [outcome.report() for outcome in outcomes]
+        assert ended[0].value == [5, 4, 3, 2]
+        assert [outcome.status for outcome in outcomes].count("died") == 4
+
+
+def nobody_is_lost(world):
+    """An error that closes the group, and all live on."""
+    use(world)
+    if world.rank == 0:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(3))
+    else:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(4))
+    altorch.survivors(patience=STAY)
+    use(world)
+    assert (dist.get_rank(), dist.get_world_size()) == (world.rank, world.size)
+    half = dist.new_group([0, 1])
+    if world.rank < 2:  # a part of the world, which goes on beside it
+        use(world, half)
+        half = altorch.survivors(half, patience=STAY)
+        use(world, half)
+    use(world)
+    return altorch.statistics()[0]["route"].split(":")[0]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_group_that_lost_nobody_is_made_once_more(route):
+    with Cluster(3, launcher="plain", env=ROUTES[route]) as cluster:
+        carriers = cluster.check(nobody_is_lost)
+        assert carriers == [{"nodes": "mpi"}.get(route, route)] * 3
+
+
+def one_comes_too_late(world, late):
+    use(world)
+    patience = timedelta(seconds=1.5 * PATIENCE)
+    if world.rank == late:
+        time.sleep(4 * PATIENCE)
+        with pytest.raises(dist.DistBackendError, match=r"gone on without this one|store|agreed"):
+            altorch.survivors(patience=patience)
+        return 0
+    altorch.survivors(patience=patience)
+    use(world)
+    size = dist.get_world_size()
+    if late != 0:
+        time.sleep(4 * PATIENCE)  # rank 0 hosts the store
+    return size
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_rank_that_comes_too_late_is_left_out_and_told(late):
+    with Cluster(3, launcher="plain") as cluster:
+        assert sorted(cluster.check(one_comes_too_late, late=late)) == [0, 2, 2]
+
+
+def lose_more_meanwhile(world, seed):
+    """Ranks 1 and 2 die at about the time at which the others look for who is left."""
+    use(world)
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if world.rank == 2:
+        with_a_thread_that_kills(0.15 + 0.01 * (seed % 20))
+    with pytest.raises(dist.DistBackendError):
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(3))
+    altorch.survivors(patience=STAY)
+    while dist.get_world_size() > 2:
+        with pytest.raises(dist.DistBackendError):
+            for _ in range(100_000):
+                dist.all_reduce(torch.ones(3))
+        altorch.survivors(patience=STAY)
+    use(world)
+    return dist.get_rank()
+
+
+@pytest.mark.parametrize("seed", range(0, 20, 5))
+def test_another_loss_in_the_middle_of_it(seed):
+    with Cluster(4, launcher="plain") as cluster:
+        assert left_of(cluster.run(lose_more_meanwhile, seed=seed), [1, 2]) == [0, 1]
+
+
+def shrink_by_torch(world):
+    """torch's own function, whose caller knows whom to leave out."""
+    use(world)
+    if world.rank == 1:
+        return None
+    dist.shrink_group([1])
+    use(world)
+    dist.barrier()
+    return dist.get_rank()
+
+
+def test_shrink_group_of_torch():
+    with Cluster(3, launcher="plain") as cluster:
+        assert cluster.check(shrink_by_torch) == [0, None, 1]
+
+
+def refuse(world):
+    mixed = dist.new_group(backend="cpu:gloo") if world.rank < world.size else None
+    with pytest.raises(NotImplementedError, match="'gloo' carries a part of group"):
+        altorch.survivors(mixed)
+    own = dist.group.WORLD._get_backend(torch.device("cpu"))
+    with pytest.raises(ValueError, match="rank 7 is not in group"):
+        own.shrink([7])
+    with pytest.raises(ValueError, match="must not call this"):
+        own.shrink([world.rank])
+    use(world)
+
+
+def test_what_cannot_go_on_is_refused_and_the_group_goes_on():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(refuse)
