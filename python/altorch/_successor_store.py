@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 _LOOK = 2.0  # seconds, for an answer of a process of this machine
+_CLEARED_UP = 3.0  # seconds
 _CREDENTIALS = "3i"  # pid, uid, gid
 
 
@@ -40,6 +41,16 @@ def is_gone(store: Store) -> bool:
 
 
 _found: dict[str, Store] = {}  # by place: for whoever asks once more
+
+
+def goes(store: Store) -> bool:
+    """The same of a store that has just failed: of a killed process the kernel takes calls until it has cleared up."""
+    end = time.monotonic() + _CLEARED_UP
+    while time.monotonic() < end:
+        if is_gone(store):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def found(job: str, rank: int, size: int, is_lost: Callable[[int], bool], timeout: timedelta) -> Store:

@@ -76,9 +76,7 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
         except (dist.DistBackendError, dist.DistNetworkError):
             # Who sees that one more is lost, perhaps with the store, comes again; so do the others.
             is_lost = any(backend.is_lost(rank) for rank in left)
-            if time.monotonic() > deadline or not (
-                is_lost or _successor_store.is_gone(store or _store_of(old))
-            ):
+            if time.monotonic() > deadline or not (is_lost or _successor_store.goes(store or _store_of(old))):
                 raise
     # torch's own half of shrink_group(), which refuses to leave nobody out and asks the backend by itself.
     if store is not None:

@@ -148,8 +148,8 @@ def test_until_one_is_left(route):
     with Cluster(5, launcher="plain", env=ROUTES[route]) as cluster:
         outcomes = cluster.run(go_on_again_and_again)
         ended = [outcome for outcome in outcomes if outcome.status == "ok"]
-        assert len(ended) == 1, [outcome.report() for outcome in outcomes]
-        assert ended[0].value == [5, 4, 3, 2]
+        assert len(ended) == 1, "\n".join(outcome.report() for outcome in outcomes)
+        assert ended[0].value == [5, 4, 3, 2], "\n".join(outcome.report() for outcome in outcomes)
         assert [outcome.status for outcome in outcomes].count("died") == 4
 
 
