@@ -6,13 +6,14 @@ import contextlib
 import importlib.util
 import io
 import runpy
+import subprocess
 import sys
 
 import pytest
 import torch
 import torch.distributed as dist
-from harness import Cluster, on_ranks
-from launching import REPOSITORY, backend_under_test
+from harness import PATIENCE, Cluster, on_ranks
+from launching import REPOSITORY, backend_under_test, clean_environment
 
 INFERENCE = REPOSITORY / "examples" / "tensor_parallel_inference.py"
 TINY = ["--width", "32", "--layers", "2", "--heads", "4", "--vocabulary", "64", "--new", "6", "--turns", "2"]
@@ -90,6 +91,24 @@ def test_jacobi_refuses_more_ranks_than_rows():
     with Cluster(2, group=False, launcher="torchrun") as cluster:
         found = cluster.check(run_as_program, path=JACOBI, words=["--size", "3"], deadline=60)
     assert {code for _, code in found} == {"3 rows are too few for 2 ranks: each needs two."}
+
+
+def test_training_survives_the_loss_of_ranks_and_of_the_store():
+    command = [
+        sys.executable,
+        str(REPOSITORY / "examples" / "survive.py"),
+        "--steps",
+        "60",
+        "--lose",
+        "3@20",
+        "0@40",
+    ]
+    done = subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=100 * PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 ranks go on" in done.stdout
+    assert "2 ranks go on" in done.stdout
 
 
 def test_parameter_server():
