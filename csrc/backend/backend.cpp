@@ -31,6 +31,7 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks)),
       finished_(c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())) {
   if (log_) communicator_->add(log_);
+  communicator_->add(hooks_);
 }
 
 std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
@@ -56,6 +57,7 @@ c10d::ErrorType AlBackend::getError() {
 }
 
 void AlBackend::abort() {
+  hooks_->run_abort_hooks();
   communicator_->close("the group was aborted", /*tell=*/true);
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }
@@ -69,7 +71,7 @@ void AlBackend::shutdown() {
 }
 
 std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {
-  return timeout.count() > 0 ? timeout : options_->timeout;
+  return (timeout.count() > 0 ? timeout : options_->timeout) + hooks_->extension();
 }
 
 void AlBackend::check_rank(std::int64_t rank, const char* what) const {

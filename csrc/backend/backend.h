@@ -17,6 +17,7 @@
 #include "backend/prepared_call.h"
 #include "backend/rendezvous.h"
 #include "backend/tensors.h"
+#include "backend/torch_hooks.h"
 #include "backend/torch_recorder.h"
 #include "backend/work.h"
 #include "transports/transport.h"
@@ -68,6 +69,12 @@ class AlBackend : public c10d::Backend {
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+#ifdef C10D_BACKEND_HAS_HOOKS
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override { hooks_->extend(timeout); }
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override { hooks_->add(id, std::move(hook)); }
+  void unregisterAbortHook(std::int64_t id) override { hooks_->remove(id); }
+#endif
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
   c10d::ErrorType getError() override;
@@ -196,6 +203,7 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
   const std::shared_ptr<TorchFlightLog> log_;  // null: nothing of ours
+  const std::shared_ptr<TorchHooks> hooks_ = std::make_shared<TorchHooks>();
   // What a synchronous call gives where torch's recorder looks; else nothing, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   int splits_ = 0;

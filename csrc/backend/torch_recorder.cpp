@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/torch_hooks.h"
+
 #if defined(ALTORCH_RECORDS)
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -54,12 +56,6 @@ bool files_wanted() {
   }
 }
 
-// What ends a job. The rest is a slip of one call's, or follows from something that was told before.
-bool is_worth_a_file(ErrorKind kind) {
-  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
-         kind == ErrorKind::kTransport;
-}
-
 }  // namespace
 
 bool records_for_itself() { return setting("ALTORCH_FLIGHT_RECORDER") == "own"; }
@@ -95,7 +91,7 @@ void TorchFlightLog::look() {
 
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) {
   FlightLog::failed(call, error);
-  if (!call.number || hooked() || !is_worth_a_file(error.kind()) || !files_wanted()) return;
+  if (!call.number || hooked() || !failed_under_way(error.kind()) || !files_wanted()) return;
   if (!dumped_.exchange(true)) FlightPublisher::instance()->dump(rank_in_job_);
 }
 

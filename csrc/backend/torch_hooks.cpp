@@ -1,0 +1,77 @@
+#include "backend/torch_hooks.h"
+
+#include <string>
+
+#include "common/log.h"
+
+namespace altorch::backend {
+
+bool failed_under_way(ErrorKind kind) {
+  return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
+         kind == ErrorKind::kTransport;
+}
+
+void TorchHooks::add(std::int64_t id, AbortHook hook) {
+  const std::lock_guard lock(mutex_);
+  hooks_[id] = std::move(hook);
+}
+
+void TorchHooks::remove(std::int64_t id) {
+  AbortHook last;  // outlives the lock: it may belong to Python
+  const std::lock_guard lock(mutex_);
+  const auto found = hooks_.find(id);
+  if (found == hooks_.end()) return;
+  last = std::move(found->second);
+  hooks_.erase(found);
+}
+
+void TorchHooks::run_abort_hooks() noexcept {
+  thread_local bool runs = false;
+  if (runs) return;
+  runs = true;
+  std::vector<AbortHook> hooks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, hook] : hooks_) hooks.push_back(hook);
+  }
+  for (const AbortHook& hook : hooks) {
+    try {
+      hook();
+    } catch (const std::exception& error) {
+      log(LogLevel::kWarning, std::string("an abort hook failed: ") + error.what());
+    } catch (...) {
+      log(LogLevel::kWarning, "an abort hook failed");
+    }
+  }
+  runs = false;
+}
+
+void TorchHooks::extend(std::chrono::milliseconds by) {
+  const std::lock_guard lock(mutex_);
+  extensions_.push_back({by.count(), 0});
+  extension_ms_ += by.count();
+}
+
+void TorchHooks::begin(std::uint64_t call) {
+  const std::lock_guard lock(mutex_);
+  for (Extension& each : extensions_) {
+    if (each.first_call == 0) each.first_call = call;
+  }
+}
+
+void TorchHooks::end(std::uint64_t call) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(extensions_, [&](const Extension& each) {
+    if (each.first_call != call) return false;
+    extension_ms_ -= each.ms;
+    return true;
+  });
+}
+
+void TorchHooks::failed(const ObservedCall& call, const Error& error) {
+  if (call.number == 0) return;  // refused before it had a place
+  if (failed_under_way(error.kind())) run_abort_hooks();
+  if (extension().count() != 0) end(call.number);
+}
+
+}  // namespace altorch::backend

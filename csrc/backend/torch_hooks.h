@@ -1,0 +1,61 @@
+// What torch wants to be told, and what it may change, while a group is at work: abort hooks and temporary timeouts.
+//
+// Costs a call one look at a counter while nobody uses it. Thread rules: any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "observe/observer.h"
+
+namespace altorch::backend {
+
+// Whether a call that fails so has failed under way, which ends a job. The rest is a slip of one call's, or follows from
+// something that was told before.
+bool failed_under_way(ErrorKind kind);
+
+class TorchHooks : public Observer {
+ public:
+  using AbortHook = std::function<void()>;
+
+  // `id` of one that is there already: replaces it.
+  void add(std::int64_t id, AbortHook hook);
+  void remove(std::int64_t id);
+  // On this thread, in the order of their ids; before the failure is told to anybody. What a hook throws is logged. Does
+  // nothing within a hook.
+  void run_abort_hooks() noexcept;
+
+  // Added to the timeouts of the calls made from now on, until the first of them is done (on CUDA: is enqueued).
+  void extend(std::chrono::milliseconds by);
+  std::chrono::milliseconds extension() const {
+    return std::chrono::milliseconds(extension_ms_.load(std::memory_order_relaxed));
+  }
+
+  void issued(const ObservedCall& call) override {
+    if (extension().count() != 0) begin(call.number);
+  }
+  void finished(const ObservedCall& call, const char*, std::string_view, std::chrono::nanoseconds) override {
+    if (extension().count() != 0) end(call.number);
+  }
+  void failed(const ObservedCall& call, const Error& error) override;
+
+ private:
+  struct Extension {
+    std::int64_t ms;
+    std::uint64_t first_call;  // of those that have it; 0: none yet
+  };
+  void begin(std::uint64_t call);
+  void end(std::uint64_t call);
+
+  std::atomic<std::int64_t> extension_ms_{0};  // the sum of what follows
+  std::mutex mutex_;                           // guards what follows
+  std::vector<Extension> extensions_;
+  std::map<std::int64_t, AbortHook> hooks_;
+};
+
+}  // namespace altorch::backend
