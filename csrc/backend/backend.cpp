@@ -28,9 +28,11 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       store_lease_(group.lease()),
       communicator_(join(group, *transport_)),
       options_(own_options(options, group.group())),
-      log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks)),
+      log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks,
+                                [this] { return getGroupDesc(); })),
       finished_(c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())) {
   if (log_) communicator_->add(log_);
+  trace_ = std::make_unique<GroupTrace>(*communicator_, log_);
 }
 
 std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
@@ -44,6 +46,7 @@ AlBackend::~AlBackend() { AlBackend::release_resources(); }
 
 void AlBackend::release_resources() {
   if (!communicator_) return;
+  trace_.reset();
   shutdown();
   cuda_groups_.clear();
   communicator_.reset();

@@ -12,6 +12,7 @@
 
 #include "backend/coalescing_window.h"
 #include "backend/cuda_group.h"
+#include "backend/group_trace.h"
 #include "backend/one_sided.h"
 #include "backend/options.h"
 #include "backend/prepared_call.h"
@@ -184,6 +185,7 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
   const std::shared_ptr<TorchFlightLog> log_;  // null: nothing of ours
+  std::unique_ptr<GroupTrace> trace_;
   // What a synchronous call gives where torch's recorder looks; else nothing, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   int splits_ = 0;

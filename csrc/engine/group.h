@@ -96,8 +96,8 @@ class Group {
   // "all_reduce #7", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
   ObservedCall observed(const Operation& operation) const {
-    return {operation, operation.sequence, payload_bytes(operation, size_), operation.number,
-            operation.timeout};
+    return {operation,        operation.sequence, payload_bytes(operation, size_),
+            operation.number, operation.timeout,  operation.tag};
   }
 
   const Membership membership_;

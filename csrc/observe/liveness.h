@@ -44,6 +44,10 @@ class Liveness {
   };
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
 
+  // What is known without asking anybody, for who reports it.
+  const LivenessSettings& settings() const;
+  std::map<int, std::string> deaths() const;  // by rank, with the evidence
+
  private:
   const std::shared_ptr<LivenessMonitor> monitor_;  // its thread holds it too
   const long process_;

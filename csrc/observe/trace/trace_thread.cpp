@@ -1,0 +1,95 @@
+#include "observe/trace/trace_thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "common/log.h"
+#include "observe/trace/report_json.h"
+#include "observe/trace/report_text.h"
+#include "observe/trace/trace_board.h"
+#include "observe/trace/trace_signal.h"
+#include "observe/trace/trace_socket.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::seconds kPatience{1};
+constexpr int kPatienceMs = 1000;
+constexpr std::size_t kAtOnce = 4096;  // that a pipe which takes anything takes whole
+
+// Never closed: a signal handler may be about to write to it.
+int bell() {
+  static const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return descriptor;
+}
+
+void ring() {
+  const std::uint64_t one = 1;
+  if (write(bell(), &one, sizeof one) < 0) {
+    // It rings already.
+  }
+}
+
+// As far as somebody reads it.
+void write_to_standard_error(std::string_view text) {
+  while (!text.empty()) {
+    pollfd entry{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&entry, 1, kPatienceMs) <= 0) return;
+    const ssize_t written = write(STDERR_FILENO, text.data(), std::min(text.size(), kAtOnce));
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::string answer(const TraceBoard& board, std::string_view question) {
+  if (question == "report") return as_json(board.report());
+  if (question == "dump") return R"({"dump": )" + quoted_json(board.dump()) + "}";
+  return R"({"error": "the questions are 'report' and 'dump'"})";
+}
+
+}  // namespace
+
+struct TraceThread::State {
+  State(const TraceBoard& asked, bool takes) : board(asked), takes_signal(takes) {}
+  void run();
+
+  const TraceBoard& board;
+  const bool takes_signal;
+  std::atomic<bool> stopping{false};
+};
+
+TraceThread::TraceThread(const TraceBoard& board, bool takes_signal)
+    : state_(std::make_shared<State>(board, takes_signal)),
+      thread_("al-trace", [state = state_] { state->run(); }) {
+  if (takes_signal && bell() >= 0) TraceSignal::take(bell());
+}
+
+TraceThread::~TraceThread() {
+  if (state_->takes_signal) TraceSignal::give_back();
+  state_->stopping.store(true);
+  ring();
+  thread_.ends_within(kPatience);
+}
+
+void TraceThread::State::run() {
+  TraceSocket socket([this](std::string_view question) { return answer(board, question); });
+  std::vector<pollfd> entries;
+  while (!stopping) {
+    entries.assign(1, {bell(), POLLIN, 0});
+    socket.add_to(entries);
+    if (poll(entries.data(), entries.size(), socket.patience_ms()) < 0) continue;
+    std::uint64_t rings = 0;
+    if (entries[0].revents && read(bell(), &rings, sizeof rings) < 0) {
+      // Another one has heard it.
+    }
+    if (stopping) break;
+    if (TraceSignal::has_come())
+      write_to_standard_error(as_text(board.report()) + "  flight record: " + board.dump() + "\n");
+    socket.look({entries.begin() + 1, entries.end()});
+  }
+}
+
+}  // namespace altorch
