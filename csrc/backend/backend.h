@@ -150,6 +150,8 @@ class AlBackend : public c10d::Backend {
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
+  // Numbers of calls that a device has. Does not wait.
+  std::vector<std::uint64_t> calls_on_devices();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,
                                          const std::vector<int>& ranks,
                                          const c10::intrusive_ptr<Options>& options);

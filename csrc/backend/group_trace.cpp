@@ -4,8 +4,8 @@
 
 namespace altorch::backend {
 
-GroupTrace::GroupTrace(const Communicator& group, std::shared_ptr<const FlightLog> log)
-    : group_(group), log_(std::move(log)) {
+GroupTrace::GroupTrace(const Communicator& group, std::shared_ptr<const FlightLog> log, OnDevices on_devices)
+    : group_(group), log_(std::move(log)), on_devices_(std::move(on_devices)) {
   TraceBoard::instance().set_dump(&dump_flight_record);
   TraceBoard::instance().add(*this);
 }
@@ -25,6 +25,7 @@ GroupReport GroupTrace::report() const {
   if (const auto failure = group_.failure()) report.closed = failure->what();
   if (group_.watch()) report.job = job_report(*group_.watch());
   if (log_) report.recorded_as = log_->group();
+  report.on_devices = on_devices_();
   return report;
 }
 

@@ -1,7 +1,9 @@
 // What `altorch trace` is told of one group.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "engine/communicator.h"
 #include "observe/trace/trace_board.h"
@@ -11,8 +13,9 @@ namespace altorch::backend {
 // Listed from its making to its end, which must come before that of what it was given. Thread rules: any thread asks.
 class GroupTrace : public TraceSource {
  public:
-  // `log`: of its calls; may be null.
-  GroupTrace(const Communicator& group, std::shared_ptr<const FlightLog> log);
+  // `log`: of its calls; may be null. `on_devices`: numbers of calls that a device has; does not wait.
+  using OnDevices = std::function<std::vector<std::uint64_t>()>;
+  GroupTrace(const Communicator& group, std::shared_ptr<const FlightLog> log, OnDevices on_devices);
   ~GroupTrace() override;
   GroupTrace(const GroupTrace&) = delete;
 
@@ -22,6 +25,7 @@ class GroupTrace : public TraceSource {
  private:
   const Communicator& group_;
   const std::shared_ptr<const FlightLog> log_;
+  const OnDevices on_devices_;
 };
 
 }  // namespace altorch::backend

@@ -115,6 +115,7 @@ void TorchFlightLog::look() {
 
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) {
   FlightLog::failed(call, error);
+  if (is_one_sided(call.call.kind)) return;  // torch knows none
   if (!call.number || !for_torch_ || hooked() || !is_worth_a_file(error.kind()) || !files_wanted()) return;
   if (!dumped_.exchange(true)) FlightPublisher::instance()->dump(rank_in_job_);
 }

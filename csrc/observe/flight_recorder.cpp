@@ -128,6 +128,7 @@ void FlightRecorder::issued(const FlightEntry& entry) {
   own.input.store(entry.input.value_or(kNone), after);
   own.output.store(entry.output.value_or(kNone), after);
   own.tag_of_message.store(entry.tag, after);
+  own.access.store(entry.access, after);
   own.thread.store(entry.thread, after);
   own.timeout_ms.store(entry.timeout_ms, after);
   own.issued_ns.store(now_ns(), after);
@@ -178,6 +179,7 @@ std::vector<FlightEntry> FlightRecorder::entries() const {
       entry.input = known(slot.input.load(before));
       entry.output = known(slot.output.load(before));
       entry.tag = slot.tag_of_message.load(before);
+      entry.access = slot.access.load(before);
       entry.thread = slot.thread.load(before);
       entry.timeout_ms = slot.timeout_ms.load(before);
       entry.issued_ns = slot.issued_ns.load(before);
@@ -222,6 +224,7 @@ void FlightLog::issued(const ObservedCall& observed) {
   entry.sequence = observed.sequence;
   if (call.is_message()) entry.message = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
   entry.tag = observed.tag;
+  entry.access = observed.access;
   entry.thread = this_thread();
   entry.input = known(counts.input);
   entry.output = known(counts.output);

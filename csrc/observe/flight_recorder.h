@@ -35,11 +35,12 @@ struct FlightEntry {
   FlightState state = FlightState::kIssued;
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
-  int root = 0;                // or the peer of a message
-  std::uint64_t sequence = 0;  // of the group's collectives
-  std::uint64_t message = 0;   // of the group's messages, from 1; 0: a collective
-  std::int64_t tag = 0;        // of a message
-  long thread = 0;             // that made the call, as the system numbers it
+  int root = 0;                  // or the peer of a message
+  std::uint64_t sequence = 0;    // of the group's collectives
+  std::uint64_t message = 0;     // of the group's messages, from 1; 0: a collective
+  std::int64_t tag = 0;          // of a message; one-sided: which window
+  const char* access = nullptr;  // one-sided: what, a literal
+  long thread = 0;               // that made the call, as the system numbers it
   std::optional<std::int64_t> input = {},
                               output = {};  // elements of this rank's; none: it has no such tensor
   std::int64_t timeout_ms = 0;
@@ -83,6 +84,7 @@ class FlightRecorder {
     std::atomic<std::uint64_t> group{0}, sequence{0}, message{0}, what{0};
     std::atomic<std::int64_t> input{0}, output{0}, timeout_ms{0}, issued_ns{0}, ended_ns{0}, took_ns{0};
     std::atomic<std::int64_t> tag_of_message{0};
+    std::atomic<const char*> access{nullptr};
     std::atomic<long> thread{0};
   };
   Slot& slot(std::uint64_t number) { return slots_[number % slots_.size()]; }

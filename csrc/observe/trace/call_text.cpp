@@ -18,6 +18,9 @@ std::string words_of(const FlightEntry& entry) {
     words += entry.kind == OpKind::kSend ? " to " : " from ";
     words += entry.root < 0 ? "any rank" : "rank " + std::to_string(entry.root);
     words += ", tag " + std::to_string(entry.tag);
+  } else if (entry.access) {
+    words += " " + std::to_string(entry.tag) + ": " + entry.access;
+    if (entry.root >= 0) words += " rank " + std::to_string(entry.root);
   } else {
     words += " #" + std::to_string(entry.sequence);
   }

@@ -33,7 +33,10 @@ struct GroupReport {
   std::uint64_t sequence = 0;      // of the collective that was numbered last
   std::string closed = {};         // why it takes no calls; empty: it does
   std::int64_t made_since_ns = 0;  // since when its ranks have been meeting; 0: they have met
+  std::string meets_at = {};       // where: MASTER_ADDR and MASTER_PORT
   std::optional<JobReport> job = {};
+  std::vector<std::uint64_t> on_devices =
+      {};  // FlightEntry::number of calls that the host is done with, but no device
 
   std::optional<std::uint64_t> recorded_as = {};  // FlightGroup::id; none: its calls are not recorded
   // From here on by the flight recorder. In the order of the calls; those beyond kMostCalls are only counted.

@@ -49,6 +49,10 @@ void write(std::string& text, const FlightEntry& entry) {
     call.key("message").value(entry.message);
     call.key("peer").value(entry.root);
     call.key("tag").value(entry.tag);
+  } else if (entry.access) {
+    call.key("access").value(entry.access);
+    call.key("window").value(entry.tag);
+    if (entry.root >= 0) call.key("peer").value(entry.root);
   } else {
     call.key("sequence").value(entry.sequence);
     if (is_rooted(entry.kind)) call.key("root").value(entry.root);
@@ -98,6 +102,7 @@ void write(std::string& text, const GroupReport& group) {
   all.key("sequence").value(group.sequence);
   all.key("closed").value(group.closed);
   if (group.made_since_ns) all.key("made_since_ns").value(group.made_since_ns);
+  if (!group.meets_at.empty()) all.key("meets_at").value(group.meets_at);
   if (group.job) write(all.key("job").text(), *group.job);
   all.key("recorded").flag(group.recorded_as.has_value());
   all.key("calls_under_way").value(group.calls_under_way);

@@ -26,8 +26,15 @@ std::int64_t now_ns() {
 
 // The call that ended last, which need not be the one that was made last.
 void add_calls(GroupReport& group, const std::vector<FlightEntry>& entries) {
-  for (const FlightEntry& entry : entries) {
+  const auto is_on_device = [&](std::uint64_t number) {
+    return std::find(group.on_devices.begin(), group.on_devices.end(), number) != group.on_devices.end();
+  };
+  for (FlightEntry entry : entries) {
     if (entry.group != group.recorded_as) continue;
+    if (entry.state == FlightState::kFinished && is_on_device(entry.number)) {
+      entry.state = FlightState::kStarted;
+      entry.ended_ns = 0;
+    }
     if (entry.state >= FlightState::kFinished) {
       if (!group.last_done || entry.ended_ns >= group.last_done->ended_ns) group.last_done = entry;
       continue;

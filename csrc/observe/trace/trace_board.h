@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "observe/trace/report.h"
+#include "observe/trace/trace_thread.h"
 
 namespace altorch {
 
-class TraceThread;
 struct JobWatch;
 
 // A group, as it reports. Thread rules: asked by any thread, at any time between add() and the end of remove(); locks
@@ -30,8 +30,9 @@ class TraceSource {
 
 class TraceBoard {
  public:
-  // Never destroyed.
+  // The one of this process, never destroyed, as no other may be that has ever been given a source.
   static TraceBoard& instance();
+  TraceBoard();
 
   // Whether anybody may ask (ALTORCH_TRACE).
   static bool is_wanted();
@@ -49,8 +50,6 @@ class TraceBoard {
   ProcessReport report() const;
 
  private:
-  TraceBoard();
-
   const long process_;
   std::mutex life_mutex_;  // before mutex_; guards thread_
   std::unique_ptr<TraceThread> thread_;

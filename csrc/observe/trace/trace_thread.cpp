@@ -23,6 +23,7 @@ constexpr std::size_t kAtOnce = 4096;  // that a pipe which takes anything takes
 // Never closed: a signal handler may be about to write to it.
 int bell() {
   static const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (descriptor < 0) throw Error(ErrorKind::kTransport, "there can be no eventfd");
   return descriptor;
 }
 
@@ -53,18 +54,24 @@ std::string answer(const TraceBoard& board, std::string_view question) {
 }  // namespace
 
 struct TraceThread::State {
-  State(const TraceBoard& asked, bool takes) : board(asked), takes_signal(takes) {}
+  State(const TraceBoard& asked, bool takes)
+      : bell_(bell()),
+        board(asked),
+        takes_signal(takes),
+        socket([this](std::string_view question) { return answer(board, question); }) {}
   void run();
 
+  const int bell_;
   const TraceBoard& board;
   const bool takes_signal;
+  TraceSocket socket;  // the thread's own
   std::atomic<bool> stopping{false};
 };
 
 TraceThread::TraceThread(const TraceBoard& board, bool takes_signal)
     : state_(std::make_shared<State>(board, takes_signal)),
       thread_("al-trace", [state = state_] { state->run(); }) {
-  if (takes_signal && bell() >= 0) TraceSignal::take(bell());
+  if (takes_signal) TraceSignal::take(bell());
 }
 
 TraceThread::~TraceThread() {
@@ -75,14 +82,13 @@ TraceThread::~TraceThread() {
 }
 
 void TraceThread::State::run() {
-  TraceSocket socket([this](std::string_view question) { return answer(board, question); });
   std::vector<pollfd> entries;
   while (!stopping) {
-    entries.assign(1, {bell(), POLLIN, 0});
+    entries.assign(1, {bell_, POLLIN, 0});
     socket.add_to(entries);
     if (poll(entries.data(), entries.size(), socket.patience_ms()) < 0) continue;
     std::uint64_t rings = 0;
-    if (entries[0].revents && read(bell(), &rings, sizeof rings) < 0) {
+    if (entries[0].revents && read(bell_, &rings, sizeof rings) < 0) {
       // Another one has heard it.
     }
     if (stopping) break;
@@ -90,6 +96,7 @@ void TraceThread::State::run() {
       write_to_standard_error(as_text(board.report()) + "  flight record: " + board.dump() + "\n");
     socket.look({entries.begin() + 1, entries.end()});
   }
+  ring();  // what it has heard may have been meant for the next one
 }
 
 }  // namespace altorch

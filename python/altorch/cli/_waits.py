@@ -76,7 +76,7 @@ def job_name(report: Report) -> str:
     jobs = [group["job"] for group in report["groups"] if group.get("job")]
     if jobs:
         return str(max(jobs, key=lambda job: len(job["members"]))["name"])
-    return " ".join([report.get("master", ""), *(key_of(group) for group in report["groups"][:1])])
+    return " ".join(f"{group.get('meets_at', '')} {key_of(group)}" for group in report["groups"][:1])
 
 
 def rank_of(report: Report) -> int:
@@ -121,7 +121,7 @@ def _add_silent(job: Job, silent: dict[int, Process], state_of: Callable[[int], 
         if rank in deaths:
             job.silent[rank] = f"is lost ({deaths[rank]})"
         elif pid == 0:
-            job.silent[rank] = "has not come yet, or cannot be asked from here"
+            job.silent[rank] = "is not there yet, or cannot be asked from here"
         elif near:
             state = silent[pid].state if pid in silent else state_of(pid)
             job.silent[rank] = _why_silent(pid, state, pid in silent)
@@ -171,7 +171,10 @@ def group_text(group: Group) -> str:
 def call_text(group: Group, call: Call) -> str:
     """`all_reduce #7 (float32, 1 MiB)`, `recv from rank 2, tag 5 (int64, 8 B)`."""
     text = str(call["operation"])
-    if "peer" in call:
+    if "access" in call:
+        text += f" {call['window']}: {call['access']}"
+        text += f" rank {group['global_ranks'][call['peer']]}" if "peer" in call else ""
+    elif "peer" in call:
         way = "to" if text == "send" else "from"
         peer = "any rank" if call["peer"] < 0 else f"rank {group['global_ranks'][call['peer']]}"
         text += f" {way} {peer}, tag {call['tag']}"
@@ -287,11 +290,11 @@ def _messages(job: Job, key: str, members: dict[int, Group]) -> list[Finding]:
     found = []
     for rank, group in members.items():
         for call in group["under_way"]:
-            if "peer" not in call:
+            if "sequence" in call:
                 continue
             seconds = age(job, rank, call["since_ns"])
             text = f"rank {rank} waits in {call_text(group, call)} of {group_text(group)} for {seconds_text(seconds)}"
-            if call["peer"] < 0:
+            if call.get("peer", -1) < 0:
                 others = [other for other in group["global_ranks"] if other != rank]
                 found.append(Finding(key, text, seconds, (rank,), tuple(others)))
                 continue
@@ -305,6 +308,8 @@ def _other_end(
     job: Job, key: str, members: dict[int, Group], own: int, call: Call, peer: int
 ) -> tuple[str, tuple[int, ...]]:
     """What has become of the other end of a message; `own`: this rank's number in the group."""
+    if "access" in call:
+        return f"rank {peer} {doing(job, peer, key)}", (peer,)
     wanted = "recv" if call["operation"] == "send" else "send"
     ends = [
         end
