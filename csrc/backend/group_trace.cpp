@@ -25,6 +25,7 @@ GroupReport GroupTrace::report() const {
   if (const auto failure = group_.failure()) report.closed = failure->what();
   if (group_.watch()) report.job = job_report(*group_.watch());
   if (log_) report.recorded_as = log_->group();
+  report.statistics = group_.statistics().rows();
   report.on_devices = on_devices_();
   return report;
 }

@@ -332,6 +332,25 @@ def test_it_can_be_turned_off():
         assert "ALTORCH_TRACE=off" in altorch(cluster.pids[0], status=1)
 
 
+def use_and_end(world):
+    meet(world)
+    dist.destroy_process_group()
+
+
+def test_metrics_for_prometheus(tmp_path):
+    with Cluster(2, env={"ALTORCH_METRICS": f"{tmp_path}/al.prom"}) as cluster:
+        if not cluster.check(meet)[0]:
+            pytest.skip("this group is not altorch's")
+        file = tmp_path / "al.1.prom"
+        until(file.exists)
+        assert re.search(
+            r'altorch_operations_total\{group="0",.*rank="1",operation="all_reduce".*\} 2\n', file.read_text()
+        )
+        cluster.check(use_and_end)
+        assert re.search(r'altorch_operations_total\{.*operation="all_reduce".*\} 4\n', file.read_text())
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["al.0.prom", "al.1.prom"]
+
+
 def test_errors_say_the_next_thing_to_do():
     assert "lists those that can be asked" in altorch(2**22 + 5, status=1)
     assert "usage" in altorch("--help")

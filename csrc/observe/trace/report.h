@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "observe/flight_recorder.h"
+#include "observe/statistics.h"
 
 namespace altorch {
 
@@ -37,6 +38,8 @@ struct GroupReport {
   std::optional<JobReport> job = {};
   std::vector<std::uint64_t> on_devices =
       {};  // FlightEntry::number of calls that the host is done with, but no device
+
+  std::vector<StatisticsRow> statistics = {};
 
   std::optional<std::uint64_t> recorded_as = {};  // FlightGroup::id; none: its calls are not recorded
   // From here on by the flight recorder. In the order of the calls; those beyond kMostCalls are only counted.

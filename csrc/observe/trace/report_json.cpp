@@ -67,6 +67,16 @@ void write(std::string& text, const FlightEntry& entry) {
   call.key("thread").value(entry.thread);
 }
 
+void write(std::string& text, const StatisticsRow& row) {
+  Writer one(text, '}');
+  one.key("operation").value(name_of(row.kind));
+  one.key("transport").value(row.transport);
+  one.key("route").value(row.route);
+  one.key("count").value(row.count);
+  one.key("bytes").value(row.bytes);
+  one.key("took_ns").value(row.time.count());
+}
+
 void write(std::string& text, const JobReport& job) {
   Writer all(text, '}');
   all.key("name").value(job.name);
@@ -110,6 +120,11 @@ void write(std::string& text, const GroupReport& group) {
   {
     Writer calls(text, ']');
     for (const FlightEntry& entry : group.under_way) write(calls.item().text(), entry);
+  }
+  all.key("statistics");
+  {
+    Writer rows(text, ']');
+    for (const StatisticsRow& row : group.statistics) write(rows.item().text(), row);
   }
   if (group.last_done) write(all.key("last_done").text(), *group.last_done);
 }

@@ -76,10 +76,11 @@ void TraceBoard::remove(const TraceSource& source) {
   bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(sources_, &source);
-    is_last = sources_.empty();
+    is_last = sources_.size() == 1 && sources_.front() == &source;
   }
-  if (is_last) thread_.reset();
+  if (is_last) thread_.reset();  // which writes down what there was (ALTORCH_METRICS)
+  const std::lock_guard lock(mutex_);
+  std::erase(sources_, &source);
 }
 
 void TraceBoard::set_dump(Dump dump) {

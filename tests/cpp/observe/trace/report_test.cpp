@@ -1,6 +1,7 @@
 // A report in JSON and in words.
 #include <gtest/gtest.h>
 
+#include "observe/trace/metrics.h"
 #include "observe/trace/report_json.h"
 #include "observe/trace/report_text.h"
 #include "support/says.h"
@@ -92,6 +93,24 @@ TEST(TraceReport, NamesBothEndsOfMessagesAndWindows) {
   const std::string json = as_json(report_of(group));
   EXPECT_TRUE(says(json, R"("peer": -1, "tag": 5)")) << json;
   EXPECT_TRUE(says(json, R"("access": "wait for a signal of", "window": 3, "peer": 1)")) << json;
+}
+
+TEST(TraceReport, IsWhatPrometheusReads) {
+  GroupReport group = group_in_a_call();
+  group.description = "a \"quoted\"\nname";
+  group.statistics = {{OpKind::kAllReduce, "shm", "one_shot", 6, 96, std::chrono::milliseconds(1500)}};
+  const std::string text = as_metrics(report_of(group));
+  const std::string labels = R"({group="0",description="a \"quoted\"\nname",rank="1")";
+  const std::string row = labels + R"(,operation="all_reduce",transport="shm",route="one_shot"} )";
+  for (const std::string& line :
+       {"# TYPE altorch_operations_total counter\naltorch_operations_total" + row + "6\n",
+        "altorch_bytes_total" + row + "96\n", "altorch_seconds_total" + row + "1.5\n",
+        "altorch_calls_under_way" + labels + "} 1\n", "altorch_oldest_call_seconds" + labels + "} 12\n",
+        "altorch_group_closed" + labels + "} 0\n", "altorch_lost_ranks" + labels + "} 1\n"})
+    EXPECT_TRUE(says(text, line)) << line << text;
+  EXPECT_EQ(metrics_file("/a/al.prom", 3), "/a/al.3.prom");
+  EXPECT_EQ(metrics_file("/a.d/al", 3), "/a.d/al.3");
+  EXPECT_EQ(metrics_file("/a/.hidden", 3), "/a/.hidden.3");
 }
 
 TEST(TraceReport, IsJson) {
