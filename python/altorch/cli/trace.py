@@ -57,6 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
                 console().clear()
     except KeyboardInterrupt:
         return 0
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"altorch trace: {error}. It looks for sockets in /proc/net/unix, on Linux.", file=sys.stderr)
+        return 2
 
 
 def _look(arguments: argparse.Namespace) -> int:
