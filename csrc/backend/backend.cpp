@@ -28,10 +28,13 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       store_lease_(group.lease()),
       communicator_(join(group, *transport_)),
       options_(own_options(options, group.group())),
-      log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks)),
+      log_(TorchFlightLog::make(group.group().name, group.group().rank, group.group().global_ranks,
+                                [this] { return getGroupDesc(); })),
       finished_(c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())) {
   if (log_) communicator_->add(log_);
   communicator_->add(hooks_);
+  trace_ = std::make_unique<GroupTrace>(*communicator_, log_, [this] { return calls_on_devices(); });
+  group.is_made();
 }
 
 std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
@@ -45,6 +48,7 @@ AlBackend::~AlBackend() { AlBackend::release_resources(); }
 
 void AlBackend::release_resources() {
   if (!communicator_) return;
+  trace_.reset();
   shutdown();
   cuda_groups_.clear();
   communicator_.reset();
@@ -84,6 +88,18 @@ void AlBackend::check_rank(std::int64_t rank, const char* what) const {
 std::vector<std::shared_ptr<CudaGroup>> AlBackend::cuda_groups() {
   const std::lock_guard lock(cuda_mutex_);
   return cuda_groups_;
+}
+
+// Nobody who only asks may be the last to hold a group of a device: what its end waits for is not for him.
+std::vector<std::uint64_t> AlBackend::calls_on_devices() {
+  const std::unique_lock lock(cuda_mutex_, std::try_to_lock);
+  std::vector<std::uint64_t> numbers;
+  if (!lock) return numbers;  // one is being made, in a call that is under way
+  for (const auto& group : cuda_groups_) {
+    const auto more = group->under_way();
+    numbers.insert(numbers.end(), more.begin(), more.end());
+  }
+  return numbers;
 }
 
 // `operation`: one that needs it; its ranks may have to come together first.

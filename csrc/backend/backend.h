@@ -12,6 +12,7 @@
 
 #include "backend/coalescing_window.h"
 #include "backend/cuda_group.h"
+#include "backend/group_trace.h"
 #include "backend/one_sided.h"
 #include "backend/options.h"
 #include "backend/prepared_call.h"
@@ -168,6 +169,8 @@ class AlBackend : public c10d::Backend {
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
+  // Numbers of calls that a device has. Does not wait.
+  std::vector<std::uint64_t> calls_on_devices();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,
                                          const std::vector<int>& ranks,
                                          const c10::intrusive_ptr<Options>& options);
@@ -204,6 +207,7 @@ class AlBackend : public c10d::Backend {
   const c10::intrusive_ptr<AlOptions> options_;
   const std::shared_ptr<TorchFlightLog> log_;  // null: nothing of ours
   const std::shared_ptr<TorchHooks> hooks_ = std::make_shared<TorchHooks>();
+  std::unique_ptr<GroupTrace> trace_;
   // What a synchronous call gives where torch's recorder looks; else nothing, as a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   int splits_ = 0;

@@ -58,6 +58,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
   void throw_if_failed() const { calls_.throw_if_failed(); }
   std::optional<Error> failure() const { return calls_.failure(); }
+  // DeviceCalls::under_way()
+  std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }
   // A stream that waits for one operation and for nothing else, for Futures.
   c10::Stream future_stream() const { return future_stream_; }
 

@@ -17,7 +17,6 @@ namespace altorch::backend {
 namespace {
 
 constexpr std::chrono::seconds kEvery{1}, kDumpPatience{2};
-constexpr std::size_t kMostEntries = 1 << 16;  // of ours, which are there from the beginning
 using Theirs = c10d::FlightRecorder<c10::Event>;
 
 std::string title(const FlightEntry& entry, int rank) {
@@ -103,6 +102,17 @@ void count(Theirs& theirs, const FlightEntry& entry) {
   if (entry.state == FlightState::kFinished) raise(status->lastCompletedSeq);
 }
 
+// Where torch writes, unless somebody has given it a writer of his own. It says so itself only when it makes the folder.
+std::string file_prefix() {
+  for (const char* name : {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}) {
+    if (const char* given = std::getenv(name); given && *given) return given;
+  }
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  const std::string folder = cache && *cache ? cache : std::string(home ? home : "") + "/.cache";
+  return folder + "/torch/comm_lib_trace_rank_";
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // Without the stacks of what torch's hook may have recorded beside: those want Python's lock.
@@ -134,7 +144,7 @@ FlightPublisher* FlightPublisher::instance() {
 }
 
 FlightPublisher::FlightPublisher(Theirs& theirs)
-    : theirs_(theirs), recorder_(std::min(theirs.max_entries_, kMostEntries)), process_(getpid()) {
+    : theirs_(theirs), recorder_(process_recorder()), process_(getpid()), file_prefix_(file_prefix()) {
   start_native_thread("al-recorder", [this] { loop(); });
   std::atexit([] { instance()->stop(); });
 }
@@ -152,13 +162,15 @@ void FlightPublisher::publish() {
   if (!stopped_) copy();
 }
 
-void FlightPublisher::dump(int rank) {
-  if (getpid() != process_) return;
+// Whoever has the lock may wait for torch's, and that for Python's: then the thread learns of it a second later.
+std::string FlightPublisher::dump(int rank) {
+  if (getpid() != process_) return "none, in a forked child";
   theirs_.setRank(rank);
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
   ++dumps_wanted_;
   changed_.notify_all();
   recorder_.nudge();
+  return file_prefix_ + std::to_string(rank);
 }
 
 void FlightPublisher::loop() {
@@ -191,13 +203,14 @@ bool FlightPublisher::copy() {
   bool busy = false;
   const std::lock_guard lock(theirs.mutex_);
   for (const FlightEntry& entry : entries) {
+    if (is_one_sided(entry.kind)) continue;  // torch's tools know calls of all ranks and messages
     busy |= entry.state < FlightState::kFinished;
     auto shown = shown_.find(entry.number);
     if (shown == shown_.end()) {
       const auto [known, is_new] = groups.try_emplace(entry.group);
       auto& group = known->second;
       if (is_new) group = recorder_.group(entry.group);
-      if (!group) continue;
+      if (!group || !group->published) continue;
       if (is_new) {
         auto& ranks = theirs.pg_name_to_ranks_[{group->name, group->description}];
         ranks.assign(group->global_ranks.begin(), group->global_ranks.end());

@@ -9,8 +9,10 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <unordered_map>
 
@@ -21,11 +23,11 @@ class FlightPublisher {
   // The one of this process, never destroyed; null where torch's recorder is off, or refuses what its variables say (a
   // warning tells so).
   static FlightPublisher* instance();
-  FlightRecorder& recorder() { return recorder_; }
   // Copies now.
   void publish();
-  // Has torch write its file soon, of what is known then, and before the process exits. `rank`: of this one in the job.
-  void dump(int rank);
+  // Has torch write its file soon, of what is known then, and before the process exits; says which. Does not wait. `rank`: of
+  // this process in the job.
+  std::string dump(int rank);
 
  private:
   using Theirs = c10d::FlightRecorder<c10::Event>;
@@ -42,13 +44,15 @@ class FlightPublisher {
   };
 
   Theirs& theirs_;
-  FlightRecorder recorder_;
+  FlightRecorder& recorder_;
   const pid_t process_;
+  const std::string file_prefix_;
+  std::atomic<int> dumps_wanted_{0};
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Shown> shown_;  // by number
   bool stopped_ = false;
-  int dumps_wanted_ = 0, dumps_done_ = 0;
+  int dumps_done_ = 0;
 };
 
 }  // namespace altorch::backend

@@ -76,6 +76,7 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
                        const AlOptions& options, const Fields& word, std::size_t agreed)
     : group_(std::move(group)) {
+  meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
   const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
   const Fields identity = identity_of_this_process(watch.get());

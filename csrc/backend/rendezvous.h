@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "backend/meeting_trace.h"
 #include "backend/options.h"
 #include "backend/store.h"
 #include "common/fields.h"
@@ -61,6 +62,8 @@ class Rendezvous {
   // Everybody's text, by rank; collective, with a key that is used once.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
+  // What carries it has been made, and tells of it from now on.
+  void is_made() noexcept { meeting_.reset(); }
   // The last thing of all: the rank that hosts the store leaves last, or after a few seconds.
   void leave() noexcept;
 
@@ -69,6 +72,7 @@ class Rendezvous {
   void choose_watch(const std::vector<Fields>& identities, const c10::intrusive_ptr<c10d::Store>& callers);
 
   Membership group_;
+  std::unique_ptr<MeetingTrace> meeting_;
   std::shared_ptr<StoreLease> lease_;
   std::vector<Fields> words_;
   std::unique_ptr<MeetingStore> store_;

@@ -16,11 +16,16 @@
 #include "common/env.h"
 #endif
 
+#include "observe/trace/trace_board.h"
+
 namespace altorch::backend {
 namespace {
 
+constexpr std::size_t kFewestEntries = 256;    // what `altorch trace` needs
+constexpr std::size_t kMostEntries = 1 << 16;  // which are there from the beginning
+
 // The variables that torch's own recorder reads.
-[[maybe_unused]] std::size_t entries_wanted() {
+std::size_t entries_wanted() {
   for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
     const char* value = std::getenv(name);
     if (value && *value) return static_cast<std::size_t>(std::max(0, std::atoi(value)));
@@ -28,7 +33,27 @@ namespace {
   return 2000;
 }
 
+FlightGroup flight_group(const std::string& name, int rank, const std::vector<int>& global_ranks) {
+  FlightGroup group;
+  group.name = name;
+  group.rank = rank;
+  group.global_ranks = global_ranks;
+  return group;
+}
+
 }  // namespace
+
+TorchFlightLog::TorchFlightLog(const FlightGroup& group, Description description, bool for_torch)
+    : FlightLog(process_recorder(), group),
+      name_(group.name),
+      rank_in_job_(group.global_ranks[static_cast<std::size_t>(group.rank)]),
+      for_torch_(for_torch),
+      description_(std::move(description)),
+      hooked_(!for_torch && torch_records()) {}
+
+FlightRecorder& process_recorder() {
+  return FlightRecorder::of_process(std::clamp(entries_wanted(), kFewestEntries, kMostEntries));
+}
 
 bool torch_records() {
 #if defined(C10D_BACKEND_HAS_HOOKS)
@@ -61,37 +86,33 @@ bool files_wanted() {
 bool records_for_itself() { return setting("ALTORCH_FLIGHT_RECORDER") == "own"; }
 
 std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, int rank,
-                                                     const std::vector<int>& global_ranks) {
-  if (!records_for_itself() || !FlightPublisher::instance()) return nullptr;
-  FlightGroup group;
-  group.name = name;
-  group.rank = rank;
-  group.global_ranks = global_ranks;
-  return std::make_shared<TorchFlightLog>(FlightPublisher::instance()->recorder(), group);
+                                                     const std::vector<int>& global_ranks,
+                                                     Description description) {
+  const bool for_torch = records_for_itself() && FlightPublisher::instance();
+  if (!for_torch && !TraceBoard::is_wanted()) return nullptr;
+  return std::make_shared<TorchFlightLog>(flight_group(name, rank, global_ranks), std::move(description),
+                                          for_torch);
 }
-
-TorchFlightLog::TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group)
-    : FlightLog(recorder, group),
-      name_(group.name),
-      rank_in_job_(group.global_ranks[static_cast<std::size_t>(group.rank)]) {}
 
 // torch attaches its hook between the making of a group and its first call.
 void TorchFlightLog::issued(const ObservedCall& call) {
   if (!looked_.load(std::memory_order_relaxed)) look();
-  if (!hooked()) FlightLog::issued(call);
+  FlightLog::issued(call);
 }
 
 void TorchFlightLog::look() {
-  if (!c10d::is_process_group_registered(name_)) return;
-  const auto group = c10d::resolve_process_group(name_);
-  recorder_.describe(group_, group->getGroupDesc());
-  hooked_.store(Hooks::any(*group));
+  if (for_torch_) {
+    if (!c10d::is_process_group_registered(name_)) return;
+    hooked_.store(Hooks::any(*c10d::resolve_process_group(name_)));
+  }
+  recorder_.describe(group_, description_(), for_torch_ && !hooked());
   looked_.store(true);
 }
 
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) {
   FlightLog::failed(call, error);
-  if (!call.number || hooked() || !failed_under_way(error.kind()) || !files_wanted()) return;
+  if (is_one_sided(call.call.kind)) return;  // torch knows none
+  if (!call.number || !for_torch_ || hooked() || !failed_under_way(error.kind()) || !files_wanted()) return;
   if (!dumped_.exchange(true)) FlightPublisher::instance()->dump(rank_in_job_);
 }
 
@@ -99,17 +120,36 @@ void publish_flight_record() {
   if (auto* const publisher = FlightPublisher::instance()) publisher->publish();
 }
 
+std::string dump_flight_record(int rank) {
+  auto* const publisher = FlightPublisher::instance();
+  if (!publisher) return "none, torch's flight recorder is off (TORCH_FR_BUFFER_SIZE)";
+  return publisher->dump(rank);
+}
+
 #else
 
 bool records_for_itself() { return false; }
-std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string&, int, const std::vector<int>&) {
-  return nullptr;
+std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, int rank,
+                                                     const std::vector<int>& global_ranks,
+                                                     Description description) {
+  if (!TraceBoard::is_wanted()) return nullptr;
+  return std::make_shared<TorchFlightLog>(flight_group(name, rank, global_ranks), std::move(description),
+                                          /*for_torch=*/false);
 }
-TorchFlightLog::TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group)
-    : FlightLog(recorder, group), rank_in_job_(group.rank) {}
-void TorchFlightLog::issued(const ObservedCall& call) { FlightLog::issued(call); }
+
+void TorchFlightLog::issued(const ObservedCall& call) {
+  if (!looked_.load(std::memory_order_relaxed)) look();
+  FlightLog::issued(call);
+}
+
+void TorchFlightLog::look() {
+  recorder_.describe(group_, description_(), /*published=*/false);
+  looked_.store(true);
+}
+
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) { FlightLog::failed(call, error); }
 void publish_flight_record() {}
+std::string dump_flight_record(int) { return "none, torch records altorch's calls from 2.15 on"; }
 
 #endif
 

@@ -1,8 +1,10 @@
-// Which flight recorder a group has: altorch's own, which torch's tools are shown (flight_publisher.h), or torch's hook.
+// What records a group's calls: altorch's own flight recorder, for `altorch trace` and, where it can be shown anything
+// (flight_publisher.h), for torch's tools; or for these torch's hook.
 #pragma once
 
 #include <torch/version.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,20 +18,27 @@
 
 namespace altorch::backend {
 
+// The recorder of this process; never destroyed.
+FlightRecorder& process_recorder();
+
 // What altorch records of a group that torch knows under `name`. When a call fails under way, torch's file of it is
 // written (TORCH_FR_DUMP_TEMP_FILE, TORCH_FR_DUMP_ON_TIMEOUT), once for a group.
 class TorchFlightLog : public FlightLog {
  public:
-  // Null where torch's recorder is off (TORCH_FR_BUFFER_SIZE=0), was preferred (ALTORCH_FLIGHT_RECORDER), or is too old to
-  // be shown anything.
+  // `description`: what torch says of the group; asked in its first call, by whoever makes it. Null where nobody wants to
+  // know: neither `altorch trace` (ALTORCH_TRACE) nor torch.
+  using Description = std::function<std::string()>;
   static std::shared_ptr<TorchFlightLog> make(const std::string& name, int rank,
-                                              const std::vector<int>& global_ranks);
+                                              const std::vector<int>& global_ranks, Description description);
 
-  TorchFlightLog(FlightRecorder& recorder, const FlightGroup& group);
+  // `for_torch`: not where its recorder is off (TORCH_FR_BUFFER_SIZE=0), its hook was preferred (ALTORCH_FLIGHT_RECORDER),
+  // or it is too old to be shown anything.
+  TorchFlightLog(const FlightGroup& group, Description description, bool for_torch);
   void issued(const ObservedCall& call) override;
   void failed(const ObservedCall& call, const Error& error) override;
-  // Whether torch's hook records the group in spite of all: one that another backend serves on another device, or that
-  // somebody has attached it to before its first call. What is attached later records on top.
+  // Whether torch's hook, which takes a call that gave no Work for one that hangs, records the group: where it is to, and in
+  // spite of all one that another backend serves on another device, or that somebody has attached it to before its first
+  // call. What is attached later records on top.
   bool hooked() const { return hooked_.load(std::memory_order_relaxed); }
 
  private:
@@ -37,15 +46,19 @@ class TorchFlightLog : public FlightLog {
 
   const std::string name_;
   const int rank_in_job_;
+  const bool for_torch_;
+  const Description description_;
   std::atomic<bool> looked_{false}, hooked_{false}, dumped_{false};
 };
 
 // Whether torch's hook is to leave altorch's groups alone.
 bool records_for_itself();
-// Whether torch's hook, which takes a call that gave no Work for one that hangs, records a group without a log.
+// Whether torch's hook records a group that altorch does not.
 bool torch_records();
 
 // Shows torch what was recorded until now; it sees the rest within a second. For whoever asks torch at once.
 void publish_flight_record();
+// Has torch write its file soon; says which, or why not. Does not wait. `rank`: of this process in the job.
+std::string dump_flight_record(int rank);
 
 }  // namespace altorch::backend

@@ -44,6 +44,14 @@ constexpr Setting kSettings[] = {
      "Who records the latest calls for post-mortems: altorch, in a tenth of a microsecond a call, or torch's "
      "hook, in two or "
      "three, with the Python stack of each. Torch before 2.15 has its own or none."},
+    {"ALTORCH_TRACE", "on|socket|off", "on",
+     "Whether `altorch trace` may ask this process what it is at, and, when on, whether SIGUSR1 has it say "
+     "so on "
+     "standard error, where the program has no handler of its own."},
+    {"ALTORCH_METRICS", "path", "",
+     "A file that is written every 5 s, for Prometheus: operations, bytes and seconds by group and route, "
+     "calls under way, "
+     "lost ranks. al.prom becomes al.RANK.prom. Not with ALTORCH_TRACE=off."},
     {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",
      "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
      "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "

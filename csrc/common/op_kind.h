@@ -54,6 +54,7 @@ constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
 constexpr bool reduces(OpKind kind) { return kOpKinds[kind].reduces; }
 constexpr bool is_rooted(OpKind kind) { return kOpKinds[kind].rooted; }
 constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
+constexpr bool is_one_sided(OpKind kind) { return kOpKinds[kind].one_sided; }
 constexpr bool is_collective(OpKind kind) { return !kOpKinds[kind].message && !kOpKinds[kind].one_sided; }
 
 }  // namespace altorch

@@ -73,6 +73,14 @@ void DeviceCalls::all_done() {
   idle_.store(true);
 }
 
+std::vector<std::uint64_t> DeviceCalls::under_way() const {
+  std::vector<std::uint64_t> numbers;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || failure_) return numbers;
+  for (const Call& call : calls_) numbers.push_back(call.operation.number);
+  return numbers;
+}
+
 std::optional<Error> DeviceCalls::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;

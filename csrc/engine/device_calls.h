@@ -12,6 +12,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "engine/group.h"
 #include "engine/on_error.h"
@@ -54,6 +55,9 @@ class DeviceCalls {
   // some of them are left.
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
   void all_done();
+  // Numbers (Operation::number) of those that are not known to be done, for who reports them; as far as nobody is looking
+  // after them right now. Any thread; does not wait.
+  std::vector<std::uint64_t> under_way() const;
   bool idle() const { return idle_.load(); }  // all were done when somebody last said so, and none came since
 
   std::optional<Error> failure() const;

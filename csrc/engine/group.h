@@ -51,7 +51,7 @@ class Group {
   // Makes the call a part of the group's history. To be called for every collective that is numbered, in the
   // order of the numbers, by one thread at a time; so is refuse().
   void enroll(Operation& operation);
-  // A message, which has no sequence number, is on its way to be posted.
+  // A message, or what a window waits for, which have no sequence number, is on its way to be posted.
   void issue(Operation& operation) const;
   // The call begins: from now on this rank can tell others what it called.
   CallNote started(const Operation& operation);
@@ -62,8 +62,10 @@ class Group {
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
-  // An access to a window, which has no place among the calls, is done.
+  // An access to a window, which has no place among the calls, is done; unless that took a while (issue()), nobody else need
+  // know.
   void count(const Operation& operation, const char* transport, std::string_view route) const {
+    if (operation.number) return finished(operation, transport, route, {});
     statistics_->finished(observed(operation), transport, route, {});
   }
 
@@ -96,8 +98,13 @@ class Group {
   // "all_reduce #7", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
   ObservedCall observed(const Operation& operation) const {
-    return {operation, operation.sequence, payload_bytes(operation, size_), operation.number,
-            operation.timeout};
+    return {operation,
+            operation.sequence,
+            payload_bytes(operation, size_),
+            operation.number,
+            operation.timeout,
+            operation.tag,
+            is_one_sided(operation.kind) ? operation.access : nullptr};
   }
 
   const Membership membership_;

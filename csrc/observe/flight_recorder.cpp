@@ -1,5 +1,8 @@
 #include "observe/flight_recorder.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
@@ -15,6 +18,12 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// Asked once for each thread: the system would take longer than all the rest.
+long this_thread() {
+  thread_local const long id = syscall(SYS_gettid);
+  return id;
 }
 
 struct Elements {
@@ -62,6 +71,11 @@ std::optional<std::int64_t> known(std::int64_t count) {
 
 FlightRecorder::FlightRecorder(std::size_t capacity) : slots_(std::max<std::size_t>(capacity, 1)) {}
 
+FlightRecorder& FlightRecorder::of_process(std::size_t capacity) {
+  static auto* const recorder = new FlightRecorder(capacity);
+  return *recorder;
+}
+
 std::uint64_t FlightRecorder::add(FlightGroup group) {
   const std::lock_guard lock(mutex_);
   if (groups_.size() > slots_.size()) {
@@ -86,9 +100,12 @@ std::optional<FlightGroup> FlightRecorder::group(std::uint64_t id) const {
   return found == groups_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void FlightRecorder::describe(std::uint64_t id, const std::string& description) {
+void FlightRecorder::describe(std::uint64_t id, const std::string& description, bool published) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = groups_.find(id); found != groups_.end()) found->second.description = description;
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return;
+  found->second.description = description;
+  found->second.published = published;
 }
 
 // The tag is taken away before the fields change and given back behind them: whoever reads the same tag before and after
@@ -110,6 +127,9 @@ void FlightRecorder::issued(const FlightEntry& entry) {
                  after);
   own.input.store(entry.input.value_or(kNone), after);
   own.output.store(entry.output.value_or(kNone), after);
+  own.tag_of_message.store(entry.tag, after);
+  own.access.store(entry.access, after);
+  own.thread.store(entry.thread, after);
   own.timeout_ms.store(entry.timeout_ms, after);
   own.issued_ns.store(now_ns(), after);
   own.ended_ns.store(0, after);
@@ -158,6 +178,9 @@ std::vector<FlightEntry> FlightRecorder::entries() const {
       entry.dtype = static_cast<DType>(what & 0xFF);
       entry.input = known(slot.input.load(before));
       entry.output = known(slot.output.load(before));
+      entry.tag = slot.tag_of_message.load(before);
+      entry.access = slot.access.load(before);
+      entry.thread = slot.thread.load(before);
       entry.timeout_ms = slot.timeout_ms.load(before);
       entry.issued_ns = slot.issued_ns.load(before);
       entry.ended_ns = slot.ended_ns.load(before);
@@ -200,6 +223,9 @@ void FlightLog::issued(const ObservedCall& observed) {
   entry.root = call.root;
   entry.sequence = observed.sequence;
   if (call.is_message()) entry.message = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
+  entry.tag = observed.tag;
+  entry.access = observed.access;
+  entry.thread = this_thread();
   entry.input = known(counts.input);
   entry.output = known(counts.output);
   entry.timeout_ms = observed.timeout.count();

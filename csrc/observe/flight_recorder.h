@@ -23,6 +23,7 @@ struct FlightGroup {
   std::string name, description;
   int rank = 0;                        // of this process in it
   std::vector<int> global_ranks = {};  // by rank
+  bool published = true;               // to torch's recorder
   bool ended = false;
 };
 
@@ -34,9 +35,12 @@ struct FlightEntry {
   FlightState state = FlightState::kIssued;
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
-  int root = 0;                // or the peer of a message
-  std::uint64_t sequence = 0;  // of the group's collectives
-  std::uint64_t message = 0;   // of the group's messages, from 1; 0: a collective
+  int root = 0;                  // or the peer of a message
+  std::uint64_t sequence = 0;    // of the group's collectives
+  std::uint64_t message = 0;     // of the group's messages, from 1; 0: a collective
+  std::int64_t tag = 0;          // of a message; one-sided: which window
+  const char* access = nullptr;  // one-sided: what, a literal
+  long thread = 0;               // that made the call, as the system numbers it
   std::optional<std::int64_t> input = {},
                               output = {};  // elements of this rank's; none: it has no such tensor
   std::int64_t timeout_ms = 0;
@@ -49,11 +53,14 @@ class FlightRecorder {
  public:
   explicit FlightRecorder(std::size_t capacity);
 
+  // The one of this process, made with the first answer to `capacity` and never destroyed.
+  static FlightRecorder& of_process(std::size_t capacity);
+
   // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its id.
   std::uint64_t add(FlightGroup group);
   void end(std::uint64_t group);
   std::optional<FlightGroup> group(std::uint64_t id) const;
-  void describe(std::uint64_t id, const std::string& description);
+  void describe(std::uint64_t id, const std::string& description, bool published = true);
 
   void issued(const FlightEntry& entry);
   void started(std::uint64_t number) { advance(number, FlightState::kStarted, 0, {}); }
@@ -76,6 +83,9 @@ class FlightRecorder {
     std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's, all ones: written now
     std::atomic<std::uint64_t> group{0}, sequence{0}, message{0}, what{0};
     std::atomic<std::int64_t> input{0}, output{0}, timeout_ms{0}, issued_ns{0}, ended_ns{0}, took_ns{0};
+    std::atomic<std::int64_t> tag_of_message{0};
+    std::atomic<const char*> access{nullptr};
+    std::atomic<long> thread{0};
   };
   Slot& slot(std::uint64_t number) { return slots_[number % slots_.size()]; }
   void wake();
@@ -94,6 +104,8 @@ class FlightLog : public Observer {
  public:
   FlightLog(FlightRecorder& recorder, FlightGroup group);
   ~FlightLog() override { recorder_.end(group_); }
+  std::uint64_t group() const { return group_; }  // FlightGroup::id
+  const FlightRecorder& recorder() const { return recorder_; }
   void issued(const ObservedCall& call) override;
   void started(const ObservedCall& call) override;
   void finished(const ObservedCall& call, const char* transport, std::string_view route,

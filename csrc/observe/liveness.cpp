@@ -23,4 +23,11 @@ std::optional<Liveness::Death> Liveness::check(std::span<const int> ranks, bool 
   return monitor_->check(ranks, ask_store);
 }
 
+const LivenessSettings& Liveness::settings() const { return monitor_->settings(); }
+
+std::map<int, std::string> Liveness::deaths() const {
+  if (getpid() != process_) return {};
+  return monitor_->deaths();
+}
+
 }  // namespace altorch

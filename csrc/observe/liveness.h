@@ -47,6 +47,10 @@ class Liveness {
   // Whether some of them are in other homes than this process.
   bool has_far_members() const;
 
+  // What is known without asking anybody, for who reports it.
+  const LivenessSettings& settings() const;
+  std::map<int, std::string> deaths() const;  // by rank, with the evidence
+
  private:
   const std::shared_ptr<LivenessMonitor> monitor_;  // its thread holds it too
   const long process_;

@@ -66,8 +66,10 @@ void LivenessMonitor::hear_news() {
 }
 
 void LivenessMonitor::hear() {
+  const std::lock_guard hearing(hearing_);
+  const std::vector<int> news = heard_.news();
   const std::lock_guard lock(mutex_);
-  for (const int rank : heard_.news()) {
+  for (const int rank : news) {
     const auto peer = settings_.members.find(rank);
     if (peer == settings_.members.end()) continue;
     const std::string evidence = "another rank saw process " + std::to_string(peer->second.pid) + " end";
@@ -84,6 +86,11 @@ std::optional<Liveness::Death> LivenessMonitor::check(std::span<const int> ranks
       return Liveness::Death{rank, death->second};
   }
   return std::nullopt;
+}
+
+std::map<int, std::string> LivenessMonitor::deaths() const {
+  const std::lock_guard lock(mutex_);
+  return deaths_;
 }
 
 void LivenessMonitor::run() {

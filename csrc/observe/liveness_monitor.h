@@ -22,6 +22,8 @@ class LivenessMonitor {
 
   bool has_peers() const { return settings_.members.size() > 1; }
   bool has_far_members() const { return has_far_members_; }
+  const LivenessSettings& settings() const { return settings_; }
+  std::map<int, std::string> deaths() const;
   std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
   // The thread; returns after stop().
   void run();
@@ -45,11 +47,13 @@ class LivenessMonitor {
   std::vector<Watched> watched_;  // the thread's own
   HomeLinks links_;               // likewise
   HomeNews news_;                 // likewise
-  DeathList told_, heard_;
+  DeathList told_;
+  std::mutex hearing_;  // guards heard_, while the store is asked
+  DeathList heard_;
   int wake_ = -1;  // an eventfd
   std::atomic<bool> stopping_{false};
   std::atomic<int> count_{0};  // of deaths
-  std::mutex mutex_;           // guards what follows
+  mutable std::mutex mutex_;   // a leaf; guards what follows
   std::map<int, std::string> deaths_;
 };
 

@@ -16,6 +16,8 @@ struct ObservedCall {
   std::int64_t bytes;      // of the vector, or of all blocks
   std::uint64_t number;    // of all calls of this process; 0: it was refused before it had a place
   std::chrono::milliseconds timeout;
+  std::int64_t tag = 0;          // of a message; one-sided: which window
+  const char* access = nullptr;  // one-sided: what, a literal
 };
 
 // Told by whichever thread is at work, under no lock: be quick, throw nothing, and call nothing of the group.

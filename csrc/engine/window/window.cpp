@@ -151,7 +151,7 @@ std::optional<Error> Window::look_after(const WindowCall& call, bool waits, cons
 // What was begun and is given up may yet take effect, unless it only waited: then the group is not to go on.
 Error Window::failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited) {
   const bool leaves_nothing = noticed.kind() == ErrorKind::kTimeout && (waited || !remote_->is_served());
-  if (is_refusal(noticed) || leaves_nothing) return group_.explain(operation, noticed);
+  if (is_refusal(noticed) || leaves_nothing) return group_.failed(operation, noticed);
   return group_.watchdog().fail(operation, noticed, wait);
 }
 
@@ -277,6 +277,7 @@ std::shared_ptr<WindowTask> Window::start_wait(int source, int slot, std::chrono
 }
 
 void Window::post(std::shared_ptr<WindowTask> task) {
+  group_.issue(task->operation);
   if (!task->waits) under_way_.fetch_add(1, std::memory_order_release);
   group_.windows().post(std::move(task));
   ProgressThread::instance().watch(group_.shared_from_this(), true);
@@ -284,13 +285,14 @@ void Window::post(std::shared_ptr<WindowTask> task) {
 
 void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free) {
   buffers_free = true;
-  const Operation operation = operation_of(call, false, timeout);
+  Operation operation = operation_of(call, false, timeout);
   admit(operation, call);
   std::optional<Error> noticed;
   if (!remote_->is_served() && under_way_.load(std::memory_order_acquire) > 0) flush(call.peer);
   State state = begin(call, operation, noticed);
   Wait wait;
   if (state == State::kPending) {
+    group_.issue(operation);
     wait = group_.watchdog().begin_wait(operation);
     AdaptiveWait pauses;
     while (state == State::kPending && !noticed) {
@@ -311,9 +313,10 @@ void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout
   WindowCall call;
   call.peer = source;
   call.slot = slot;
-  const Operation operation = operation_of(call, true, timeout);
+  Operation operation = operation_of(call, true, timeout);
   admit(operation, call);
   if (!take_signal(source, slot)) {
+    group_.issue(operation);
     Wait wait = group_.watchdog().begin_wait(operation);
     AdaptiveWait pauses;
     while (!take_signal(source, slot)) {

@@ -8,7 +8,7 @@ import sys
 
 from altorch._version import __version__
 
-COMMANDS = ("info", "settings", "algorithms", "explain", "check", "bench", "plot")
+COMMANDS = ("info", "settings", "algorithms", "explain", "check", "trace", "bench", "plot")
 
 
 def build_parser() -> argparse.ArgumentParser:

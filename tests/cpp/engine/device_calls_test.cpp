@@ -163,6 +163,21 @@ TEST(DeviceCalls, SuspectsTheCallThatHoldsUpTheHost) {
   EXPECT_NE(std::string(failure->what()).find("all_reduce #2"), std::string::npos) << failure->what();
 }
 
+TEST(DeviceCalls, TellsWhichItHasNotSeenTheEndOf) {
+  Alone me;
+  for (std::uint64_t number = 5; number <= 7; ++number) {
+    Operation operation = me.operation(20s);
+    operation.number = number;
+    me.calls.enter(operation);
+    me.calls.entered();
+  }
+  EXPECT_EQ(me.calls.under_way(), (std::vector<std::uint64_t>{5, 6, 7}));
+  me.calls.done_up_to(2);
+  EXPECT_EQ(me.calls.under_way(), std::vector<std::uint64_t>{7});
+  me.calls.all_done();
+  EXPECT_TRUE(me.calls.under_way().empty());
+}
+
 TEST(DeviceCalls, ForgetsWhatARouteDidNotTake) {
   Alone me;
   me.calls.enter(me.operation(100ms));

@@ -1,0 +1,32 @@
+#include "observe/trace/call_text.h"
+
+#include <algorithm>
+
+#include "common/size_text.h"
+
+namespace altorch {
+
+std::optional<std::int64_t> bytes_of(const FlightEntry& entry) {
+  if (!entry.input && !entry.output) return std::nullopt;
+  return std::max(entry.input.value_or(0), entry.output.value_or(0)) *
+         static_cast<std::int64_t>(size_of(entry.dtype));
+}
+
+std::string words_of(const FlightEntry& entry) {
+  std::string words = name_of(entry.kind);
+  if (is_message(entry.kind)) {
+    words += entry.kind == OpKind::kSend ? " to " : " from ";
+    words += entry.root < 0 ? "any rank" : "rank " + std::to_string(entry.root);
+    words += ", tag " + std::to_string(entry.tag);
+  } else if (entry.access) {
+    words += " " + std::to_string(entry.tag) + ": " + entry.access;
+    if (entry.root >= 0) words += " rank " + std::to_string(entry.root);
+  } else {
+    words += " #" + std::to_string(entry.sequence);
+  }
+  if (const auto bytes = bytes_of(entry))
+    words += std::string(" (") + name_of(entry.dtype) + ", " + size_text(*bytes) + ")";
+  return words;
+}
+
+}  // namespace altorch

@@ -1,0 +1,133 @@
+#include "observe/trace/trace_thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/env.h"
+#include "common/log.h"
+#include "observe/trace/metrics.h"
+#include "observe/trace/report_json.h"
+#include "observe/trace/report_text.h"
+#include "observe/trace/trace_board.h"
+#include "observe/trace/trace_signal.h"
+#include "observe/trace/trace_socket.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::seconds kPatience{1};
+constexpr int kPatienceMs = 1000;
+constexpr std::chrono::seconds kMetricsEvery{5};
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kAtOnce = 4096;  // that a pipe which takes anything takes whole
+
+// Never closed: a signal handler may be about to write to it.
+int bell() {
+  static const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (descriptor < 0) throw Error(ErrorKind::kTransport, "there can be no eventfd");
+  return descriptor;
+}
+
+void ring() {
+  const std::uint64_t one = 1;
+  if (write(bell(), &one, sizeof one) < 0) {
+    // It rings already.
+  }
+}
+
+// As far as somebody reads it.
+void write_to_standard_error(std::string_view text) {
+  while (!text.empty()) {
+    pollfd entry{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&entry, 1, kPatienceMs) <= 0) return;
+    const ssize_t written = write(STDERR_FILENO, text.data(), std::min(text.size(), kAtOnce));
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::string answer(const TraceBoard& board, std::string_view question) {
+  if (question == "report") return as_json(board.report());
+  if (question == "dump") return R"({"dump": )" + quoted_json(board.dump()) + "}";
+  return R"({"error": "the questions are 'report' and 'dump'"})";
+}
+
+}  // namespace
+
+struct TraceThread::State {
+  State(const TraceBoard& asked, bool takes)
+      : bell_(bell()),
+        board(asked),
+        takes_signal(takes),
+        socket([this](std::string_view question) { return answer(board, question); }) {}
+  void run();
+  // For poll(): until somebody wants to be served, or the file to be written.
+  int patience_ms() const;
+  void write_metrics_file();
+
+  const int bell_;
+  const TraceBoard& board;
+  const bool takes_signal;
+  const std::string metrics = setting("ALTORCH_METRICS");  // where to; empty: nowhere
+  // The thread's own:
+  TraceSocket socket;
+  Clock::time_point next_metrics = Clock::now() + kMetricsEvery;
+  bool has_complained = false;
+  std::atomic<bool> stopping{false};
+};
+
+TraceThread::TraceThread(const TraceBoard& board, bool takes_signal)
+    : state_(std::make_shared<State>(board, takes_signal)),
+      thread_("al-trace", [state = state_] { state->run(); }) {
+  if (takes_signal) TraceSignal::take(bell());
+}
+
+TraceThread::~TraceThread() {
+  if (state_->takes_signal) TraceSignal::give_back();
+  state_->stopping.store(true);
+  ring();
+  thread_.ends_within(kPatience);
+}
+
+int TraceThread::State::patience_ms() const {
+  const int of_clients = socket.patience_ms();
+  if (metrics.empty()) return of_clients;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_metrics - Clock::now());
+  const int until = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+  return of_clients < 0 ? until : std::min(of_clients, until);
+}
+
+void TraceThread::State::write_metrics_file() {
+  next_metrics = Clock::now() + kMetricsEvery;
+  if (write_metrics(metrics, board.report()) || std::exchange(has_complained, true)) return;
+  log(LogLevel::kWarning, "ALTORCH_METRICS='" + metrics + "' cannot be written: " + std::strerror(errno));
+}
+
+void TraceThread::State::run() {
+  std::vector<pollfd> entries;
+  while (!stopping) {
+    entries.assign(1, {bell_, POLLIN, 0});
+    socket.add_to(entries);
+    if (poll(entries.data(), entries.size(), patience_ms()) < 0) continue;
+    std::uint64_t rings = 0;
+    if (entries[0].revents && read(bell_, &rings, sizeof rings) < 0) {
+      // Another one has heard it.
+    }
+    if (stopping) break;
+    if (TraceSignal::has_come())
+      write_to_standard_error(as_text(board.report()) + "  flight record: " + board.dump() + "\n");
+    socket.look({entries.begin() + 1, entries.end()});
+    if (!metrics.empty() && Clock::now() >= next_metrics) write_metrics_file();
+  }
+  if (!metrics.empty()) write_metrics_file();
+  ring();  // what it has heard may have been meant for the next one
+}
+
+}  // namespace altorch
