@@ -59,6 +59,7 @@ class HomeLinks {
   std::string token_;
   std::vector<Link> links_;
   Clock::time_point next_try_{}, last_try_{};
+  std::chrono::milliseconds pause_{};  // after the next try
 };
 
 }  // namespace altorch
