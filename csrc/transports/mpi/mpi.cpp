@@ -38,10 +38,11 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {
-  if (broken_) return;
+  if (broken_ || hurt_) return;
   const MpiEntry entry(*mpi_);
   if (!entry) return;
-  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then.
+  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then. Of a
+  // failed call one may come between this look and the end.
   int unreceived = 0, source = 0;
   if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
   mpi_->table().comm_free(&communicator_);
