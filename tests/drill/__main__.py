@@ -77,12 +77,13 @@ def main() -> int:
             results.append(result)
             progress.at(result.cell.name)
     results.sort(key=lambda result: cells.index(result.cell))
+    seconds = time.monotonic() - began
     print_results(results)
-    print(f"{versions()}; {summary(results, time.monotonic() - began)}")
+    print(f"{versions()}; {summary(results, seconds)}")
     if arguments.json:
         write_json(results, arguments.json)
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(results))
+        arguments.markdown.write_text(markdown(results, seconds))
     return 1 if any(result.objections for result in results) else 0
 
 

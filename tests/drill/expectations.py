@@ -26,7 +26,7 @@ class Expected:
     says: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.outcome} within {self.within:g} s" if self.outcome == ERROR else self.outcome
+        return f"{self.outcome} within {self.within:g} s" if self.within else self.outcome
 
 
 @dataclass
@@ -40,7 +40,8 @@ class RankEnd:
     message: str = ""
     seconds: float = 0.0
     exit_code: int | None = None  # None: it still ran at the limit, and was killed
-    last_words: str = ""  # the last line of its standard error
+    last_words: str = ""  # the last line of what it printed, and of what the libraries below did
+    output: str = ""  # the end of that
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Seen:
 # A program that has caught its error, or had none, ends without a word. What the libraries below say when they are torn
 # down in the wrong order sends its reader the wrong way.
 def _is_misleading(end: RankEnd) -> bool:
-    return end.expected_exit == 0 and end.last_words != ""
+    return end.expected_exit == 0 and end.last_words != "" and "altorch:" not in end.last_words
 
 
 def objections(expected: Expected, seen: Seen) -> list[str]:
@@ -113,13 +114,12 @@ def _objections_to(expected: Expected, end: RankEnd) -> list[str]:
     if _is_misleading(end):
         found.append(f"left a last line: {end.last_words}")
     if not end.is_survivor:
-        return found
+        return [*found, f"saw a wrong result: {end.message}"] if end.outcome == WRONG else found
     if end.outcome != expected.outcome:
         return [*found, f"saw {end.outcome or 'nothing'} instead of {expected.outcome}: {end.message}"]
-    if expected.outcome == ERROR:
-        if end.seconds > expected.within * PATIENCE:
-            found.append(f"was told after {end.seconds:.1f} s")
-        missing = [pattern for pattern in expected.says if not re.search(pattern, end.message)]
-        if missing:
-            found.append(f"was not told {', '.join(missing)}: {end.message}")
+    if expected.within and end.seconds > expected.within * PATIENCE:
+        found.append(f"was told after {end.seconds:.1f} s")
+    missing = [pattern for pattern in expected.says if not re.search(pattern, end.message)]
+    if missing:
+        found.append(f"was not told {', '.join(missing)}: {end.message}")
     return found

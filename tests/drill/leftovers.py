@@ -1,8 +1,9 @@
-"""What a cell leaves on the machine: processes, and files in /dev/shm. (Its temporary folder is its own.)"""
+"""What the system knows of a cell: processes and files in /dev/shm that it left, threads of ranks that hang."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -48,3 +49,15 @@ def descendants(root: int) -> list[int]:
         frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier}
         found += [pid for pid in frontier if parents[pid][1] not in "ZX"]
     return found
+
+
+def threads_of(pid: int) -> list[str]:
+    """A line for each: its name, its state, where in the system it waits, how long it has computed."""
+    lines = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+            computed = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            where, name = (task / "wchan").read_text(), (task / "comm").read_text().strip()
+            lines.append(f"  {name}: {fields[0]}, in {where}, {computed:.1f} s of CPU time")
+    return lines

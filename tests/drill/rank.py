@@ -19,9 +19,11 @@ def rank_program(folder: Path, cell: Cell, rank: int) -> Callable[[], int]:
     def program() -> int:
         die_with_parent()
         redirect_output(folder / f"rank{rank}.log")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a drill in the background ignores it
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR2, all_threads=True)
         scene = Scene(cell, rank, folder)
+        scene.note(f"pid.{rank}", os.getpid())
         store = scene.await_note("store")
         os.environ |= environment(cell, rank) | {
             "MASTER_PORT": str(store["port"]),
@@ -29,7 +31,7 @@ def rank_program(folder: Path, cell: Cell, rank: int) -> Callable[[], int]:
         }
         from tests.drill.moments import MOMENTS
 
-        MOMENTS[cell.moment].run(scene)
+        MOMENTS[cell.moment](scene)
         scene.end()
         return 0
 

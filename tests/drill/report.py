@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from altorch.cli._output import print_table
 from tests.drill.runner import Result
 
-AL_NAMES = {"shm": "al, shared memory", "mpi": "al, MPI", "al-gloo": "al over Gloo", "gloo": "torch's Gloo"}
+NAMES = {
+    "shm": "al: shared memory",
+    "mpi": "al: MPI",
+    "al-gloo": "al: over Gloo",
+    "nodes": "al: two nodes, MPI",
+    "nodes-gloo": "al: two nodes, Gloo",
+    "gloo": "torch's Gloo",
+}
 
 
 def print_results(results: Sequence[Result]) -> None:
@@ -68,14 +77,22 @@ def versions() -> str:
     return f"altorch {altorch.__version__}, torch {torch_version}, Python {python_version}"
 
 
-def markdown(results: Sequence[Result]) -> str:
+def machine() -> str:
+    """Its processor, and how many cores of it; no name."""
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{os.cpu_count()} cores ({models[0] if models else platform.machine()})"
+
+
+def markdown(results: Sequence[Result], seconds: float) -> str:
     """A row for each situation, a column for each route that was tried."""
     routes = list(dict.fromkeys(result.cell.route.name for result in results if not result.seen.skipped))
     rows: dict[str, dict[str, Result]] = {}
     for result in results:
         rows.setdefault(result.cell.situation, {})[result.cell.route.name] = result
     lines = [
-        "| what happens | expected | " + " | ".join(AL_NAMES.get(route, route) for route in routes) + " |",
+        f"{machine()}, {versions()}; {summary(results, seconds)}.",
+        "",
+        "| what happens | expected | " + " | ".join(NAMES.get(route, route) for route in routes) + " |",
         "|---|---|" + "---|" * len(routes),
     ]
     for situation, by_route in rows.items():

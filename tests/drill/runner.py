@@ -58,6 +58,10 @@ class Runner:
         self._zygote.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def process_id(self) -> int:
+        return self._zygote.pid
+
     def run(self, cell: Cell, limit: float | None = None) -> Result:
         """`limit`: seconds; without one that of the cell."""
         if why := cell.route.obstacle(cell.ranks):
@@ -86,6 +90,7 @@ class Runner:
 
 def clean_environment() -> dict[str, str]:
     """Without what a launcher, or who tries things out, has left; one thread for a rank's computing."""
+    patience = {name: value for name, value in os.environ.items() if name == "ALTORCH_TEST_PATIENCE"}
     foreign = ("ALTORCH_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MASTER_")
     kept = {
         name: value
@@ -93,4 +98,8 @@ def clean_environment() -> dict[str, str]:
         if not name.startswith(foreign)
         and name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     }
-    return kept | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
+    return (
+        kept
+        | patience
+        | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
+    )

@@ -1,13 +1,9 @@
-"""What one rank of a cell knows and does: its group, its calls, its failure, and what it writes down.
-
-Ranks give each other cues through files in the cell's folder: none of that passes through what is being tested.
-"""
+"""What one rank of a cell knows and does: its group, its calls, its failure, and what it writes down."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import threading
 import time
@@ -20,62 +16,36 @@ import torch
 import torch.distributed as dist
 
 from tests.drill.cells import Cell
+from tests.drill.cues import Cues
 from tests.drill.expectations import ERROR, SUCCESS, WRONG
-
-LARGE = (256 << 20) // 4  # elements of float32
 
 
 class WrongResult(AssertionError):
     pass
 
 
-class Scene:
+class Scene(Cues):
     def __init__(self, cell: Cell, rank: int, folder: Path) -> None:
-        self.cell, self.rank, self.size, self.folder = cell, rank, cell.ranks, folder
+        super().__init__(rank, cell.ranks, folder, cell.limit)
+        self.cell = cell
         self.failure, self.timeout = cell.failure, cell.timeout
         self.is_victim = rank == cell.victim
         self.group: Any = None  # the default one
         self.called_at = 0.0
+        self.leaves_group = False  # ends without destroy_process_group
         self._process = os.getpid()
 
-    # ------------------------------------------------------------------------------------------ cues
+    # --------------------------------------------------------------------------------------- failure
 
-    def note(self, name: str, value: object = None) -> None:
-        """Whole at once: whoever finds the file finds all of it."""
-        draft = self.folder / f".{name}.{self.rank}"
-        draft.write_text(json.dumps(value))
-        draft.rename(self.folder / name)
-
-    def read(self, name: str) -> Any:
-        path = self.folder / name
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def until(self, reached: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + self.cell.limit
-        while not reached():
-            if time.monotonic() > end:
-                raise TimeoutError(f"the drill waited in vain for {what}")
-            time.sleep(0.002)
-
-    def await_note(self, name: str) -> Any:
-        self.until((self.folder / name).exists, name)
-        return self.read(name)
-
-    def all_at(self, name: str) -> None:
-        """Until every rank has come here."""
-        self.note(f"{name}.{self.rank}")
-        for rank in range(self.size):
-            self.await_note(f"{name}.{rank}")
-
-    def await_end_of_others(self) -> None:
-        for rank in range(self.size):
-            if rank != self.rank:
-                self.await_note(f"end.{rank}")
+    def is_alive(self, rank: int) -> bool:
+        try:
+            state = Path(f"/proc/{self.read(f'pid.{rank}')}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return False
+        return state not in "ZX"
 
     def signal_store(self, number: int) -> None:
         os.kill(self.read("store")["pid"], number)
-
-    # --------------------------------------------------------------------------------------- failure
 
     def strike(self) -> None:
         """Here it befalls the victim. The others go on once it is about to happen."""
@@ -100,8 +70,10 @@ class Scene:
 
         thread = threading.Thread(target=befall, daemon=True)
         thread.start()
-        yield
-        thread.join()
+        try:
+            yield
+        finally:
+            thread.join()
 
     # ----------------------------------------------------------------------------------------- calls
 
@@ -121,6 +93,9 @@ class Scene:
         self.start(store)
         self._all_reduce_once(4, torch.float32, dist.ReduceOp.SUM)
         self.all_at("met")
+
+    def new_group(self) -> Any:
+        return dist.new_group(timeout=timedelta(seconds=self.timeout))
 
     @property
     def device(self) -> torch.device:
@@ -190,7 +165,7 @@ class Scene:
         return outcome == SUCCESS
 
     def end(self) -> None:
-        if dist.is_initialized():
+        if dist.is_initialized() and not self.leaves_group:
             dist.destroy_process_group()
 
 

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -16,11 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.drill.cells import Cell
-from tests.drill.expectations import RankEnd, Seen
-from tests.drill.leftovers import SharedMemory, descendants
+from tests.drill.expectations import ERROR, RankEnd, Seen
+from tests.drill.leftovers import SharedMemory, descendants, threads_of
 from tests.drill.rank import rank_program, store_program
 
 Program = Callable[[], int]
+
+# What torch itself says, with a stack, of a store whose host is gone.
+_STORE_WARNING = re.compile(
+    r"^.*\[[WE]\d.*\b(?:TCPStore|socket)\.cpp.*\n(?:Exception raised from .*\n|frame #.*\n|\n)*", re.MULTILINE
+)
 
 
 class Stage:
@@ -80,27 +86,32 @@ class Stage:
             os.kill(self.pids[victim], signal.SIGCONT)
 
     def _show_stacks(self, hung: list[int]) -> None:
-        """The ranks write the stacks of their threads into their logs."""
+        """Into their logs: what the system knows of their threads, and the stacks, which the ranks write themselves."""
         for rank in hung:
+            with (self.folder / f"rank{rank}.log").open("a") as log:
+                log.write("\n".join(["", "threads of a rank that hangs:", *threads_of(self.pids[rank]), ""]))
             os.kill(self.pids[rank], signal.SIGUSR2)
         if hung:
             time.sleep(0.3)
 
     def _end_of(self, rank: int) -> RankEnd:
         failure, is_victim = self.cell.failure, rank == self.cell.victim
-        end = RankEnd(rank, not (is_victim and failure.victim_ends), failure.exit_code if is_victim else 0)
+        gone = failure.dies or (failure.excused and self.cell.expected.outcome == ERROR)
+        end = RankEnd(rank, not (is_victim and gone), failure.exit_code if is_victim else 0)
         end.exit_code = self.ended.get(rank)
         with contextlib.suppress(OSError):
             written = json.loads((self.folder / f"end.{rank}").read_text())
             end.outcome, end.message = written["outcome"], written["message"]
             end.seconds = max(0.0, written["ended_at"] - max(written["called_at"], self._failed_at()))
-        lines = (self.folder / f"rank{rank}.log").read_text(errors="replace").splitlines()
-        end.last_words = next((line for line in reversed(lines) if line.strip()), "")
+        end.output = (self.folder / f"rank{rank}.log").read_text(errors="replace").strip()
+        end.last_words = _STORE_WARNING.sub("", end.output + "\n").strip().rpartition("\n")[2]
+        end.output = end.output[-6000:]
         return end
 
     def _failed_at(self) -> float:
         """When the others could have known. An interpreter that ends may take seconds, and is alive meanwhile."""
-        if self.cell.failure.victim_ends and self.cell.victim in self.ended_at:
+        dies = self.cell.failure.dies and self.cell.expected.outcome == ERROR
+        if dies and self.cell.victim in self.ended_at:
             return self.ended_at[self.cell.victim]
         struck = self.folder / "struck"
         return float(json.loads(struck.read_text())) if struck.exists() else 0.0

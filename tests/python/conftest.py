@@ -11,6 +11,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # tests.drill
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
 
 import harness
