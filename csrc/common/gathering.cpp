@@ -46,7 +46,8 @@ class Gatherer {
   }
 
   std::string absent() {
-    if (under_.empty()) return "rank 0 has not come";
+    const auto challenge = [this](int) { return challenge_key(); };
+    if (under_.empty()) return absent_ranks(store_, challenge, 1);  // rank 0, unless the store does not say
     return absent_ranks(
         store_, [this](int rank) { return word_key(rank); }, size_);
   }

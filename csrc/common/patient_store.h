@@ -2,6 +2,8 @@
 // failure to him yet.
 #pragma once
 
+#include <string>
+
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/key_value_store.h"
@@ -34,13 +36,19 @@ void sooner_or_later(Request&& request) {
 template <typename Look>
 auto wait_until_there(KeyValueStore& store, std::chrono::milliseconds timeout, Look&& look) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const std::string somebody_is_late = "find the rank that is late or took another path";
   PollPause pause;
   while (true) {
-    if (auto found = if_it_answers(look)) return *std::move(found);
+    std::string cause = somebody_is_late;
+    try {
+      if (auto found = look()) return *std::move(found);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kTimeout) throw;
+      cause = error.what();  // it is the store that is late
+    }
     store.attend();
     if (std::chrono::steady_clock::now() > deadline)
-      throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) +
-                                           "; find the rank that is late or took another path");
+      throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) + "; " + cause);
     pause.pause();
   }
 }

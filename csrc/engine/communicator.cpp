@@ -18,7 +18,9 @@ Communicator::Communicator(Membership membership, std::unique_ptr<Links> links)
       collectives_(*this, watchdog_, *links_),
       messages_(*this, watchdog_, *links_) {}
 
-Communicator::~Communicator() = default;
+Communicator::~Communicator() {
+  if (has_lost_much()) links_->mark_hurt();
+}
 
 // The engine's own tags begin at half of the tag space.
 std::int64_t Communicator::max_message_tag() const { return (links_->channel().max_tag() >> 2) - 1; }

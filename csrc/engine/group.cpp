@@ -15,6 +15,14 @@ std::string key_of(const Membership& membership) {
   return membership.name + "/" + std::to_string(hash.value());
 }
 
+constexpr std::int64_t kSmall = 4096;  // bytes: a transport sends as much without asking the receiver
+
+// Peers that disagree, and uneven calls, may send more than this rank knows of.
+bool is_much(const Operation& operation, const Error& cause, int size) {
+  return operation.kind == OpKind::kOneSided || operation.uneven() || cause.kind() == ErrorKind::kMismatch ||
+         payload_bytes(operation, size) > kSmall;
+}
+
 }  // namespace
 
 Group::Group(Membership membership, int rank, int size)
@@ -101,6 +109,7 @@ Error Group::refuse(const Operation& operation, const Error& cause) {
 // Observers come last: they may take their time.
 Error Group::give_up(const Operation& operation, const Error& cause, bool tell) {
   Error explained = explain(operation, cause);
+  if (is_much(operation, cause, size_)) lost_much_.store(true);
   bool closes = false;
   if (cause.kind() != ErrorKind::kClosed) {
     const std::lock_guard lock(mutex_);

@@ -171,8 +171,26 @@ Error Watchdog::with_its_reason(const Error& cause) {
   }
 }
 
+// A rank whose call has failed writes down why, and may be gone before the others look there: that it has gone
+// says less.
+std::optional<Error> Watchdog::last_word(const Operation& operation, bool& all_told) {
+  const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();
+  const auto finding = operation.is_collective() ? group_.board().compare(mine) : group_.board().closed();
+  if (!finding) return std::nullopt;
+  all_told = finding->closed;
+  if (!finding->gave_up) return mismatch(*finding, mine, group_.rank());
+  if (finding->gave_up->kind() == ErrorKind::kPeerLost) return std::nullopt;  // as we do
+  return finding->gave_up;
+}
+
 Error Watchdog::fail(const Operation& operation, const Error& noticed, const Wait& wait) {
-  return group_.give_up(operation, with_its_reason(noticed), !wait.told_by_peer);
+  const Error cause = with_its_reason(noticed);
+  bool all_told = wait.told_by_peer;
+  if (cause.kind() == ErrorKind::kPeerLost && !all_told) {
+    if (const auto reason = last_word(operation, all_told))
+      return group_.give_up(operation, *reason, !all_told);
+  }
+  return group_.give_up(operation, cause, !all_told);
 }
 
 }  // namespace altorch

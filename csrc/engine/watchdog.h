@@ -42,6 +42,8 @@ class Watchdog {
  private:
   std::optional<Error> look_for_dead(const Operation& operation, Wait& wait);
   std::optional<Error> closed_by_peer(const Operation& operation, Wait& wait);
+  // Why a peer that is gone had given up.
+  std::optional<Error> last_word(const Operation& operation, bool& all_told);
 
   Group& group_;
   const std::chrono::milliseconds stall_;

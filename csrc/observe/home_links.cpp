@@ -22,10 +22,11 @@ constexpr const char* kHub = "hub";  // "<port> <token> <address>"
 constexpr int kTokenDigits = 32, kRankDigits = 8;
 constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
 constexpr char kGoodbye = 'G';
-constexpr std::chrono::milliseconds kBetweenTries{500};
+// Until it is connected nobody would see it die: quickly at first, when the hub is only just there.
+constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
 constexpr std::size_t kMostStrangers = 64;
-constexpr int kMostFailures = 3;  // of the store, one after another, before it is gone
+constexpr int kMostFailures = 7;  // of the store, one after another, in half a second, before it is gone
 
 KeyValueStore& store_of(const LivenessSettings& settings) {
   return settings.patient ? *settings.patient : *settings.store;
@@ -53,6 +54,7 @@ void HomeLinks::open() noexcept {
   if (connects_) {
     next_try_ = Clock::now();
     last_try_ = next_try_ + kTryFor;
+    pause_ = kFirstPause;
   }
   if (leaders_.empty() || settings_.rank != hub_) return;
   try {
@@ -80,7 +82,7 @@ void HomeLinks::add_to(std::vector<pollfd>& entries) const {
 int HomeLinks::patience_ms() const {
   const bool strangers = std::any_of(links_.begin(), links_.end(), [](const Link& l) { return l.rank < 0; });
   if (strangers) return 1000;
-  return connects_ && next_try_ != Clock::time_point{} ? static_cast<int>(kBetweenTries.count()) : -1;
+  return connects_ && next_try_ != Clock::time_point{} ? static_cast<int>(pause_.count()) : -1;
 }
 
 HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
@@ -118,7 +120,8 @@ void HomeLinks::accept_all() {
 }
 
 void HomeLinks::connect_to_hub(Deaths& deaths) {
-  next_try_ += kBetweenTries;
+  next_try_ = Clock::now() + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
   if (Clock::now() > last_try_) {
     next_try_ = {};
     log(LogLevel::kInfo,

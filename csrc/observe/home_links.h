@@ -59,7 +59,8 @@ class HomeLinks {
   std::string token_;
   std::vector<Link> links_;
   Clock::time_point next_try_{}, last_try_{};
-  int failures_ = 0;  // of the store since it last answered
+  int failures_ = 0;                   // of the store since it last answered
+  std::chrono::milliseconds pause_{};  // after the next try
 };
 
 }  // namespace altorch

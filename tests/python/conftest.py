@@ -11,6 +11,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # tests.drill
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
 # c10d's store looks up the name of every peer: ten seconds each where the name server does not answer.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")

@@ -11,7 +11,7 @@ import pytest
 from launching import backend_under_test, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -228,8 +228,14 @@ bool Window::advance(WindowTask& task, Clock::time_point now) {
   try {
     if (group_.is_closing()) noticed = group_.closed();
     if (!noticed) state = attempt(task, noticed);
-    if (state == State::kPending && !noticed)
+    if (state == State::kPending && !noticed) {
       noticed = look_after(task.call, task.waits, task.operation, task.wait, now);
+      // A signal comes before what its sender does next: before its leave, too.
+      if (noticed && task.waits && take_signal(task.call.peer, task.call.slot)) {
+        noticed.reset();
+        state = State::kDone;
+      }
+    }
   } catch (...) {
     noticed = caught();
   }
@@ -324,8 +330,10 @@ void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout
       if (remote_->is_served()) group_.drive(found);
       if (found.moved) pauses.reset();
       pauses.pause(wait.patience, remote_->awaited(source, slot, awaited_signals(source, slot)));
-      if (const auto noticed = look_after(call, true, operation, wait, Clock::now()))
+      if (const auto noticed = look_after(call, true, operation, wait, Clock::now())) {
+        if (take_signal(source, slot)) break;  // as in advance()
         throw failed(operation, *noticed, wait, true);
+      }
     }
   }
   group_.count(operation, remote_->name(), "wait_signal");

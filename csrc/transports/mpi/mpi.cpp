@@ -19,6 +19,8 @@
 namespace altorch {
 namespace {
 
+constexpr int kFarewellLooks = 16;
+
 // Set in forked children: they share the parent's MPI memory and sockets and must leave them alone.
 std::atomic<bool> is_forked_child{false};
 
@@ -38,12 +40,15 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {
-  if (broken_) return;
+  if (broken_ || hurt_) return;
   const MpiEntry entry(*mpi_);
   if (!entry) return;
-  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then.
-  int unreceived = 0, source = 0;
-  if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
+  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then. It may
+  // have come without MPI's having looked: one look is not enough.
+  for (int look = 0; look < kFarewellLooks; ++look) {
+    int unreceived = 0, source = 0;
+    if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;
+  }
   mpi_->table().comm_free(&communicator_);
 }
 

@@ -62,6 +62,9 @@ class ShmLinks : public Links {
   void mark_broken() override {
     if (other_) other_->mark_broken();
   }
+  void mark_hurt() override {
+    if (other_) other_->mark_hurt();
+  }
 
  private:
   const std::unique_ptr<Links> other_;
@@ -81,6 +84,7 @@ class NodeLinks : public Links {
   std::vector<WholeCollectives*> collectives() override { return other_->collectives(); }
   const Node* node() override { return &node_; }
   void mark_broken() override { other_->mark_broken(); }
+  void mark_hurt() override { other_->mark_hurt(); }
 
  private:
   const std::unique_ptr<Links> other_;

@@ -72,6 +72,19 @@ TEST(Meeting, OutlivesAStoreThatDoesNotAnswerForAWhile) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
+TEST(Meeting, ASilentStoreIsNotTakenForAnAbsentRank) {
+  MapStore store;
+  const auto errors = on_threads(2, [&](int rank) {
+    SleepyStore silent(store);
+    silent.looks = -1'000'000;
+    come(silent, rank, 2, milliseconds(100));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("some rank has not come"), std::string::npos) << error;
+    EXPECT_NE(error.find("the store does not answer"), std::string::npos) << error;
+  }
+}
+
 TEST(Meeting, TheHostOfTheStoreLeavesLast) {
   MapStore store;
   std::atomic<bool> left{false};

@@ -122,5 +122,45 @@ TEST(Watchdog, NamesTheDeadPeerBehindATransportsError) {
   }
 }
 
+// Nothing is ever sent; a look says that the peer has gone.
+class ForsakenChannel : public FailingChannel {
+ public:
+  State test(std::span<Request>, std::optional<Error>& error) override {
+    error = Error(ErrorKind::kPeerLost, "global rank 1 is lost: it has closed the connection");
+    return State::kFailed;
+  }
+};
+
+std::string told_by_the_forsaken(const std::string& key, const std::string& word) {
+  auto store = std::make_shared<MapStore>();
+  if (!key.empty()) store->set(key, word);
+  auto communicator = std::make_shared<Communicator>(
+      Membership{"test", {0, 1}, store, nullptr},
+      std::make_unique<MessageLinks>("loopback", std::make_unique<ForsakenChannel>()));
+  std::vector<float> values(8, 1.0f);
+  Operation operation = all_reduce_of(*communicator, values, DType::kFloat32);
+  communicator->enroll(operation);
+  try {
+    run(*communicator, operation);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Watchdog, PrefersWhyAPeerGaveUpToThatItHasGone) {
+  const std::string mismatch = std::to_string(static_cast<int>(ErrorKind::kMismatch));
+  const std::string lost = std::to_string(static_cast<int>(ErrorKind::kPeerLost));
+  const auto tells = [](const std::string& text, const char* words) {
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  };
+  tells(told_by_the_forsaken("", ""), "has closed the connection");
+  tells(told_by_the_forsaken("board/closed", "1 " + mismatch + " all_reduce #1: they differ"),
+        "rank 1 of the group gave up all_reduce #1: they differ");
+  tells(told_by_the_forsaken("board/verdict/1", "1 refused a bad tensor"), "gave it up: a bad tensor");
+  tells(told_by_the_forsaken("board/closed", "1 " + lost + " all_reduce #1: somebody is lost"),
+        "has closed the connection");
+}
+
 }  // namespace
 }  // namespace altorch

@@ -1,0 +1,196 @@
+"""The table: which failure, at which moment, over which route, called how, and how that shall end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.drill.expectations import ERROR, PATIENCE, SUCCESS, Expected
+from tests.drill.failures import DEATHS, FAILURES, MISMATCHES, Failure
+from tests.drill.routes import ROUTES, Route
+
+# Of a group that must notice by other means than its deadline, and of one whose deadline is what is tried.
+LONG, SHORT = 15.0, 3.0
+NOTICED = 5.0  # seconds after which a death or a disagreement is known to all
+GRACE = 20.0  # seconds that a cell may take beyond the group's timeout
+
+
+@dataclass(frozen=True)
+class Cell:
+    failure: Failure
+    moment: str
+    call: str  # sync | async
+    route: Route
+    ranks: int
+    timeout: float
+    expected: Expected
+
+    @property
+    def situation(self) -> str:
+        """Without the route: a row of a table with a column for each."""
+        ranks = f", {self.ranks} ranks" if self.ranks != 2 else ""
+        call = ", async" if self.call == "async" else ""
+        return f"{self.failure.name} {self.moment}{call}{ranks}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.situation} @ {self.route.name}"
+
+    @property
+    def victim(self) -> int:
+        return self.ranks - 1
+
+    @property
+    def limit(self) -> float:
+        return (self.timeout + GRACE) * PATIENCE
+
+
+FINE = Expected(SUCCESS)
+
+
+def noticed(*says: str) -> Expected:
+    """A death or a disagreement."""
+    return Expected(ERROR, NOTICED, ("group '", *says))
+
+
+def timed_out(*says: str) -> Expected:
+    """Groups with this one have the timeout SHORT."""
+    return Expected(ERROR, SHORT + NOTICED, ("group '", *says))
+
+
+@dataclass(frozen=True)
+class Situation:
+    failure: str
+    moment: str
+    expected: Expected
+    calls: tuple[str, ...] = ("sync",)
+    ranks: int = 2
+    routes: tuple[str, ...] = ("shm", "mpi", "al-gloo", "gloo")
+
+    def cells(self) -> Iterator[Cell]:
+        timeout = SHORT if self.expected.within == SHORT + NOTICED else LONG
+        for call in self.calls:
+            for route in self.routes:
+                yield Cell(
+                    FAILURES[self.failure], self.moment, call, ROUTES[route], self.ranks, timeout, self.expected
+                )  # fmt: skip
+
+
+ASYNC, BOTH = ("async",), ("sync", "async")
+WINDOWS = ("shm", "mpi", "al-gloo", "nodes")  # the routes that have any
+NODES = ("nodes", "nodes-gloo")
+THIRD = ("shm", "mpi", "al-gloo", "nodes", "gloo")
+ON_GPUS = ("cuda", "host_staged", "host_relay", "nccl", "nccl2")
+
+LOST, LATE = "rank 1 is lost", r"ranks?\b[^.;]*\b1\b"
+AGREE = "called|gave it up|BAND is not defined"
+BOTH_LATE = "timeout|has destroyed its part"  # of two deadlines at a time one passes first
+EITHER = r"ranks?\b[^.;]*\b[01]\b"
+CALL, SUM = "all_reduce|barrier", "all_reduce"
+
+
+def _deaths() -> Iterator[Situation]:
+    for death in DEATHS:
+        yield Situation(death.name, "before all_reduce", noticed(SUM, LOST))
+    for death in ("killed", "segfault", "os._exit"):
+        yield Situation(death, "in large all_reduce", noticed(SUM, LOST))
+    yield Situation("killed", "before all_reduce", noticed(SUM, LOST), ASYNC)
+    yield Situation("killed", "in large all_reduce", noticed(SUM, LOST), ASYNC)
+    yield Situation("killed", "in recv", noticed("recv from rank 1", LOST), BOTH)
+    yield Situation("exits", "in recv", noticed("recv from rank 1", LOST))
+    yield Situation("killed", "in large send", noticed("send to rank 1", LOST), BOTH)
+    yield Situation("killed", "async, waited for later", noticed(SUM, LOST), ASYNC)
+    yield Situation("killed", "async, behind another", noticed(SUM, LOST), ASYNC)
+    yield Situation("killed", "in barrier", noticed("barrier", LOST), BOTH)
+    yield Situation("raises", "in barrier", noticed("barrier", LOST))
+    yield Situation("Ctrl-C", "in large all_reduce", noticed(SUM, LOST))
+    yield Situation("Ctrl-C", "alone in all_reduce", Expected(SUCCESS, LONG + NOTICED))
+    yield Situation("killed with the store", "before all_reduce", noticed(SUM, LOST))
+    yield Situation("killed", "in wait_signal", noticed("wait for a signal of rank 1", LOST), routes=WINDOWS)
+    yield Situation(
+        "exits", "in wait_signal", noticed("wait for a signal of rank 1", "rank 1"), routes=WINDOWS
+    )
+    yield Situation("killed", "before init", timed_out("rank 1 has not come"))
+    yield Situation("killed", "in init", timed_out("rank 1"))
+    yield Situation("killed", "before new_group", noticed("rank 1"))
+    yield Situation("exits", "before new_group", noticed("rank 1"))
+    yield Situation("killed", "in new_group", noticed("rank 1"))
+    yield Situation("killed", "before destroy", FINE)
+    yield Situation("exits", "before destroy", FINE)
+    for moment in ("before all_reduce", "in large all_reduce"):
+        yield Situation("killed", moment, noticed(SUM, "rank 2 is lost"), ranks=3, routes=THIRD)
+        yield Situation("killed", moment, noticed(SUM, LOST), routes=NODES)
+
+
+def _delays() -> Iterator[Situation]:
+    late = (SUM, LATE, "timeout")
+    for delay in ("stopped", "late"):
+        yield Situation(delay, "before all_reduce", timed_out(*late), BOTH)
+        yield Situation(delay, "in barrier", timed_out("barrier", *late[1:]))
+        yield Situation(delay, "in recv", timed_out("recv from rank 1", "timeout"))
+        yield Situation(delay, "before new_group", timed_out("rank 1 has not come"))
+        yield Situation(delay, "before init", timed_out("rank 1 has not come"))
+        yield Situation(delay, "in wait_signal", timed_out("signal of rank 1", "timeout"), routes=WINDOWS)
+    yield Situation("stopped", "in large all_reduce", timed_out(*late))
+    yield Situation("stopped", "before all_reduce", timed_out(*late), routes=NODES)
+    yield Situation("late", "async, waited for later", timed_out(*late), ASYNC)
+    yield Situation("late", "async, behind another", timed_out(*late), ASYNC)
+    yield Situation(
+        "late", "before all_reduce", timed_out(SUM, r"ranks?\b[^.;]*\b2\b", "timeout"), ranks=3, routes=THIRD
+    )
+    for delay in ("stopped for 2 s", "late within the deadline"):
+        for moment in ("before all_reduce", "in recv", "before init", "before new_group"):
+            yield Situation(delay, moment, FINE)
+        yield Situation(delay, "in wait_signal", FINE, routes=WINDOWS)
+    yield Situation("stopped for 2 s", "in large all_reduce", FINE)
+    yield Situation("stopped for 2 s", "in large all_reduce", FINE, routes=NODES)
+
+
+def _disagreements() -> Iterator[Situation]:
+    for mismatch in MISMATCHES:
+        yield Situation(mismatch.name, "in a call", noticed(CALL, "rank [01]", AGREE))
+    for name in ("other type", "bad argument"):
+        yield Situation(name, "in a call", noticed(CALL, "rank [01]", AGREE), ASYNC)
+        yield Situation(name, "in a call", noticed(CALL, "rank [012]", AGREE), ranks=3, routes=THIRD)
+    yield Situation("other count", "in a call", noticed(CALL, "rank [01]", AGREE), routes=NODES)
+    yield Situation("other count of a message", "in a call", noticed("rank [01]"))
+    yield Situation("other order of two groups", "in a call", timed_out(SUM, EITHER, BOTH_LATE))
+    yield Situation("other order of two groups", "in a call", FINE, ASYNC)
+
+
+def _ends() -> Iterator[Situation]:
+    yield Situation("aborts twice", "with work in flight", noticed(SUM, "abort|rank 1"), BOTH)
+    yield Situation("aborts twice", "in large all_reduce", noticed(SUM, "abort|rank 1"))
+    # Who has ended its group is not lost: the others wait for it as for one that is late, unless their carrier says it.
+    yield Situation("destroys its group", "before all_reduce", timed_out(SUM, LATE, BOTH_LATE))
+    for moment in ("at the end, group not destroyed", "at the end, work in flight", "at the end, work in flight alone",
+                   "in destroy, work in flight", "in destroy, work in flight alone"):  # fmt: skip
+        yield Situation("nothing", moment, FINE)
+    yield Situation("forked child exits", "before all_reduce", FINE)
+    yield Situation("forked child is killed", "before all_reduce", FINE)
+    for failure in ("store killed", "store stopped"):
+        yield Situation(failure, "before all_reduce", FINE)
+        yield Situation(failure, "before destroy", FINE)
+    yield Situation("store killed", "before new_group", timed_out("store"))
+    yield Situation("store stopped", "before new_group", timed_out("store"))
+
+
+def _on_gpus() -> Iterator[Situation]:
+    for moment in ("before all_reduce", "in large all_reduce"):
+        for death in ("killed", "segfault"):
+            yield Situation(death, moment, noticed(SUM, LOST), BOTH, routes=ON_GPUS)
+        yield Situation("stopped for 2 s", moment, FINE, routes=ON_GPUS)
+    yield Situation("raises", "before all_reduce", noticed(SUM, LOST), routes=ON_GPUS)
+    for delay in ("late", "stopped"):
+        yield Situation(delay, "before all_reduce", timed_out(SUM, LATE), routes=ON_GPUS)
+    for mismatch in MISMATCHES:
+        yield Situation(mismatch.name, "in a call", noticed(CALL, "rank [01]", AGREE), routes=ON_GPUS)
+    yield Situation("nothing", "at the end, group not destroyed", FINE, routes=ON_GPUS)
+
+
+CELLS = tuple(
+    cell
+    for part in (_deaths, _delays, _disagreements, _ends, _on_gpus)
+    for situation in part()
+    for cell in situation.cells()
+)

@@ -1,0 +1,68 @@
+"""When a program ends its groups, or itself."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from tests.drill.failures import LARGE
+from tests.drill.moments.table import moment
+from tests.drill.scene import Scene
+
+
+@moment("before destroy")
+def before_destroy(scene: Scene) -> None:
+    scene.start_and_meet()
+    scene.strike()
+    scene.attempt(scene.end)
+
+
+@moment("at the end, group not destroyed")
+def end_without_destroy(scene: Scene) -> None:
+    scene.start_and_meet()
+    scene.leaves_group = True
+    scene.attempt(scene.all_reduce)
+
+
+@moment("at the end, work in flight")
+def end_with_work_in_flight(scene: Scene) -> None:
+    """All have begun a large one, and nobody waits for it."""
+    scene.start_and_meet()
+    scene.leaves_group = True
+    tensor = scene.ones(LARGE)
+    scene.attempt(lambda: dist.all_reduce(tensor, async_op=True))
+
+
+@moment("at the end, work in flight alone")
+def end_with_work_in_flight_alone(scene: Scene) -> None:
+    """The others wait for a call that the last rank never makes; nobody looks at what became of it."""
+    scene.start_and_meet()
+    scene.leaves_group = True
+    tensor = scene.ones(1000)
+    scene.attempt(lambda: scene.is_victim or dist.all_reduce(tensor, async_op=True))
+    scene.all_at("begun")
+
+
+@moment("in destroy, work in flight")
+def destroy_with_work_in_flight(scene: Scene) -> None:
+    scene.start_and_meet()
+    tensor = scene.ones(LARGE)
+
+    def leave() -> None:
+        dist.all_reduce(tensor, async_op=True)
+        scene.end()
+
+    scene.attempt(leave)
+
+
+@moment("in destroy, work in flight alone")
+def destroy_with_work_in_flight_alone(scene: Scene) -> None:
+    scene.start_and_meet()
+    tensor = scene.ones(1000)
+
+    def leave() -> None:
+        if not scene.is_victim:
+            dist.all_reduce(tensor, async_op=True)
+        scene.all_at("begun")
+        scene.end()
+
+    scene.attempt(leave)

@@ -1,0 +1,73 @@
+"""What carries a cell's calls: altorch over each of its carriers, and the backends beside it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+
+@dataclass(frozen=True)
+class Route:
+    """`gpus_each`: GPUs that each rank needs for itself; 0: one for all of them will do."""
+
+    name: str
+    backend: str
+    env: dict[str, str] = field(default_factory=dict)
+    device: str = "cpu"
+    gpus_each: int = 0
+    node_of: Callable[[int], str] | None = None  # rank -> ALTORCH_NODE
+
+    def environment(self, rank: int) -> dict[str, str]:
+        return self.env | ({"ALTORCH_NODE": self.node_of(rank)} if self.node_of else {})
+
+    def obstacle(self, ranks: int) -> str:
+        """Why it cannot be tried here; empty: it can."""
+        if self.device == "cpu":
+            return ""
+        needed = max(1, self.gpus_each * ranks)
+        if count_gpus() < needed:
+            return f"{count_gpus() or 'no'} GPU is visible, and {needed} needed"
+        return ""
+
+    @property
+    def is_al(self) -> bool:
+        return self.backend == "al"
+
+
+@lru_cache(maxsize=1)
+def count_gpus() -> int:
+    """Without CUDA: a process that has asked it cannot fork ranks any more."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return listed.stdout.count("GPU ")
+
+
+_OVER_MPI = {"ALTORCH_SHM_BYTES": "0"}
+_OVER_GLOO = {"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"}
+
+
+def _halves(rank: int) -> str:
+    """Ranks 0, 2, ... on one node, 1, 3, ... on the other."""
+    return str(rank % 2)
+
+
+ROUTES = {
+    route.name: route
+    for route in (
+        Route("shm", "al"),
+        Route("mpi", "al", _OVER_MPI),
+        Route("al-gloo", "al", _OVER_GLOO),
+        Route("nodes", "al", node_of=_halves),
+        Route("nodes-gloo", "al", {"ALTORCH_MPI": "none"}, node_of=_halves),
+        Route("cuda", "al", device="cuda", gpus_each=1),
+        Route("host_staged", "al", {"ALTORCH_ROUTE": "cuda=host_staged"}, device="cuda"),
+        Route("host_relay", "al", {"ALTORCH_ROUTE": "cuda=host_relay"}, device="cuda"),
+        Route("gloo", "gloo"),
+        Route("nccl", "nccl", device="cuda", gpus_each=1),
+        Route("nccl2", "nccl2", device="cuda", gpus_each=1),
+    )
+}

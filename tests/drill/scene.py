@@ -1,0 +1,175 @@
+"""What one rank of a cell knows and does: its group, its calls, its failure, and what it writes down."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.drill.cells import Cell
+from tests.drill.cues import Cues
+from tests.drill.expectations import ERROR, SUCCESS, WRONG
+
+
+class WrongResult(AssertionError):
+    pass
+
+
+class Scene(Cues):
+    def __init__(self, cell: Cell, rank: int, folder: Path) -> None:
+        super().__init__(rank, cell.ranks, folder, cell.limit)
+        self.cell = cell
+        self.failure, self.timeout = cell.failure, cell.timeout
+        self.is_victim = rank == cell.victim
+        self.group: Any = None  # the default one
+        self.called_at = 0.0
+        self.leaves_group = False  # ends without destroy_process_group
+        self._process = os.getpid()
+
+    # --------------------------------------------------------------------------------------- failure
+
+    def is_alive(self, rank: int) -> bool:
+        try:
+            state = Path(f"/proc/{self.read(f'pid.{rank}')}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return False
+        return state not in "ZX"
+
+    def signal_store(self, number: int) -> None:
+        os.kill(self.read("store")["pid"], number)
+
+    def strike(self) -> None:
+        """Here it befalls the victim. The others go on once it is about to happen."""
+        if self.failure.strike is None:
+            return
+        if self.is_victim:
+            self.note("struck", time.monotonic())
+            self.failure.strike(self)
+        else:
+            self.await_note("struck")
+
+    @contextlib.contextmanager
+    def striking(self, after: float = 0.0) -> Iterator[None]:
+        """The failure befalls the victim while it is in the call within: a thread of its own sees to that."""
+        if not self.is_victim:
+            yield
+            return
+
+        def befall() -> None:
+            time.sleep(after)
+            self.strike()
+
+        thread = threading.Thread(target=befall, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+    # ----------------------------------------------------------------------------------------- calls
+
+    @property
+    def is_async(self) -> bool:
+        return self.cell.call == "async"
+
+    def start(self, store: dist.Store | None = None) -> None:
+        """Over the store of a launcher, a process of its own, as under torchrun."""
+        where = {} if store is None else {"store": store, "rank": self.rank, "world_size": self.size}
+        dist.init_process_group(self.cell.route.backend, timeout=timedelta(seconds=self.timeout), **where)
+
+    def start_and_meet(self, store: dist.Store | None = None) -> None:
+        """Everything that is opened with the first call is open then."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        self.start(store)
+        self._all_reduce_once(4, torch.float32, dist.ReduceOp.SUM)
+        self.all_at("met")
+
+    def new_group(self) -> Any:
+        return dist.new_group(timeout=timedelta(seconds=self.timeout))
+
+    @property
+    def device(self) -> torch.device:
+        if self.cell.route.device == "cpu":
+            return torch.device("cpu")
+        return torch.device("cuda", self.rank % torch.cuda.device_count())
+
+    @property
+    def backend(self) -> Any:
+        return (self.group or dist.group.WORLD)._get_backend(self.device)
+
+    def ones(self, count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.ones(count, dtype=dtype, device=self.device)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """In the way of the cell: synchronous, or begun and waited for."""
+        work = function(*arguments, **options, group=self.group, async_op=self.is_async)
+        if work is not None:
+            work.wait()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def all_reduce(
+        self,
+        count: int = 1000,
+        dtype: torch.dtype = torch.float32,
+        op: Any = dist.ReduceOp.SUM,
+    ) -> None:
+        self._all_reduce_once(count, dtype, op)
+        if self.device.type == "cuda":  # the results of a failed call are marked; the next call raises
+            self._all_reduce_once(count, dtype, op)
+
+    def _all_reduce_once(self, count: int, dtype: torch.dtype, op: Any) -> None:
+        tensor = self.ones(count, dtype)
+        self.call(dist.all_reduce, tensor, op=op)
+        self.check(tensor, self.size)
+
+    def broadcast(self, root: int) -> None:
+        """A broadcast waits for nobody: what was wrong about it shows in the call behind it."""
+        self.call(dist.broadcast, self.ones(1000), root)
+        self.call(dist.barrier)
+
+    def check(self, tensor: torch.Tensor, value: float) -> None:
+        """That it is right, or marked as the result of a call on CUDA tensors that failed."""
+        wrong = tensor[tensor != value]
+        marked = tensor.device.type == "cuda" and bool(torch.isnan(wrong).all())
+        if wrong.numel() and not marked:
+            raise WrongResult(f"{wrong[0].item()} instead of {value}, in {wrong.numel()} elements")
+
+    # --------------------------------------------------------------------------------------- outcome
+
+    def attempt(self, function: Callable[[], object]) -> bool:
+        """The call in which the failure is met. Writes down what came of it; whether it succeeded."""
+        self.called_at = time.monotonic()
+        try:
+            function()
+        except WrongResult as error:
+            return self._conclude(WRONG, str(error))
+        except Exception as error:
+            return self._conclude(ERROR, str(error) or type(error).__name__)
+        return self._conclude(SUCCESS)
+
+    def _conclude(self, outcome: str, message: str = "") -> bool:
+        if os.getpid() == self._process:  # not what a forked child saw
+            times = {"called_at": self.called_at, "ended_at": time.monotonic()}
+            self.note(f"end.{self.rank}", {"outcome": outcome, "message": message, **times})
+        return outcome == SUCCESS
+
+    def end(self) -> None:
+        if dist.is_initialized() and not self.leaves_group:
+            dist.destroy_process_group()
+
+
+def die_with_parent() -> None:
+    """Nothing of a cell outlives whoever started it."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL

@@ -1,0 +1,155 @@
+"""The drill itself: it passes nothing that it should not, ends what hangs, cleans up. And a few of its cells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from launching import backend_under_test
+
+from tests.drill import __main__ as command
+from tests.drill.cells import CELLS, FINE, noticed
+from tests.drill.expectations import ERROR, SUCCESS, WRONG, RankEnd, Seen, objections
+from tests.drill.leftovers import SHARED, SharedMemory, descendants
+from tests.drill.report import markdown
+from tests.drill.routes import ROUTES
+from tests.drill.runner import Result, Runner
+
+BY_NAME = {cell.name: cell for cell in CELLS}
+pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with Runner() as runner:
+        yield runner
+
+
+REPRESENTATIVE = [
+    "killed before all_reduce @ shm",
+    "killed in large all_reduce, 3 ranks @ nodes",
+    "killed in wait_signal @ nodes",
+    "late before all_reduce, async @ al-gloo",
+    "stopped for 2 s in recv @ mpi",
+    "other count in a call @ shm",
+    "nothing at the end, work in flight alone @ al-gloo",
+]
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_a_cell_ends_as_expected(runner, name):
+    result = runner.run(BY_NAME[name])
+    assert result.objections == [], result.seen
+
+
+def test_a_wrong_expectation_is_an_objection(runner):
+    cell = BY_NAME["killed before all_reduce @ shm"]
+    seen = runner.run(cell).seen
+    assert Result(cell, seen).objections == []
+    assert "instead of success" in Result(replace(cell, expected=FINE), seen).objections[0]
+    other = replace(cell, expected=noticed("all_reduce", "rank 7 is lost"))
+    assert "was not told rank 7 is lost" in Result(other, seen).objections[0]
+
+
+def test_a_hang_is_ended_at_the_limit_and_reported(runner):
+    began = time.monotonic()
+    result = runner.run(BY_NAME["late within the deadline before all_reduce @ shm"], limit=1.5)
+    assert time.monotonic() - began < 15
+    assert str(result.seen) == "hang"
+    assert [text for text in result.objections if "hung in its call" in text]
+    assert [end for end in result.seen.ranks if "all_reduce" in end.output], "no stack of where it hung"
+    deadline = time.monotonic() + 10
+    while descendants(runner.process_id) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert descendants(runner.process_id) == []
+
+
+def ends(**changes):
+    """Of two ranks, the second of which was killed."""
+    survivor = RankEnd(0, True, 0, ERROR, "altorch: group '0', rank 0: all_reduce #1: rank 1 is lost", 1.0, 0)
+    victim = RankEnd(1, False, -9, exit_code=-9)
+    return Seen([replace(survivor, **changes), victim])
+
+
+KILLED = noticed("all_reduce", "rank 1 is lost")
+
+
+def test_what_is_as_expected_meets_no_objection():
+    assert objections(KILLED, ends()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"outcome": SUCCESS, "message": ""}, "saw success instead of error"),
+        ({"outcome": WRONG}, "saw wrong instead of error"),
+        ({"outcome": ""}, "saw nothing instead of error"),
+        ({"seconds": 1000.0}, "was told after 1000.0 s"),
+        ({"message": "Connection reset by peer"}, "was not told group '"),
+        ({"exit_code": 1}, "ended with exit code 1 instead of 0"),
+        ({"exit_code": -6}, "ended with exit code -6"),
+        ({"exit_code": None}, "hung after its error"),
+        ({"last_words": "terminate called without an active exception"}, "left a last line: terminate"),
+    ],
+)
+def test_what_is_not_as_expected_meets_one(changes, says):
+    assert any(says in text for text in objections(KILLED, ends(**changes)))
+
+
+def test_neither_does_what_is_left_behind_nor_a_broken_drill():
+    assert objections(KILLED, replace(ends(), left_behind=["process 7"])) == ["left behind: process 7"]
+    assert objections(KILLED, Seen(broken="no zygote"))
+
+
+def test_what_the_victim_reads_must_not_be_wrong():
+    late = RankEnd(1, False, 0, WRONG, "3 instead of 2", exit_code=0)
+    assert "rank 1 saw a wrong result: 3 instead of 2" in objections(KILLED, Seen([late]))
+
+
+def test_other_backends_are_recorded_and_not_judged():
+    cell = replace(BY_NAME["killed before all_reduce @ shm"], route=ROUTES["gloo"])
+    assert Result(cell, ends(exit_code=None)).objections == []
+    assert "| hang at the end |" in markdown([Result(cell, ends(exit_code=None))], 1.0)
+
+
+def test_leftovers_are_found():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert child.pid in descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    memory = SharedMemory()
+    left = SHARED / f"altorch-drill-{child.pid}"
+    left.write_bytes(b"x")
+    try:
+        assert memory.new_and_unused() == [left.name]
+    finally:
+        left.unlink()
+
+
+def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch):
+    monkeypatch.setattr("tests.drill.routes.count_gpus", lambda: 0)
+    result = runner.run(next(cell for cell in CELLS if cell.route.device == "cuda"))
+    assert "no GPU is visible" in str(result.seen) and result.objections == []
+
+
+@pytest.mark.parametrize("as_expected", [True, False])
+def test_the_exit_code_says_whether_all_ended_as_expected(as_expected, tmp_path, monkeypatch):
+    cell = BY_NAME["killed before all_reduce @ shm"]
+    monkeypatch.setattr(command, "CELLS", [cell if as_expected else replace(cell, expected=FINE)])
+    files = [tmp_path / "drill.json", tmp_path / "drill.md"]
+    monkeypatch.setattr(sys, "argv", ["drill", "--json", str(files[0]), "--markdown", str(files[1])])
+    assert command.main() == (0 if as_expected else 1)
+    (document,) = json.loads(files[0].read_text())
+    assert document["cell"] == cell.name and bool(document["objections"]) != as_expected
+    assert "killed before all_reduce" in files[1].read_text()
+
+
+def test_names_of_cells_are_theirs_alone():
+    assert len(BY_NAME) == len(CELLS) >= 80
