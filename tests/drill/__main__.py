@@ -39,6 +39,12 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         help="cells at a time (default: %(default)s, two a core)",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="every cell N times")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="cells that do not end as expected once more, one at a time: on a busy machine. Both are shown, and what "
+        "fails both times fails",
+    )
     parser.add_argument("--list", action="store_true", help="name the cells, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was seen")
     parser.add_argument(
@@ -76,7 +82,14 @@ def main() -> int:
         for result in runner.run_all(cells, arguments.jobs, lambda _: None):
             results.append(result)
             progress.at(result.cell.name)
+        bad = [result for result in results if result.objections] if arguments.again else []
+        seconds_before = time.monotonic() - began
+        again = list(runner.run_all([result.cell for result in bad], 1, lambda _: None))
     results.sort(key=lambda result: cells.index(result.cell))
+    if again:
+        print_results(bad)
+        print(f"{summary(results, seconds_before)}; these once more:")
+        results = [result for result in results if result not in bad] + again
     seconds = time.monotonic() - began
     print_results(results)
     print(f"{versions()}; {summary(results, seconds)}")

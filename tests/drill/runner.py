@@ -101,5 +101,6 @@ def clean_environment() -> dict[str, str]:
     return (
         kept
         | patience
+        | {"RES_OPTIONS": "timeout:1 attempts:1"}  # c10d's store looks up the name of every peer
         | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
     )
