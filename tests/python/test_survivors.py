@@ -110,6 +110,39 @@ def test_the_ranks_that_are_left_go_on(route, host, victims):
         assert max(seconds for *_, seconds in left) < 10 * PATIENCE
 
 
+def go_on_with_cuda_tensors(world, victim):
+    """On one GPU, which is enough: ranks may share it."""
+    torch.cuda.set_device(world.rank % torch.cuda.device_count())
+    x = torch.full((10_001,), float(world.rank), device="cuda")
+    dist.all_reduce(x)
+    assert x.sum().item() == 10_001 * 3
+    if world.rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError):
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(10_001, device="cuda"))
+            torch.cuda.synchronize()
+    began = time.monotonic()
+    altorch.survivors(patience=STAY)
+    for count in (5, 1_000_003):
+        x = torch.full((count,), float(dist.get_rank() + 1), device="cuda")
+        dist.all_reduce(x)
+        assert torch.equal(x, torch.full_like(x, 3))
+    seconds = time.monotonic() - began
+    use(world)
+    return seconds
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 1, reason="no GPU is visible")
+@pytest.mark.parametrize("victim", [0, 2])
+def test_the_ranks_that_are_left_go_on_with_cuda_tensors(victim):
+    with Cluster(3, launcher="plain") as cluster:
+        left = left_of(cluster.run(go_on_with_cuda_tensors, victim=victim), [victim])
+        print(f"computing again after {max(left):.2f} s")
+        assert max(left) < 10 * PATIENCE
+
+
 def without_a_place_to_meet(world):
     use(world)
     if world.rank == 0:
