@@ -135,6 +135,8 @@ bool DeviceCalls::look() {
     if (replays && !in_graphs_) return false;
     found = replays ? trouble_in_graphs(Watchdog::Clock::now()) : trouble(Watchdog::Clock::now());
     if (!found) return true;
+    bool all_told = replays;  // nobody but this rank knows what it replays
+    found->cause = watchdog_.with_last_word(found->operation, found->cause, all_told);
     failure_ = explained(found->operation, found->cause);
   }
   if (!replays) {

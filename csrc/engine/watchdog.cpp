@@ -183,13 +183,14 @@ std::optional<Error> Watchdog::last_word(const Operation& operation, bool& all_t
   return finding->gave_up;
 }
 
+Error Watchdog::with_last_word(const Operation& operation, const Error& noticed, bool& all_told) {
+  if (noticed.kind() != ErrorKind::kPeerLost || all_told) return noticed;
+  return last_word(operation, all_told).value_or(noticed);
+}
+
 Error Watchdog::fail(const Operation& operation, const Error& noticed, const Wait& wait) {
-  const Error cause = with_its_reason(noticed);
   bool all_told = wait.told_by_peer;
-  if (cause.kind() == ErrorKind::kPeerLost && !all_told) {
-    if (const auto reason = last_word(operation, all_told))
-      return group_.give_up(operation, *reason, !all_told);
-  }
+  const Error cause = with_last_word(operation, with_its_reason(noticed), all_told);
   return group_.give_up(operation, cause, !all_told);
 }
 

@@ -36,6 +36,9 @@ class Watchdog {
   // The loss of a peer, if that is what lies behind an error of a transport or of the store. May take a
   // second.
   Error with_its_reason(const Error& cause);
+  // What a peer that is lost has written down before, if that is why the call failed. `all_told`: whether some rank has told
+  // all others; true already: nobody is asked.
+  Error with_last_word(const Operation& operation, const Error& noticed, bool& all_told);
   // The call has failed: closes the group, and tells the peers unless one of them has told us.
   Error fail(const Operation& operation, const Error& noticed, const Wait& wait);
 

@@ -86,7 +86,7 @@ LOST, LATE = "rank 1 is lost", r"ranks?\b[^.;]*\b1\b"
 AGREE = "called|gave it up|BAND is not defined"
 BOTH_LATE = "timeout|has destroyed its part"  # of two deadlines at a time one passes first
 EITHER = r"ranks?\b[^.;]*\b[01]\b"
-CALL, SUM = "all_reduce|barrier", "all_reduce"
+CALL, SUM = "all_reduce|barrier|broadcast", "all_reduce"
 
 
 def _deaths() -> Iterator[Situation]:

@@ -104,6 +104,20 @@ TEST(DeviceCalls, KeepsTheWordsOfWhatCarriedTheCall) {
   EXPECT_STREQ(me.groups[0].failure()->what(), "altorch: group 'test', rank 0: all_reduce #1: not done");
 }
 
+// It may have refused the call, and ended: that it is lost says less.
+TEST(DeviceCalls, PrefersWhyAPeerGaveUpToThatItHasGone) {
+  Alone me;
+  me.groups[0].store().set("board/closed", "1 " + std::to_string(static_cast<int>(ErrorKind::kMismatch)) +
+                                               " all_reduce #1: they differ");
+  me.give(10s);
+  me.carrier.failed = Error(ErrorKind::kPeerLost, "global rank 0 is lost: it has ended");
+  EXPECT_TRUE(me.calls.look());
+  ASSERT_TRUE(me.calls.failure());
+  EXPECT_NE(std::string(me.calls.failure()->what()).find("gave up all_reduce #1: they differ"),
+            std::string::npos)
+      << me.calls.failure()->what();
+}
+
 TEST(DeviceCalls, MarksNothingWhereThatIsAskedFor) {
   Alone me(OnError::kContinue);
   me.give(100ms);
