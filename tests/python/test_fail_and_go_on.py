@@ -3,7 +3,7 @@
 Random journeys: groups are made, used, hurt in a random way (refusals, disagreements, timeouts, exceptions in a batch,
 stopped and killed ranks) and used again, in several threads. Every rank draws the same numbers from one seed, which is
 printed with a failure; results are integers, so that they are compared exactly. ALTORCH_TEST_JOURNEY_SECONDS says how
-long (default 100, for each kind of tensors).
+long (default 60, for each kind of tensors).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
 
-SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "100"))
+SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "60"))
 TIMEOUT = 4 * PATIENCE  # of the groups that are hurt
 SIZES = (1, 5, 63, 1024, 30_011, 300_007)
 TYPES = (torch.float32, torch.int64, torch.float64, torch.int32)
