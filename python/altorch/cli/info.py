@@ -135,6 +135,7 @@ def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
     """The routes of CUDA tensors, as the first GPU sees them."""
     serves = {
         "nccl": "CUDA tensors, where every rank has a GPU of its own",
+        "peer": "CUDA tensors, where the GPUs of a node can map each other's memory",
         "host_staged": "CUDA tensors, where the ranks are on one node",
         "host_relay": "CUDA tensors, anywhere",
     }
