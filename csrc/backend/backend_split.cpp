@@ -92,14 +92,15 @@ bool AlBackend::is_lost(int rank) const {
   return watch && watch->liveness.check({&global, 1}, /*ask_store=*/false).has_value();
 }
 
-std::vector<int> AlBackend::find_survivors(std::chrono::milliseconds patience, int attempt,
-                                           const c10::intrusive_ptr<c10d::Store>& store) {
+template <typename Ask>
+auto AlBackend::survey(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store,
+                       Ask&& ask) {
   return guarded([&] {
     const auto group = communicator_;
     std::optional<C10dStore> given;
     if (store) given.emplace(store, group->membership().key);
     Survey survey;
-    survey.key = "survivors/" + std::to_string(attempt);
+    survey.key = "survivors";
     survey.rank = group->rank();
     survey.size = group->size();
     survey.patience = patience;
@@ -113,10 +114,24 @@ std::vector<int> AlBackend::find_survivors(std::chrono::milliseconds patience, i
       return is_lost(rank);
     };
     try {
-      return altorch::find_survivors(given ? *given : group->store(), survey);
+      return ask(given ? *given : group->store(), survey);
     } catch (const Error& error) {
       throw error.with_prefix("altorch: group '" + group->name() + "': ");
     }
+  });
+}
+
+Survivors AlBackend::find_survivors(std::chrono::milliseconds patience,
+                                    const c10::intrusive_ptr<c10d::Store>& store) {
+  return survey(patience, store, [](KeyValueStore& keys, const Survey& survey) {
+    return altorch::find_survivors(keys, survey);
+  });
+}
+
+bool AlBackend::have_all_made_it(std::chrono::milliseconds patience, const Survivors& left, bool made,
+                                 const c10::intrusive_ptr<c10d::Store>& store) {
+  return survey(patience, store, [&](KeyValueStore& keys, const Survey& survey) {
+    return altorch::have_all_made_it(keys, survey, left, made);
   });
 }
 

@@ -1,10 +1,57 @@
 #include "backend/torch_hooks.h"
 
+#include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "common/log.h"
 
 namespace altorch::backend {
+
+namespace {
+
+// Of all groups.
+struct Living {
+  std::mutex mutex;  // guards what follows
+  std::set<TorchHooks*> all;
+  std::atomic<bool> ended{false};
+  std::atomic<int> running{0};
+};
+
+Living& living() {
+  static auto* instance = new Living();
+  return *instance;
+}
+
+thread_local bool runs = false;
+
+}  // namespace
+
+TorchHooks::TorchHooks() {
+  const std::lock_guard lock(living().mutex);
+  living().all.insert(this);
+}
+
+TorchHooks::~TorchHooks() {
+  const std::lock_guard lock(living().mutex);
+  living().all.erase(this);
+}
+
+bool TorchHooks::runs_here() { return runs; }
+
+void TorchHooks::end_all() {
+  living().ended.store(true);
+  const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (living().running.load() > 0 && std::chrono::steady_clock::now() < most)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::vector<std::map<std::int64_t, AbortHook>> last;  // go without the lock
+  const std::lock_guard lock(living().mutex);
+  for (TorchHooks* each : living().all) {
+    const std::lock_guard own(each->mutex_);
+    last.push_back(std::exchange(each->hooks_, {}));
+  }
+}
 
 bool failed_under_way(ErrorKind kind) {
   return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
@@ -26,8 +73,12 @@ void TorchHooks::remove(std::int64_t id) {
 }
 
 void TorchHooks::run_abort_hooks() noexcept {
-  thread_local bool runs = false;
   if (runs) return;
+  ++living().running;  // before the look: end_all() looks the other way round
+  if (living().ended.load()) {
+    --living().running;
+    return;
+  }
   runs = true;
   std::vector<AbortHook> hooks;
   {
@@ -43,7 +94,9 @@ void TorchHooks::run_abort_hooks() noexcept {
       log(LogLevel::kWarning, "an abort hook failed");
     }
   }
+  hooks.clear();
   runs = false;
+  --living().running;
 }
 
 void TorchHooks::extend(std::chrono::milliseconds by) {

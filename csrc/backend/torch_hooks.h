@@ -23,8 +23,15 @@ class TorchHooks : public Observer {
  public:
   using AbortHook = std::function<void()>;
 
+  // None runs from now on, in any group, and none is kept: they may belong to Python, which ends. Waits a second at most
+  // for those that run.
+  static void end_all();
+  // Whether this thread is in a hook, which cannot wait for what it is told of.
+  static bool runs_here();
+
   // `id` of one that is there already: replaces it.
   void add(std::int64_t id, AbortHook hook);
+  // Another thread may still be running it.
   void remove(std::int64_t id);
   // On this thread, in the order of their ids; before the failure is told to anybody. What a hook throws is logged. Does
   // nothing within a hook.
@@ -35,6 +42,9 @@ class TorchHooks : public Observer {
   std::chrono::milliseconds extension() const {
     return std::chrono::milliseconds(extension_ms_.load(std::memory_order_relaxed));
   }
+
+  TorchHooks();
+  ~TorchHooks() override;
 
   void issued(const ObservedCall& call) override {
     if (extension().count() != 0) begin(call.number);

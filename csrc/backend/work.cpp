@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "backend/errors.h"
+#include "backend/torch_hooks.h"
 #include "common/adaptive_wait.h"
 #include "engine/callback_thread.h"
 
@@ -194,6 +195,10 @@ void AlWork::synchronize() { wait(kNoTimeout); }
 void AlWork::blockCurrentStream() { wait(kNoTimeout); }
 
 bool AlWork::wait(std::chrono::milliseconds timeout) {
+  if (TorchHooks::runs_here() && !done_.load()) {
+    C10_THROW_ERROR(DistBackendError,
+                    "altorch: an abort hook cannot wait for a call: it may be the one that failed");
+  }
   const Attended here(*this);
   for (const Part& part : parts_) {
     if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {

@@ -187,13 +187,26 @@ PYBIND11_MODULE(_C, module) {
                              "The group's keys in the store, over the connection that it was made over.")
       .def(
           "find_survivors",
-          [](AlBackend& self, double patience_seconds, int attempt,
-             const c10::intrusive_ptr<c10d::Store>& store) {
-            return self.find_survivors(milliseconds(patience_seconds), attempt, store);
+          [](AlBackend& self, double patience_seconds, const c10::intrusive_ptr<c10d::Store>& store) {
+            const Survivors left = self.find_survivors(milliseconds(patience_seconds), store);
+            return std::pair(left.attempt, left.ranks);
           },
-          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"), py::arg("attempt"),
+          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"),
           py::arg("store") = py::none(),
-          "The ranks of the group that call this: collective over those that live.")
+          "The attempt, and the ranks of the group that call this: collective over those that live.")
+      .def(
+          "have_all_made_it",
+          [](AlBackend& self, double patience_seconds, const std::pair<int, std::vector<int>>& left,
+             bool made, const c10::intrusive_ptr<c10d::Store>& store) {
+            return self.have_all_made_it(milliseconds(patience_seconds), {left.first, left.second}, made,
+                                         store);
+          },
+          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"), py::arg("left"),
+          py::arg("made"), py::arg("store") = py::none(),
+          "One verdict for all who are left: whether all have made the next group.")
+      .def(
+          "change_timeout", [](AlBackend& self, double seconds) { self.setTimeout(milliseconds(seconds)); },
+          py::arg("seconds"), "Of the calls from now on.")
       .def("is_lost", &AlBackend::is_lost, py::arg("rank"),
            "Whether a rank of the group is known to be dead.")
       .def(
@@ -318,6 +331,8 @@ PYBIND11_MODULE(_C, module) {
         });
       },
       py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
+  module.def("end_abort_hooks", &TorchHooks::end_all, py::call_guard<py::gil_scoped_release>(),
+             "Before the interpreter ends: no abort hook runs from now on.");
   module.def("records_for_itself", &records_for_itself,
              "Whether torch's flight recorder is to leave altorch's groups alone.");
   module.def("publish_flight_record", &publish_flight_record, py::call_guard<py::gil_scoped_release>(),

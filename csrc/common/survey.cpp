@@ -17,28 +17,47 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kToWriteTheList{2};       // of whoever took that upon itself
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // at the living
 
+std::string attempt_key(const Survey& survey, int attempt) {
+  return survey.key + "/" + std::to_string(attempt);
+}
+
+template <typename Look>
+auto wait_for_agreement(const Survey& survey, const std::string& purpose, Look&& look) {
+  const auto deadline = Clock::now() + 2 * survey.patience;
+  PollPause pause;
+  while (true) {
+    if (auto found = if_it_answers(look)) return *std::move(found);
+    if (Clock::now() > deadline) {
+      throw Error(ErrorKind::kTimeout, "the ranks that are left have not agreed on " + purpose + " within " +
+                                           in_seconds(2 * survey.patience) + "; start the job again");
+    }
+    pause.pause();
+  }
+}
+
 class Surveyor {
  public:
   Surveyor(KeyValueStore& store, const Survey& survey) : store_(store), survey_(survey) {}
 
-  std::vector<int> find() {
-    const auto deadline = Clock::now() + 2 * survey_.patience;
+  Survivors find() {
+    const std::string purpose = "who they are";
+    attempt_ = wait_for_agreement(survey_, purpose, [&] { return std::optional(read_attempt()); });
     come();
-    PollPause pause;
-    while (true) {
-      if (const auto list = if_it_answers([&] { return look(); })) return *list;
-      if (Clock::now() > deadline)
-        throw Error(ErrorKind::kTimeout, "the ranks that are left have not agreed on who they are within " +
-                                             in_seconds(2 * survey_.patience) + "; start the job again");
-      pause.pause();
-    }
+    auto list = wait_for_agreement(survey_, purpose, [&] { return look(); });
+    return {attempt_, std::move(list)};
   }
 
  private:
+  int read_attempt() {
+    const auto attempt = store_.try_get(survey_.key + "/attempt");
+    return attempt ? std::stoi(*attempt) : 0;
+  }
+
   // To the round that is open now.
   void come() {
     came_ = Clock::now();
     taken_ = {};
+    lowest_ = 0;
     sooner_or_later([&] { store_.set(key("come/" + std::to_string(survey_.rank)), "1"); });
     sooner_or_later([&] { store_.add(key("count"), 1); });
   }
@@ -63,9 +82,7 @@ class Surveyor {
     if (!text) return std::nullopt;
     std::vector<int> ranks;
     for (const std::string& field : decode_fields(*text)) ranks.push_back(std::stoi(field));
-    if (std::find(ranks.begin(), ranks.end(), survey_.rank) != ranks.end()) return ranks;
-    throw Error(ErrorKind::kClosed,
-                "the other ranks have gone on without this one, which came too late; end this process");
+    return ranks;
   }
 
   // Nobody before this rank can.
@@ -83,7 +100,7 @@ class Surveyor {
         write_list();
         return;
       }
-      taken_ = now;  // by a rank that is dead now
+      taken_ = now;  // by a rank that is dead now, or that this one took for late
     }
     if (now - *taken_ > kToWriteTheList) store_.set(key("void"), "1");
   }
@@ -114,12 +131,12 @@ class Surveyor {
   }
 
   std::string key(const std::string& what) const {
-    return survey_.key + "/" + std::to_string(round_) + "/" + what;
+    return attempt_key(survey_, attempt_) + "/" + std::to_string(round_) + "/" + what;
   }
 
   KeyValueStore& store_;
   const Survey& survey_;
-  int round_ = 0, lowest_ = 0;
+  int attempt_ = 0, round_ = 0, lowest_ = 0;
   Clock::time_point came_{}, next_look_{};
   std::optional<Clock::time_point>
       taken_;  // when this rank found that another had taken the list upon itself
@@ -127,9 +144,36 @@ class Surveyor {
 
 }  // namespace
 
-std::vector<int> find_survivors(KeyValueStore& store, const Survey& survey) {
-  if (survey.size == 1) return {0};
+Survivors find_survivors(KeyValueStore& store, const Survey& survey) {
+  if (survey.size == 1) return {0, {0}};
   return Surveyor(store, survey).find();
+}
+
+bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivors& left, bool made) {
+  if (survey.size == 1) return made;
+  const std::string key = attempt_key(survey, left.attempt) + "/made/";
+  const auto decide = [&](const std::string& verdict) {
+    if (store.add(key + "decided", 1) != 1) return;
+    // Before the verdict: who has read that one finds the next attempt.
+    if (verdict == "void") store.set(survey.key + "/attempt", std::to_string(left.attempt + 1));
+    store.set(key + "verdict", verdict);
+  };
+  std::vector<std::string> by_rank;
+  for (const int rank : left.ranks) by_rank.push_back(key + std::to_string(rank));
+  if (made) sooner_or_later([&] { store.set(key + std::to_string(survey.rank), "1"); });
+  bool has_decided = false;
+  return wait_for_agreement(survey, "whether all of them can go on", [&]() -> std::optional<bool> {
+    if (const auto verdict = store.try_get(key + "verdict")) return *verdict == "made";
+    if (has_decided) return std::nullopt;
+    const auto is_dead = [&](int rank) { return survey.is_dead(rank); };
+    const bool is_hopeless = !made || std::any_of(left.ranks.begin(), left.ranks.end(), is_dead);
+    const bool is_done =
+        !is_hopeless && survey.rank == left.ranks.front() && store.multi_get(by_rank).has_value();
+    if (!is_hopeless && !is_done) return std::nullopt;
+    has_decided = true;
+    decide(is_done ? "made" : "void");
+    return std::nullopt;
+  });
 }
 
 }  // namespace altorch

@@ -15,14 +15,23 @@
 namespace altorch {
 
 struct Survey {
-  std::string key;  // of this survey alone, the same on all ranks
+  std::string key;  // of this group's surveys, the same on all ranks
   int rank = 0, size = 0;
   std::chrono::milliseconds patience{0};  // with a rank that lives and does not come; then it is left out
   std::function<bool(int)> is_dead = {};  // a rank of the group; may ask the store
 };
 
-// The ranks that are left, in order. Throws Error: kClosed when the others went on without this rank, kTimeout when the list
-// has not come within twice the patience, and what the store throws.
-std::vector<int> find_survivors(KeyValueStore& store, const Survey& survey);
+struct Survivors {
+  int attempt = 0;  // to go on, of all that this group's ranks have made
+  std::vector<int>
+      ranks;  // that are left, in order; without this one: the others have gone on, and it came too late
+};
+
+// Throws Error: kTimeout when the list has not come within twice the patience, and what the store throws.
+Survivors find_survivors(KeyValueStore& store, const Survey& survey);
+
+// Each of them has then tried to make what comes next. Whether all have, one verdict for all of them: should one fail, or
+// die before the verdict, nobody goes on with what was made, and the next attempt begins. Throws as above.
+bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivors& left, bool made);
 
 }  // namespace altorch

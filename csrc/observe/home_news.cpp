@@ -26,9 +26,9 @@ Address address_of(const LivenessSettings& settings, int rank) {
       "altorch-news/" + std::to_string(Fnv().add(settings.name).value()) + "/" + std::to_string(rank);
   Address address;
   address.name.sun_family = AF_UNIX;  // sun_path begins with a zero: no file
-  std::memcpy(address.name.sun_path + 1, text.data(),
-              std::min(text.size(), sizeof address.name.sun_path - 1));
-  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  const std::size_t length = std::min(text.size(), sizeof address.name.sun_path - 1);
+  std::memcpy(address.name.sun_path + 1, text.data(), length);
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   return address;
 }
 

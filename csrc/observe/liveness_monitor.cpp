@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "common/fork_closed.h"
 
 namespace altorch {
@@ -42,6 +44,7 @@ void LivenessMonitor::watch_neighbours() {
     has_far_members_ |= peer.home != home_;
     if (rank == settings_.rank || peer.home != home_) continue;
     const int pidfd = open_pidfd(peer.pid);
+    if (pidfd < 0 && errno == ESRCH) mark(rank, "process " + std::to_string(peer.pid) + " has ended");
     if (pidfd < 0) continue;
     close_in_forks(pidfd);
     watched_.push_back({rank, pidfd});

@@ -41,6 +41,7 @@ def extension() -> ModuleType:
 def finalize() -> None:
     """Ends MPI once. A forked child inherits this function with the interpreter and must not touch its parent's MPI."""
     if _loaded is not None and os.getpid() == _owner:
+        _loaded.end_abort_hooks()
         _loaded.stop_threads()
         _loaded.finalize_mpi(_ends_with_an_exception())
 

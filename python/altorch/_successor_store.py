@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +46,12 @@ _found: dict[str, Store] = {}  # by place: for whoever asks once more
 
 def goes(store: Store) -> bool:
     """The same of a store that has just failed: of a killed process the kernel takes calls until it has cleared up."""
-    end = time.monotonic() + _CLEARED_UP
+    end, pause = time.monotonic() + _CLEARED_UP, 0.02
     while time.monotonic() < end:
         if is_gone(store):
             return True
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause *= 1.5
     return False
 
 
@@ -85,7 +87,12 @@ def _host(place: str, timeout: timedelta) -> Store:
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(_name(place))
+    try:
+        listener.bind(_name(place))
+    except OSError as error:
+        raise TimeoutError(
+            f"the place where the others look for the job's next store is taken: {error}"
+        ) from None
     listener.listen(128)
     # Whoever comes late is told, too; the thread ends with the process.
     threading.Thread(target=_tell, args=(listener, store.port), name="al-store-port", daemon=True).start()
@@ -93,12 +100,14 @@ def _host(place: str, timeout: timedelta) -> Store:
 
 
 def _tell(listener: socket.socket, port: int) -> None:
-    while True:
+    """To whoever asks; what one of them does, or a lack of descriptors, is no reason to leave the others alone."""
+    while listener.fileno() >= 0:
         try:
             connection, _ = listener.accept()
         except OSError:
-            return
-        with connection:
+            time.sleep(0.1)
+            continue
+        with connection, suppress(OSError):
             if _is_mine(connection):
                 connection.sendall(struct.pack("!H", port))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+import zlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,19 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup, Store
 
 _SEPARATOR = ":shrunk"
-_attempts: Counter[tuple[str, int]] = Counter()  # of each group, over each store
 
 
-def shrink(backend: Any, excluded: list[int], flags: int, options: Any, store: Store | None = None) -> Any:
+def shrink(
+    backend: Any,
+    excluded: list[int],
+    flags: int,
+    options: Any,
+    store: Store | None = None,
+    patience: timedelta | None = None,
+) -> Any:
     """What Backend.shrink() does: a backend of the ranks that are not excluded. Collective over them.
 
-    `store`: None for the one that the group was made over.
+    `store`: None for the one that the group was made over. `patience`: None for the group's timeout.
     """
     from torch.distributed.distributed_c10d import SHRINK_ABORT
 
@@ -47,11 +53,13 @@ def shrink(backend: Any, excluded: list[int], flags: int, options: Any, store: S
         rank=kept.index(old.rank),
         # torch numbers what is left of the world from 0 on
         global_ranks=list(range(len(kept))) if old.is_job else before,
-        timeout=backend.options._timeout,
+        timeout=min(backend.options._timeout, patience or backend.options._timeout),
         is_job=old.is_job,
         before=before if old.is_job else [],
     )
-    return _backend.make(store, member, options or backend.options)
+    made = _backend.make(store, member, options or backend.options)
+    made.change_timeout(backend.options._timeout.total_seconds())
+    return made
 
 
 def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
@@ -62,42 +70,69 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
     old = group if group is not None else c10d._get_default_group()
     backend, devices = _only_backend(old), old._device_types
     backend.abort()
-    deadline = time.monotonic() + 3 * patience.total_seconds()
+    seconds = patience.total_seconds()
+    deadline = time.monotonic() + 3 * seconds
     while True:
         store = _next_store(backend, old, patience)
-        met = (backend.membership.key, store.port if store else 0)
-        _attempts[met] += 1
-        left: list[int] = []
+        made, failure = None, None
         try:
-            left = backend.find_survivors(patience.total_seconds(), _attempts[met], store)
-            excluded = [rank for rank in range(old.size()) if rank not in left]
-            made = shrink(backend, excluded, c10d.SHRINK_DEFAULT, None, store)
-            break
+            left = backend.find_survivors(seconds, store)
+            if old.rank() not in left[1]:
+                break
+            excluded = [rank for rank in range(old.size()) if rank not in left[1]]
+            try:
+                made = shrink(backend, excluded, c10d.SHRINK_DEFAULT, None, store, patience)
+            except Exception as error:  # the others have to know
+                failure = error
+            # Without one verdict for all, who has made it and who has not would end in different worlds.
+            if backend.have_all_made_it(seconds, left, made is not None, store):
+                break
         except (dist.DistBackendError, dist.DistNetworkError):
-            # Who sees that one more is lost, perhaps with the store, comes again; so do the others.
-            is_lost = any(backend.is_lost(rank) for rank in left)
-            if time.monotonic() > deadline or not (is_lost or _successor_store.goes(store or _store_of(old))):
+            _abandon(made)
+            if time.monotonic() > deadline or not _successor_store.goes(store or _store_of(old)):
                 raise
+            continue
+        _abandon(made)
+        if failure is not None and (
+            time.monotonic() > deadline
+            or not isinstance(failure, (dist.DistBackendError, dist.DistNetworkError))
+        ):
+            raise failure
+    if made is None:
+        raise dist.DistBackendError(
+            f"altorch.survivors: group '{backend.membership.name}': the other ranks have gone on without this one, "
+            f"which came more than {seconds:g} s after them; end this process"
+        )
     # torch's own half of shrink_group(), which refuses to leave nobody out and asks the backend by itself.
     if store is not None:
         c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
     is_default = old == c10d._get_default_group()
-    new: ProcessGroup = c10d._finalize_shrunk_group(
-        {
-            "process_group": old,
-            "is_default_group": is_default,
-            "group_size": old.size(),
-            "current_rank": old.rank(),
-            "group_name": c10d._get_process_group_name(old),
-            "pg_options_override": None,
-        },
-        set(excluded),
-        made,
-    )
+    # torch makes the new name of the ranks and of a count that begins anew with every world: names would come again.
+    count, c10d._world.group_count = c10d._world.group_count, zlib.crc32(made.membership.key.encode())
+    try:
+        new: ProcessGroup = c10d._finalize_shrunk_group(
+            {
+                "process_group": old,
+                "is_default_group": is_default,
+                "group_size": old.size(),
+                "current_rank": old.rank(),
+                "group_name": c10d._get_process_group_name(old),
+                "pg_options_override": None,
+            },
+            set(excluded),
+            made,
+        )
+    finally:
+        c10d._world.group_count = 0 if is_default else count
     for device in devices:
         if device not in new._device_types:  # torch registers one
             new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
     return new
+
+
+def _abandon(made: Any) -> None:
+    if made is not None:
+        made.abort()
 
 
 def _only_backend(group: ProcessGroup) -> Any:
