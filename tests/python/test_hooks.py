@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -10,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
+from launching import clean_environment, free_port
 
 HAS_HOOKS = hasattr(dist.ProcessGroup, "register_abort_hook")
 needs_hooks = pytest.mark.skipif(not HAS_HOOKS, reason=f"torch {torch.__version__} has no abort hooks")
@@ -75,6 +78,68 @@ def told_of_an_abort(world):
 def test_abort_hooks_run_once_for_an_abort_whatever_one_of_them_throws():
     with Cluster(2, launcher="plain") as cluster:
         cluster.check(told_of_an_abort)
+
+
+def wait_within_the_hook(world):
+    """For the very call that failed."""
+    group, told = register(world)
+    group.set_timeout(timedelta(seconds=1 * PATIENCE))
+    if world.rank == 1:
+        time.sleep(3 * PATIENCE)
+        return []
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+
+    def waits():
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            told.append(str(error))
+
+    group.register_abort_hook(8, waits)
+    time.sleep(2 * PATIENCE)  # whoever notices it then is no thread of the program's
+    with pytest.raises(dist.DistBackendError, match="all_reduce"):
+        work.wait()
+    return told[1:]
+
+
+@needs_hooks
+def test_a_hook_that_waits_for_the_call_that_failed_is_refused():
+    with Cluster(2, launcher="plain") as cluster:
+        told = cluster.check(wait_within_the_hook)[0]
+        assert len(told) == 1
+        assert "cannot wait" in told[0]
+
+
+ENDS_WITH_A_HOOK = """
+import datetime, os, time, torch, torch.distributed as dist
+dist.init_process_group("al", timeout=datetime.timedelta(seconds=1))
+dist.all_reduce(torch.ones(4))
+if os.environ["RANK"] == "1":
+    time.sleep(4)
+    os._exit(0)
+dist.group.WORLD.register_abort_hook(1, lambda: time.sleep(0.001))
+work = dist.all_reduce(torch.ones(4), async_op=True)
+time.sleep(0.93)  # its deadline comes while the interpreter ends
+"""
+
+
+@needs_hooks
+def test_a_call_may_fail_while_the_interpreter_ends():
+    port = str(free_port())
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENDS_WITH_A_HOOK],
+            env=clean_environment(
+                {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            ),
+        )
+        for rank in range(2)
+    ]
+    try:
+        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
 
 
 def extend(world):

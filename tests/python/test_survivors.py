@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,6 +200,10 @@ def nobody_is_lost(world):
     altorch.survivors(patience=STAY)
     use(world)
     assert (dist.get_rank(), dist.get_world_size()) == (world.rank, world.size)
+    again = altorch.survivors(
+        dist.new_group(), patience=STAY
+    )  # of the same ranks: torch's names would come again
+    use(world, again)
     half = dist.new_group([0, 1])
     if world.rank < 2:  # a part of the world, which goes on beside it
         use(world, half)
@@ -260,6 +266,34 @@ def lose_more_meanwhile(world, seed):
 def test_another_loss_in_the_middle_of_it(seed):
     with Cluster(4, launcher="plain") as cluster:
         assert left_of(cluster.run(lose_more_meanwhile, seed=seed), [1, 2]) == [0, 1]
+
+
+def a_stranger_asks(world):
+    """It connects to the place where the next store is found, and leaves without a word; rank 2 comes after it."""
+    use(world)
+    if world.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError):
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(3))
+    if world.rank == 2:
+        end, asked = time.monotonic() + STAY.total_seconds() / 2, 0
+        while asked < 5 and time.monotonic() < end:
+            names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()]
+            for name in {each for each in names if each.startswith("@altorch-store/")}:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger, suppress(OSError):
+                    stranger.connect("\0" + name[1:])
+                    asked += 1
+            time.sleep(0.02)
+        assert asked
+    altorch.survivors(patience=STAY)
+    use(world)
+    return dist.get_world_size()
+
+
+def test_whoever_asks_for_the_next_store_does_no_harm():
+    with Cluster(3, launcher="plain") as cluster:
+        assert left_of(cluster.run(a_stranger_asks), [0]) == [2, 2]
 
 
 def shrink_by_torch(world):
