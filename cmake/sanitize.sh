@@ -12,10 +12,10 @@ if ! said=$("${CXX:-c++}" "-fsanitize=$1" "$folder/probe.cpp" -o "$folder/probe"
 fi
 cmake -S . -B "$folder" -G Ninja "-DALTORCH_SANITIZE=$1"
 cmake --build "$folder" --target altorch_tests
-# Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow. Those that connect to a
-# forked peer run in a process of their own, without other threads: AddressSanitizer's allocator may be locked for ever
+# Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow. Those run in a process of
+# their own, without other threads: AddressSanitizer's allocator may be locked for ever
 # in a child forked beside one.
 export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
-for tests in 'HomeLinks*' '-HomeLinks*'; do
+for tests in 'HomeLinks*:TraceSignal*' '-HomeLinks*:TraceSignal*'; do
   "$folder/tests/cpp/altorch_tests" --gtest_brief=1 --gtest_filter="$tests"
 done

@@ -150,13 +150,6 @@ TEST(TraceBoard, IsNotThereWhereNobodyWantsIt) {
   unsetenv("ALTORCH_TRACE");
 }
 
-// The child of a process with threads starts one: sanitizers do not always survive that (it waits for ever).
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SKIP_WITH_A_SANITIZER() GTEST_SKIP() << "a thread of a forked child, under a sanitizer"
-#else
-#define SKIP_WITH_A_SANITIZER()
-#endif
-
 // What a process of its own writes to standard error when it gets SIGUSR1, or nothing where that ended it.
 std::optional<std::string> after_signal(const std::function<void()>& before) {
   int pipe_ends[2], ready[2];
@@ -192,7 +185,6 @@ std::optional<std::string> after_signal(const std::function<void()>& before) {
 }
 
 TEST(TraceSignal, HasTheProcessSayWhatItIsAt) {
-  SKIP_WITH_A_SANITIZER();
   const auto text = after_signal([] {
     // A board of its own: the one of the parent, if there is one, is for the parent.
     auto* const board = new TraceBoard();
@@ -204,7 +196,6 @@ TEST(TraceSignal, HasTheProcessSayWhatItIsAt) {
 }
 
 TEST(TraceSignal, IsGivenBack) {
-  SKIP_WITH_A_SANITIZER();
   const auto text = after_signal([] {
     auto* const board = new TraceBoard();
     OneGroup source("x");
@@ -215,7 +206,6 @@ TEST(TraceSignal, IsGivenBack) {
 }
 
 TEST(TraceSignal, IsLeftToAProgramThatHasAHandler) {
-  SKIP_WITH_A_SANITIZER();
   const auto text = after_signal([] {
     signal(SIGUSR1, [](int) {
       const char words[] = "flight record: the program's";
@@ -229,7 +219,6 @@ TEST(TraceSignal, IsLeftToAProgramThatHasAHandler) {
 }
 
 TEST(TraceSignal, IsNotTakenWhereOnlyTheSocketIsWanted) {
-  SKIP_WITH_A_SANITIZER();
   const auto text = after_signal([] {
     setenv("ALTORCH_TRACE", "socket", 1);
     auto* const board = new TraceBoard();
@@ -240,7 +229,6 @@ TEST(TraceSignal, IsNotTakenWhereOnlyTheSocketIsWanted) {
 
 // Its child does not report in its name, and dies of the signal as any process.
 TEST(TraceSignal, IsNotForChildren) {
-  SKIP_WITH_A_SANITIZER();
   const auto text = after_signal([] {
     auto* const board = new TraceBoard();
     board->add(*new OneGroup("x"));
