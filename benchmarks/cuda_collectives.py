@@ -21,30 +21,36 @@ from benchmarks import report
 
 OPERATIONS = "all_reduce,all_gather,reduce_scatter,all_to_all"
 SIZES = "8,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
+MODES = ("sync", "async", "graph")
 ROUTES = "al,al:host_staged,al:host_relay,nccl,gloo"
 
 
 def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_sweep(parser, "al,nccl", OPERATIONS, "bfloat16", SIZES)
-    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="leave out CUDA graphs")
+    parser.add_argument(
+        "--modes",
+        type=report.names,
+        default=list(MODES),
+        metavar="LIST",
+        help=f"of {','.join(MODES)}; default all",
+    )
     parser.add_argument(
         "--routes", action="store_true", help=f"by default {ROUTES}, float32, synchronous calls only"
     )
     parser.add_argument("--suffix", default="", help="added to the contenders' names in the rows")
     if parser.parse_known_args()[0].routes:
-        parser.set_defaults(contenders=report.names(ROUTES), dtypes=["float32"])
+        parser.set_defaults(contenders=report.names(ROUTES), dtypes=["float32"], modes=["sync"])
     arguments = parser.parse_args()
 
     device = launcher.join("cuda")
     first = dist.get_rank() == 0
-    modes = ("sync", "async", "graph") if arguments.graphs else ("sync", "async")
     sweep = Sweep(
         arguments.contenders,
         arguments.operations,
         arguments.dtypes,
         arguments.sizes,
-        modes=("sync",) if arguments.routes else modes,
+        modes=tuple(arguments.modes),
         seconds=arguments.seconds,
     )
     links = floors.link_bandwidth(device)

@@ -6,6 +6,8 @@ al:ring            altorch by that algorithm, for CPU tensors, where an operatio
 al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)
 gloo, nccl         torch's own
+symm:two_shot      torch's kernels over symmetric memory (one_shot, two_shot): all_reduce on GPUs, in a graph and on the
+                   device
 fake               torch's backend that does nothing: what torch itself takes
 recorded           fake with the flight recorder that torch attaches to backends that do not record for themselves
                    (al does, unless ALTORCH_FLIGHT_RECORDER=torch)
@@ -22,9 +24,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from altorch.bench import symmetric
+from altorch.bench.cases import Buffers, Call, Case
+
 MOVE_NOTHING = ("fake", "recorded")
 MESSAGES = "messages"
-BACKENDS = ("al", "gloo", "nccl", *MOVE_NOTHING)
+SYMMETRIC = "symm"
+BACKENDS = ("al", "gloo", "nccl", SYMMETRIC, *MOVE_NOTHING)
 # What torch's gloo has for CUDA tensors.
 GLOO_ON_GPUS = ("all_reduce", "all_gather", "broadcast", "barrier")
 _FAKE = "torch.testing._internal.distributed.fake_pg"
@@ -43,8 +49,11 @@ def obstacle(name: str, device: torch.device) -> str | None:
     """Why the contender cannot take part here, or nothing. The same on every rank."""
     if name == "recorded" and _Recorder is None:
         return f"torch {torch.__version__} attaches no flight recorder to backends that are not its own"
-    if name.partition(":")[0] != "nccl":
+    backend = name.partition(":")[0]
+    if backend not in ("nccl", SYMMETRIC):
         return None
+    if backend == SYMMETRIC and (why := symmetric.obstacle(device)):
+        return why
     if device.type != "cuda":
         return "torch's nccl carries CUDA tensors only"
     if dist.get_world_size() > torch.cuda.device_count():
@@ -59,6 +68,12 @@ def settings(
     backend, _, choice = name.partition(":")
     if backend not in BACKENDS:
         raise ValueError(f"'{backend}' is none of {', '.join(BACKENDS)}")
+    if backend == SYMMETRIC:
+        if choice not in symmetric.CHOICES:
+            raise ValueError(
+                f"'{name}' is none of {', '.join(f'{SYMMETRIC}:{each}' for each in symmetric.CHOICES)}"
+            )
+        return {}, {}
     option, equals, value = choice.partition("=")
     if equals:
         if backend not in ("al", "nccl") or not value.isdigit():
@@ -85,7 +100,7 @@ def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.Pro
     provide(backend)
     variables, options = settings(name, device, operations)
     with _set(variables):
-        known = "fake" if backend in MOVE_NOTHING else backend
+        known = {SYMMETRIC: "nccl"}.get(backend, "fake" if backend in MOVE_NOTHING else backend)
         group = dist.new_group(backend=known, pg_options=_options(backend, options) if options else None)
         dist.all_reduce(torch.zeros(1, device=device), group=group)
         if device.type == "cuda":
@@ -109,9 +124,19 @@ def takes_part(name: str, device: torch.device, operation: str) -> bool:
     backend, _, choice = name.partition(":")
     if backend == "gloo" and device.type == "cuda":
         return operation in GLOO_ON_GPUS
+    if backend == SYMMETRIC:
+        return operation == "all_reduce"
     if device.type == "cuda" or choice in ("", MESSAGES) or "=" in choice:
         return True
     return has_algorithm(operation, choice)
+
+
+def call_of(name: str, case: Case, buffers: Buffers, group: dist.ProcessGroup) -> Call:
+    """How the contender carries out the case on these buffers. Collective."""
+    backend, _, choice = name.partition(":")
+    if backend == SYMMETRIC:
+        return symmetric.call(choice, buffers, group)
+    return case.make(buffers, group)
 
 
 @contextlib.contextmanager

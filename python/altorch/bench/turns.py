@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from altorch.bench import clocks
 from altorch.bench.cases import Buffers, Call, Case, check
-from altorch.bench.contenders import MOVE_NOTHING
+from altorch.bench.contenders import MOVE_NOTHING, SYMMETRIC, call_of
 from altorch.bench.figures import figures, slowest, slowest_median, slowest_of_each
 from altorch.bench.rows import Row
 
@@ -94,12 +94,15 @@ class Lane:
 
 
 def takes_part(contender: str, mode: str, case: Case, on_gpu: bool) -> bool:
+    backend, _, choice = contender.partition(":")
     if mode == "async":
-        return not case.synchronous
+        return not case.synchronous and backend != SYMMETRIC
     if mode == "graph":  # what the host drives cannot be captured
-        backend, _, choice = contender.partition(":")
         return (
-            on_gpu and backend in ("al", "nccl") and not choice.startswith("host") and case.name != "barrier"
+            on_gpu
+            and backend in ("al", "nccl", SYMMETRIC)
+            and not choice.startswith("host")
+            and case.name != "barrier"
         )
     return True
 
@@ -121,7 +124,7 @@ def measure(
     for name, group in groups.items():
         if name not in MOVE_NOTHING:
             check(case, buffers, group)
-        call = case.make(buffers, group)
+        call = call_of(name, case, buffers, group)
         lanes += [Lane(name, mode, call, on_gpu) for mode in modes if takes_part(name, mode, case, on_gpu)]
     take_turns(lanes, buffers, seconds)
     return [row_of(case, buffers, dtype, lane, ranks) for lane in lanes]
