@@ -1,10 +1,15 @@
 // One-sided access to tensors of other ranks.
 #include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "backend/backend.h"
+#include "backend/cuda_watch.h"
 #include "backend/errors.h"
 #include "backend/one_sided.h"
+#include "common/keep_for_ever.h"
 #include "common/reduce_op.h"
+#include "device/cuda_device.h"
 #include "engine/explain.h"
 #include "transports/shm/shareable.h"
 
@@ -39,23 +44,53 @@ std::string obstacle_of(const at::Tensor& tensor) {
   } catch (const Error& error) {
     return error.what();
   }
-  if (!tensor.is_cpu()) return "its tensor is on " + tensor.device().str() + ", and windows take CPU tensors";
   return is_plain(tensor) && tensor.is_contiguous() ? "" : "its tensor is not contiguous";
+}
+
+constexpr std::uint64_t kFar = std::uint64_t{1} << 62;
+
+// So many elements in one block.
+WindowCall describe_elements(Access access, DType dtype, std::int64_t count, const AlWindow::Place& place) {
+  if (place.offset < 0)
+    throw invalid("altorch: the offset is " + std::to_string(place.offset) + ", and may not be negative");
+  const std::size_t element = size_of(dtype);
+  WindowCall call;
+  call.access = access;
+  call.peer = peer_of(place.rank);
+  call.dtype = dtype;
+  call.offset = static_cast<std::size_t>(place.offset) < kFar / element
+                    ? static_cast<std::size_t>(place.offset) * element
+                    : kFar;
+  call.row_bytes = static_cast<std::size_t>(count) * element;
+  call.stride = call.row_bytes;
+  return call;
+}
+
+// The tensor of a row of elements. The device is named, for torch would ask CUDA whose memory it is, and a peer's is another
+// GPU's.
+at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions& options,
+                  std::function<void(void*)> release) {
+  return at::for_blob(memory, {count})
+      .deleter(std::move(release))
+      .options(options)
+      .target_device(options.device())
+      .make_tensor();
 }
 
 }  // namespace
 
 AlWindow::AlWindow(AlBackend& backend, std::shared_ptr<Communicator> communicator,
-                   std::chrono::milliseconds timeout)
+                   std::chrono::milliseconds timeout, OnError on_error)
     : backend_(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&backend)),
       communicator_(std::move(communicator)),
       timeout_(timeout),
+      on_error_(on_error),
       finished_(c10::make_intrusive<AlWork>(communicator_->rank(), c10d::OpType::UNKNOWN, 0,
                                             std::vector<at::Tensor>())) {}
 
-std::shared_ptr<altorch::Window> AlWindow::window() const {
+AlWindow::Open AlWindow::open() const {
   const std::lock_guard lock(mutex_);
-  if (window_) return window_;
+  if (open_.window) return open_;
   throw Error(ErrorKind::kClosed,
               "altorch: the window has no tensor; call tensor_register() on all ranks first");
 }
@@ -64,7 +99,7 @@ void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
   const std::lock_guard one_by_one(registering_);
   {
     const std::lock_guard lock(mutex_);
-    if (window_)
+    if (open_.window)
       throw invalid("altorch: the window has a tensor; call tensor_deregister() on all ranks first");
   }
   const std::string obstacle = obstacle_of(tensor);
@@ -76,40 +111,41 @@ void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
   }
   std::shared_ptr<void> keep;
   if (owning && obstacle.empty()) keep = std::make_shared<Kept>(tensor.storage());
-  auto opened = altorch::open_window(*communicator_, memory, own, std::move(keep), timeout_, obstacle);
+  const bool on_gpu = obstacle.empty() && tensor.is_cuda();
+  const WindowGpu gpu{on_gpu ? tensor.device().index() : 0, cuda_gpus(), on_error_};
+  Open opened;
+  opened.window = altorch::open_window(*communicator_, memory, own, std::move(keep), timeout_, obstacle,
+                                       on_gpu ? &gpu : nullptr);
+  if (on_gpu) {
+    opened.streams = std::make_shared<WindowStreams>(tensor.device());
+    CudaWatch::instance().add(opened.window);
+  }
   const std::lock_guard lock(mutex_);
-  window_ = std::move(opened);
+  open_ = std::move(opened);
   own_ = owning ? tensor.detach().view({-1})
-                : at::from_blob(memory, {tensor.numel()}, tensor.options().requires_grad(false));
+                : row_at(memory, tensor.numel(), tensor.options().requires_grad(false), [](void*) {});
 }
 
 void AlWindow::deregister_tensor() {
   const auto released = window();
   released->close(timeout_);
-  at::Tensor tensor;  // goes outside the lock
+  at::Tensor tensor;  // both go outside the lock
+  Open gone;
   const std::lock_guard lock(mutex_);
-  if (window_ != released) return;
-  window_.reset();
+  if (open_.window != released) return;
+  gone = std::exchange(open_, {});
   tensor = std::move(own_);
 }
 
 WindowCall AlWindow::describe(Access access, const at::Tensor& tensor, const Place& place) const {
   check_tensor(tensor, "the tensor");
-  if (!tensor.is_cpu())
-    throw invalid("altorch: the tensor is on " + tensor.device().str() + "; this window takes CPU tensors");
-  if (place.offset < 0)
-    throw invalid("altorch: the offset is " + std::to_string(place.offset) + ", and may not be negative");
+  const auto streams = open().streams;
+  const c10::Device device = streams ? streams->device() : c10::Device(c10::DeviceType::CPU);
+  if (tensor.device() != device)
+    throw invalid("altorch: the tensor is on " + tensor.device().str() + "; this window takes tensors on " +
+                  device.str());
+  WindowCall call = describe_elements(access, dtype_of(tensor), tensor.numel(), place);
   const std::size_t element = tensor.element_size();
-  WindowCall call;
-  call.access = access;
-  call.peer = peer_of(place.rank);
-  call.dtype = dtype_of(tensor);
-  constexpr std::uint64_t kFar = std::uint64_t{1} << 62;
-  call.offset = static_cast<std::size_t>(place.offset) < kFar / element
-                    ? static_cast<std::size_t>(place.offset) * element
-                    : kFar;
-  call.row_bytes = static_cast<std::size_t>(tensor.numel()) * element;
-  call.stride = call.row_bytes;
   if (!place.stride || tensor.numel() == 0) return call;
   call.rows = tensor.dim() == 0 ? 1 : static_cast<std::size_t>(tensor.size(0));
   call.row_bytes /= call.rows;
@@ -140,9 +176,26 @@ AlWindow::WorkPtr AlWindow::under_way(const std::shared_ptr<WindowTask>& task, s
   return work;
 }
 
+AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
+                                          const std::vector<at::Tensor>& touched, bool async,
+                                          Patience patience, const std::function<void()>& finish) {
+  const auto turn = opened.streams->begin(async, WindowStreams::kAccesses);
+  call.stream = turn.stream.native_handle();
+  call.captured = turn.captured;
+  bool ignored = true;
+  opened.window->access(call, deadline(patience), ignored);
+  if (finish) {
+    const c10::StreamGuard on(turn.stream);
+    finish();
+  }
+  return async ? opened.streams->end(turn, communicator_->rank(), opened.window, touched) : finished_;
+}
+
 AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
                                 std::function<void()> finish) {
-  const auto opened = window();
+  const Open all = open();
+  const auto& opened = all.window;
+  if (all.streams) return run_on_stream(all, std::move(call), keep, async, patience, finish);
   if (async)
     return under_way(opened->start(std::move(call), deadline(patience)), std::move(keep), std::move(finish));
   bool buffers_free = true;
@@ -207,18 +260,22 @@ std::int64_t AlWindow::compare_swap(std::int64_t rank, std::int64_t offset, std:
 // The type is that of what this rank has registered; the target's is compared with it.
 std::int64_t AlWindow::count(Access access, std::int64_t rank, std::int64_t offset, std::int64_t operand,
                              std::int64_t expected, Patience patience) {
-  const auto opened = window();
+  const Open opened = open();
   WindowCall call =
-      describe(access, at::empty({1}, scalar_type_of(opened->registered(communicator_->rank()).dtype)),
-               {rank, offset});
+      describe_elements(access, opened.window->registered(communicator_->rank()).dtype, 1, {rank, offset});
   for (const std::int64_t value : {operand, expected}) {
     if (call.dtype == DType::kInt32 && value != static_cast<std::int32_t>(value))
       throw invalid("altorch: " + std::to_string(value) + " is no number of int32, which the window holds");
   }
   call.operand = operand;
   call.expected = expected;
+  if (opened.streams) {
+    const auto turn = opened.streams->begin(/*async=*/false, WindowStreams::kAccesses);
+    call.stream = turn.stream.native_handle();
+    call.captured = turn.captured;
+  }
   bool buffers_free = true;
-  opened->access(call, deadline(patience), buffers_free);
+  opened.window->access(call, deadline(patience), buffers_free);
   return call.found;
 }
 
@@ -234,9 +291,16 @@ AlWindow::WorkPtr AlWindow::signal_rank(std::int64_t rank, int slot, bool async,
 
 AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience) {
   return guarded([&]() -> WorkPtr {
-    const auto opened = window();
+    const Open all = open();
+    const auto& opened = all.window;
     const int source = peer_of(rank);
     if (slot < 0) throw invalid("altorch: there is no signal slot " + std::to_string(slot));
+    if (all.streams) {
+      const auto turn = all.streams->begin(async, source);
+      CudaWatch::instance().wake();
+      opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience));
+      return async ? all.streams->end(turn, communicator_->rank(), opened, {}) : finished_;
+    }
     if (async) return under_way(opened->start_wait(source, slot, deadline(patience)), {}, nullptr);
     opened->wait_signal(source, slot, deadline(patience));
     return finished_;
@@ -244,11 +308,15 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
 }
 
 void AlWindow::flush(std::optional<std::int64_t> rank) {
-  guarded([&] { window()->flush(static_cast<int>(rank.value_or(kAnySource))); });
+  guarded([&] {
+    const auto opened = window();
+    opened->flush(static_cast<int>(rank.value_or(kAnySource)));
+    opened->drain(timeout_);
+  });
 }
 
 void AlWindow::fence() {
-  guarded([&] { window()->flush(kAnySource); });
+  flush(std::nullopt);
   const auto backend = backend_.lock();
   TORCH_CHECK(backend, "altorch: the group of this window is gone");
   c10d::BarrierOptions options;
@@ -258,7 +326,8 @@ void AlWindow::fence() {
 
 at::Tensor AlWindow::map(std::int64_t rank) {
   return guarded([&] {
-    const auto opened = window();
+    const Open all = open();
+    const auto& opened = all.window;
     if (rank < 0 || rank >= communicator_->size())
       throw invalid("altorch: there is no rank " + std::to_string(rank) + " in the group");
     if (rank == communicator_->rank()) {
@@ -274,9 +343,11 @@ at::Tensor AlWindow::map(std::int64_t rank) {
                                                "); ranks of one node can map what altorch.empty() has made");
     }
     // The window holds the mapping.
-    return at::from_blob(
-        memory, {static_cast<std::int64_t>(theirs.bytes / size_of(theirs.dtype))}, [opened](void*) {},
-        at::TensorOptions().dtype(scalar_type_of(theirs.dtype)));
+    const auto count = static_cast<std::int64_t>(theirs.bytes / size_of(theirs.dtype));
+    const at::TensorOptions options = at::TensorOptions()
+                                          .dtype(scalar_type_of(theirs.dtype))
+                                          .device(all.streams ? all.streams->device() : at::Device(at::kCPU));
+    return row_at(memory, count, options, [opened](void*) {});
   });
 }
 
@@ -321,22 +392,64 @@ c10::intrusive_ptr<c10d::Window> AlBackend::new_window(const std::optional<at::T
 
 c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tensor>& tensor) {
   return guarded([&] {
-    auto window = c10::make_intrusive<AlWindow>(*this, communicator_, options_->timeout);
+    auto window = c10::make_intrusive<AlWindow>(*this, communicator_, options_->timeout,
+                                                options_->on_error.value_or(on_error_setting()));
     if (tensor) window->register_tensor(*tensor, /*owning=*/true);
     return window;
   });
 }
 
-at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarType dtype) {
+namespace {
+
+// Streams may have something to do with it yet, as with what cudaFree() frees.
+struct ExportedTensor {
+  explicit ExportedTensor(int index) : device(index) {}
+  ~ExportedTensor() {
+    forget_shareable(memory.get());
+    bool idle = false;
+    try {
+      idle = device.wait_until_idle();
+    } catch (const Error&) {  // the process ends, or a graph is captured
+    }
+    if (!idle) keep_for_ever(std::make_unique<DeviceMemory>(std::move(memory)));
+  }
+  ExportedTensor(const ExportedTensor&) = delete;
+  CudaDevice device;
+  DeviceMemory memory;
+};
+
+std::shared_ptr<std::byte> allocate_exported(std::size_t bytes, int index) {
+  if (const auto why = CudaDevice::obstacle(index))
+    throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
+  if (const auto why = CudaDevice::export_obstacle(index))
+    throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
+  auto made = std::make_shared<ExportedTensor>(index);
+  Device::Exported exported = made->device.export_memory(std::max<std::size_t>(bytes, 1));
+  made->memory = std::move(exported.memory);
+  remember_shareable(made->memory.get(), std::max<std::size_t>(bytes, 1), std::move(exported.descriptor));
+  return {made, made->memory.get()};
+}
+
+}  // namespace
+
+at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, c10::Device device) {
   return guarded([&] {
     std::size_t bytes = c10::elementSize(dtype);
     for (const std::int64_t size : sizes) {
       if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes))
         throw invalid("altorch.empty: there is no tensor with a size of " + std::to_string(size));
     }
-    const auto memory = allocate_shareable(bytes);
-    return at::from_blob(
-        memory.get(), sizes, [memory](void*) {}, at::TensorOptions().dtype(dtype));
+    if (!device.is_cpu() && !device.is_cuda())
+      throw invalid("altorch.empty: there is no such tensor on " + device.str());
+    if (device.is_cuda() && !device.has_index())
+      device = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+    const auto memory =
+        device.is_cuda() ? allocate_exported(bytes, device.index()) : allocate_shareable(bytes);
+    return at::for_blob(memory.get(), sizes)
+        .deleter([memory](void*) {})
+        .options(at::TensorOptions().dtype(dtype).device(device))
+        .target_device(device)
+        .make_tensor();
   });
 }
 

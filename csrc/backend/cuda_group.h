@@ -23,6 +23,7 @@
 #include "engine/communicator.h"
 #include "engine/device_calls.h"
 #include "engine/gpu_routes.h"
+#include "engine/watched.h"
 
 namespace altorch::backend {
 
@@ -36,12 +37,12 @@ struct InFlight {
 };
 
 // Thread rules: any thread.
-class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
+class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup> {
  public:
   // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
             std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options);
-  ~CudaGroup();
+  ~CudaGroup() override;
 
   // Makes the route that this operation takes; collective over the group.
   void connect(const Operation& usual);
@@ -66,8 +67,8 @@ class CudaGroup : public std::enable_shared_from_this<CudaGroup> {
   // Both called by the watch, by a thread each; false when nothing is under way. poll() asks CUDA how far the
   // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's, whatever
   // holds up the others (engine/device_calls.h).
-  bool poll();
-  bool look() { return calls_.look(); }
+  bool poll() override;
+  bool look() override { return calls_.look(); }
   void abort(const std::string& why);
 
  private:

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <thread>
 
-#include "backend/cuda_group.h"
 #include "common/log.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
@@ -31,7 +30,7 @@ void CudaWatch::stop() {
     const std::unique_lock idle(round->busy, std::chrono::seconds(2));
 }
 
-CudaWatch::CudaWatch() : look_(&CudaGroup::look), poll_(&CudaGroup::poll) {
+CudaWatch::CudaWatch() : look_(&Watched::look), poll_(&Watched::poll) {
   exists.store(true);
   for (const auto& [round, name] : {std::pair(&look_, "al-cuda-watch"), std::pair(&poll_, "al-cuda-poll")}) {
     std::thread thread([this, round = round] { loop(*round); });
@@ -40,7 +39,7 @@ CudaWatch::CudaWatch() : look_(&CudaGroup::look), poll_(&CudaGroup::poll) {
   }
 }
 
-void CudaWatch::add(const std::shared_ptr<CudaGroup>& group) {
+void CudaWatch::add(const std::shared_ptr<Watched>& group) {
   const std::lock_guard lock(mutex_);
   std::erase_if(groups_, [](const auto& entry) { return entry.expired(); });
   groups_.push_back(group);
@@ -65,7 +64,7 @@ void CudaWatch::loop(Round& round) {
       round.awake.store(false);  // a launch from here on asks for another round
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    std::vector<std::weak_ptr<CudaGroup>> groups;
+    std::vector<std::weak_ptr<Watched>> groups;
     {
       const std::lock_guard lock(mutex_);
       groups = groups_;

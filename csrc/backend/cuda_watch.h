@@ -1,4 +1,4 @@
-// Two threads that look after the groups that have something in flight on a GPU, ten times a second: the host
+// Two threads that look after the groups and windows that have something in flight on a GPU, ten times a second: the host
 // does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed. One
 // asks CUDA how far the device is; the other, which ends what hangs, never calls CUDA, for that may hold up
 // every caller while what hangs hangs. Asleep while nothing is in flight.
@@ -10,16 +10,16 @@
 #include <mutex>
 #include <vector>
 
-namespace altorch::backend {
+#include "engine/watched.h"
 
-class CudaGroup;
+namespace altorch::backend {
 
 // Thread rules: any thread.
 class CudaWatch {
  public:
   static CudaWatch& instance();
 
-  void add(const std::shared_ptr<CudaGroup>& group);
+  void add(const std::shared_ptr<Watched>& group);
   // Something was launched. Costs one atomic read while the watch is awake.
   void wake();
   // At exit, before CUDA goes: no look is under way when it returns, nor begins afterwards. Waits for some
@@ -29,8 +29,8 @@ class CudaWatch {
  private:
   // One of the two threads.
   struct Round {
-    explicit Round(bool (CudaGroup::*what)()) : visit(what) {}
-    bool (CudaGroup::*const visit)();
+    explicit Round(bool (Watched::*what)()) : visit(what) {}
+    bool (Watched::*const visit)();
     std::atomic<bool> awake{false};
     std::timed_mutex busy;  // held while groups are visited
   };
@@ -40,7 +40,7 @@ class CudaWatch {
   Round look_, poll_;
   std::mutex mutex_;
   std::condition_variable woken_;
-  std::vector<std::weak_ptr<CudaGroup>> groups_;
+  std::vector<std::weak_ptr<Watched>> groups_;
 };
 
 }  // namespace altorch::backend

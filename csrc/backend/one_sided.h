@@ -9,6 +9,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/window_streams.h"
 #include "engine/window/window.h"
 
 namespace altorch::backend {
@@ -32,7 +33,8 @@ class AlWindow : public WindowBase {
   };
   using Patience = std::optional<std::chrono::milliseconds>;  // nothing: the group's
 
-  AlWindow(AlBackend& backend, std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout);
+  AlWindow(AlBackend& backend, std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
+           OnError on_error);
 
   // Collective. `owning`: the tensor lives as long as the others may touch it; else that is the caller's affair.
   void register_tensor(const at::Tensor& tensor, bool owning);
@@ -67,9 +69,17 @@ class AlWindow : public WindowBase {
 #endif
 
  private:
-  std::shared_ptr<altorch::Window> window() const;
+  // What is registered. `streams`: null where that lies on the CPU.
+  struct Open {
+    std::shared_ptr<altorch::Window> window;
+    std::shared_ptr<WindowStreams> streams;
+  };
+  Open open() const;
+  std::shared_ptr<altorch::Window> window() const { return open().window; }
   std::chrono::milliseconds deadline(Patience patience) const { return patience.value_or(timeout_); }
   WindowCall describe(Access access, const at::Tensor& tensor, const Place& place) const;
+  WorkPtr run_on_stream(const Open& opened, WindowCall call, const std::vector<at::Tensor>& touched,
+                        bool async, Patience patience, const std::function<void()>& finish);
   WorkPtr run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
               std::function<void()> finish = nullptr);
   std::int64_t count(Access access, std::int64_t rank, std::int64_t offset, std::int64_t operand,
@@ -80,14 +90,15 @@ class AlWindow : public WindowBase {
   const c10::weak_intrusive_ptr<c10d::Backend> backend_;
   const std::shared_ptr<Communicator> communicator_;
   const std::chrono::milliseconds timeout_;
+  const OnError on_error_;
   const WorkPtr finished_;  // of what is done when it returns
   std::mutex registering_;
   mutable std::mutex mutex_;  // guards what follows
-  std::shared_ptr<altorch::Window> window_;
+  Open open_;
   at::Tensor own_;  // what is registered, as a row
 };
 
-// A tensor on the CPU whose memory other processes of this node can map. Thread rules: any thread.
-at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarType dtype);
+// A tensor whose memory other processes of this node can map. Thread rules: any thread.
+at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, c10::Device device);
 
 }  // namespace altorch::backend

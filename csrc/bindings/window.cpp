@@ -66,8 +66,8 @@ void bind_window(py::module_& module) {
             backend::guarded([&] { self.register_tensor(tensor, owning); });
           },
           Released(), py::arg("tensor"), py::arg("owning") = true,
-          "Collective: gives the window this rank's tensor, contiguous and on the CPU. owning: it is kept "
-          "alive.")
+          "Collective: gives the window this rank's tensor, contiguous; on a GPU one of altorch.empty(). "
+          "owning: it is kept alive.")
       .def(
           "tensor_deregister", [](AlWindow& self) { backend::guarded([&] { self.deregister_tensor(); }); },
           Released(), "Collective: nobody touches the tensors any more when it returns.")
@@ -171,28 +171,33 @@ void bind_window(py::module_& module) {
       .def("fence", &AlWindow::fence, Released(), "Collective: flush(), and then a barrier.")
       .def("map_remote_tensor", &AlWindow::map, Released(), py::arg("rank"),
            "What rank has registered, as a row of elements of its own memory.")
-      .def_property_readonly("route", &AlWindow::route, "What carries it: 'shm' or 'messages'.");
+      .def_property_readonly("route", &AlWindow::route,
+                             "What carries it: 'shm' or 'messages', or 'peer' on GPUs.");
   module.def(
       "window_routes",
       [] {
         py::list rows;
-        for (const WindowRow& row : window_rows()) {
+        const auto add = [&](const WindowRow& row, const char* device) {
           py::dict entry;
           const auto obstacle = backend::guarded([&] { return row.obstacle(2); });
           entry["name"] = row.name;
+          entry["device"] = device;
           entry["viable"] = !obstacle;
           entry["reason"] = obstacle.value_or(row.summary);
           rows.append(entry);
-        }
+        };
+        for (const WindowRow& row : window_rows()) add(row, "cpu");
+        for (const WindowRow& row : device_window_rows()) add(row, "cuda");
         return rows;
       },
       "What may carry windows here, best first.");
   module.def(
       "empty_shareable",
-      [](const std::vector<std::int64_t>& sizes, const py::object& dtype) {
-        return backend::empty_shareable(sizes, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+      [](const std::vector<std::int64_t>& sizes, const py::object& dtype, const c10::Device& device) {
+        return backend::empty_shareable(sizes, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, device);
       },
-      py::arg("sizes"), py::arg("dtype"), "A CPU tensor that the other ranks of this node can map.");
+      py::arg("sizes"), py::arg("dtype"), py::arg("device"),
+      "A tensor that the other ranks of this node can map.");
 }
 
 }  // namespace altorch

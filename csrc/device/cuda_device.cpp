@@ -74,6 +74,24 @@ std::optional<std::string> CudaDevice::export_obstacle(int index) {
   return std::nullopt;
 }
 
+std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::string& other) {
+  if (identity(index) == other) return std::nullopt;
+  const cuda::Driver& cuda = driver();
+  int number = 0;
+  if (cuda.device_count(&number) != cuda::kSuccess) number = 0;
+  for (int peer = 0; peer < number; ++peer) {
+    if (identity(peer) != other) continue;
+    int able = 0;
+    if (cuda.peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able)
+      return std::nullopt;
+    return "GPU " + std::to_string(index) + " has no atomic operations on memory of GPU " +
+           std::to_string(peer) + " (they are not linked by NVLink)";
+  }
+  return "this process does not see the other GPU (CUDA_VISIBLE_DEVICES), and so cannot tell whether atomic "
+         "operations "
+         "reach it";
+}
+
 bool CudaDevice::serves_several(int index) {
   int enabled = 0;
   return !driver().missing &&
@@ -86,6 +104,9 @@ CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) 
   cuda.check("cuDevicePrimaryCtxRetain", cuda.retain_context(&context_, index));
   enter();
   cuda.check("cuEventCreate", cuda.event_create(&event_, cuda::kEventDisableTiming));
+  int major = 0;
+  cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, index);
+  launches_early_ = major >= 9;
 }
 
 // The context stays retained: it is torch's, and lives as long as the process.
@@ -101,6 +122,12 @@ void CudaDevice::enter() {
   void* current = nullptr;
   if (cuda.get_context(&current) == cuda::kSuccess && current == context_) return;
   cuda.check("cuCtxSetCurrent", cuda.set_context(context_));
+}
+
+bool CudaDevice::wait_until_idle() {
+  const CudaRuntime::RelaxedCapture relaxed;
+  enter();
+  return driver().context_synchronize() == cuda::kSuccess;
 }
 
 PinnedMemory CudaDevice::pin(std::size_t bytes) {
@@ -360,15 +387,16 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
   void*& own = reduction(dtype, op, what);
   if (own) return;
   enter();
-  own = kernel(what == kSmall  ? small_reduction_kernel(dtype, op)
-               : what == kBulk ? bulk_reduction_kernel(dtype, op)
-                               : reduction_kernel(dtype, op));
+  own = kernel(what == kSmall    ? small_reduction_kernel(dtype, op)
+               : what == kBulk   ? bulk_reduction_kernel(dtype, op)
+               : what == kFold   ? bulk_fold_kernel(dtype, op)
+               : what == kUpdate ? window_update_kernel(dtype, op)
+                                 : reduction_kernel(dtype, op));
 }
 
-void CudaDevice::prepare_bulk_moves() {
-  if (bulk_move_) return;
+void CudaDevice::prepare_mail() {
+  if (bulk_mail_) return;
   enter();
-  bulk_move_ = kernel(bulk_move_kernel());
   bulk_mail_ = kernel(bulk_mail_kernel());
 }
 
@@ -382,10 +410,17 @@ void CudaDevice::prepare_small_moves() {
 void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads,
                         const void* argument, Stream stream) {
   constexpr std::int64_t kWarp = 32;
-  const auto rounded = std::clamp(rounded_up(threads, kWarp), kWarp, kThreads);
+  const auto rounded = static_cast<unsigned>(std::clamp(rounded_up(threads, kWarp), kWarp, kThreads));
   void* arguments[] = {const_cast<void*>(argument)};
-  driver().check("cuLaunchKernel", driver().launch(kernel, columns, rows, 1, static_cast<unsigned>(rounded),
-                                                   1, 1, 0, stream, arguments, nullptr));
+  // It may be put on the multiprocessors while the kernel before it comes to its end, which it waits for (names.cpp).
+  const cuda::LaunchAttribute early{.id = cuda::kProgrammaticSerialization, .value = 1};
+  const cuda::LaunchConfig config{.grid_x = columns,
+                                  .grid_y = rows,
+                                  .block_x = rounded,
+                                  .stream = stream,
+                                  .attributes = &early,
+                                  .number = launches_early_ ? 1u : 0u};
+  driver().check("cuLaunchKernelEx", driver().launch(&config, kernel, arguments, nullptr));
 }
 
 void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument,
@@ -443,21 +478,53 @@ void CudaDevice::reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op,
   launch(reduction(dtype, op, kBulk), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
-void CudaDevice::move_bulk(const BulkMoves& job, Stream stream) {
-  prepare_bulk_moves();
+void CudaDevice::fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kFold);
   enter();
-  const int most = *std::max_element(job.blocks, job.blocks + job.places.number);
-  launch(bulk_move_, static_cast<unsigned>(most), static_cast<unsigned>(job.places.number), kThreads, &job,
-         stream);
+  launch(reduction(dtype, op, kFold), 2 * static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
 void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
-  prepare_bulk_moves();
+  prepare_mail();
   enter();
   const int ranks = job.places.number;
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
   launch(bulk_mail_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
+}
+
+void CudaDevice::prepare_windows() {
+  if (window_number_) return;
+  enter();
+  window_move_ = kernel(window_move_kernel());
+  window_wait_ = kernel(window_wait_kernel());
+  window_number_ = kernel(window_number_kernel());
+}
+
+void CudaDevice::move_window(const WindowMove& job, Stream stream) {
+  prepare_windows();
+  enter();
+  const std::int64_t threads = job.rows * (job.row_bytes / 16 + 1);
+  if (job.raised) return launch(window_move_, 1, 1, threads, &job, stream);
+  launch(window_move_, threads, /*most_blocks=*/32, &job, stream);
+}
+
+void CudaDevice::await_window(const WindowWait& job, Stream stream) {
+  prepare_windows();
+  enter();
+  launch(window_wait_, 1, 1, job.bytes / 8, &job, stream);  // all but one only if it is given up
+}
+
+void CudaDevice::update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kUpdate);
+  enter();
+  launch(reduction(dtype, op, kUpdate), job.row * job.rows, /*most_blocks=*/32, &job, stream);
+}
+
+void CudaDevice::change_number(const WindowNumber& job, Stream stream) {
+  prepare_windows();
+  enter();
+  launch(window_number_, 1, 1, 1, &job, stream);
 }
 
 void CudaDevice::prepare_poison() {

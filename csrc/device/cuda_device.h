@@ -25,8 +25,13 @@ class CudaDevice : public Device {
 
   // Why other processes cannot map its memory, in a clause, or nothing.
   static std::optional<std::string> export_obstacle(int index);
+  // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
+  static std::optional<std::string> atomics_obstacle(int index, const std::string& other);
   // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
   static bool serves_several(int index);
+
+  // Blocks until all streams of the process have come to their ends. False where that cannot be.
+  bool wait_until_idle();
 
   PinnedMemory pin(std::size_t bytes) override;
   PinnedMemory pin(std::shared_ptr<std::byte> memory, std::size_t bytes) override;
@@ -40,14 +45,19 @@ class CudaDevice : public Device {
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType dtype, ReduceOp op, Reducing what) override;
   void prepare_small_moves() override;
-  void prepare_bulk_moves() override;
+  void prepare_mail() override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
-  void move_bulk(const BulkMoves& job, Stream stream) override;
+  void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;
+  void prepare_windows() override;
+  void move_window(const WindowMove& job, Stream stream) override;
+  void await_window(const WindowWait& job, Stream stream) override;
+  void update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) override;
+  void change_number(const WindowNumber& job, Stream stream) override;
   void prepare_poison() override;
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;
@@ -76,16 +86,19 @@ class CudaDevice : public Device {
 
   const int index_;
   const bool shared_;
+  bool launches_early_ = false;
   void* context_ = nullptr;
   void* event_ = nullptr;
   std::vector<Stream> streams_;
   // Compiled so far.
-  void* reductions_[3][kDTypeCount][kReduceOpCount] = {};
+  void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
-  void* bulk_move_ = nullptr;
   void* bulk_mail_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
+  void* window_move_ = nullptr;
+  void* window_wait_ = nullptr;
+  void* window_number_ = nullptr;
 };
 
 }  // namespace altorch

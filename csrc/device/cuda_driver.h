@@ -22,6 +22,7 @@ inline constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
 inline constexpr int kVirtualMemory = 102, kFileDescriptorHandles = 103;
 inline constexpr int kMpsEnabled = 133;
+inline constexpr int kNativeAtomicSupported = 3;  // of two devices
 // CUDA_MEMCPY2D: rows of `width` bytes, `pitch` bytes apart.
 struct RowCopy {
   struct End {
@@ -50,6 +51,19 @@ struct Access {
   int location_type = 0, location = 0, flags = 0;
   static Access to(int device) { return {.location_type = 1, .location = device, .flags = 3}; }
 };
+// CUlaunchConfig, with one CUlaunchAttribute.
+struct alignas(8) LaunchAttribute {
+  int id = 0, unused = 0;
+  int value = 0;
+  unsigned char rest[60] = {};
+};
+inline constexpr int kProgrammaticSerialization = 6;  // CU_LAUNCH_ATTRIBUTE_...
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1, shared_bytes = 0;
+  void* stream = nullptr;
+  const LaunchAttribute* attributes = nullptr;
+  unsigned number = 0;
+};
 inline constexpr int kOnHost = 1, kOnDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1, kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
@@ -59,6 +73,9 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
 #define ALTORCH_CUDA_FUNCTIONS(X)                                                                            \
   X(error_string, "cuGetErrorString", (Result error, const char** text))                                     \
   X(device_attribute, "cuDeviceGetAttribute", (int* value, int attribute, int device))                       \
+  X(device_count, "cuDeviceGetCount", (int* number))                                                         \
+  X(peer_attribute, "cuDeviceGetP2PAttribute", (int* value, int attribute, int device, int peer))            \
+  X(context_synchronize, "cuCtxSynchronize", ())                                                             \
   X(device_uuid, "cuDeviceGetUuid_v2", (Uuid * uuid, int device))                                            \
   X(retain_context, "cuDevicePrimaryCtxRetain", (void** context, int device))                                \
   X(get_context, "cuCtxGetCurrent", (void** context))                                                        \
@@ -99,9 +116,8 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(host_unregister, "cuMemHostUnregister", (void* memory))                                                  \
   X(load_module, "cuModuleLoadData", (void** module, const void* image))                                     \
   X(get_function, "cuModuleGetFunction", (void** function, void* module, const char* name))                  \
-  X(launch, "cuLaunchKernel",                                                                                \
-    (void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
-     unsigned block_z, unsigned shared_bytes, void* stream, void** arguments, void** extra))                 \
+  X(launch, "cuLaunchKernelEx",                                                                              \
+    (const LaunchConfig* config, void* function, void** arguments, void** extra))                            \
   X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void* host, DevicePtr device, std::size_t bytes, void* stream))   \
   X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                                  \
     (DevicePtr device, const void* host, std::size_t bytes, void* stream))                                   \

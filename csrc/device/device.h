@@ -84,59 +84,61 @@ struct PairExchange {
 };
 
 // Where the ranks of a collective of any size leave their data for each other, in memory of their GPUs: see
-// kernels/bulk.cuh. By rank; what a rank would have of itself stays null.
+// kernels/bulk.cuh. By rank; what a rank would have of itself stays null, but for flags where it says so. Flags: by block,
+// that data is there; behind them, but not of reductions in shares, that it was taken.
 struct BulkPlaces {
   static constexpr int kMostRanks = 16;
-  std::byte* theirs[kMostRanks] = {};             // this rank's places, in theirs
-  const std::byte* mine[kMostRanks] = {};         // their places, here
-  std::uint32_t* raised[kMostRanks] = {};         // this rank's flags, by block, there
-  const std::uint32_t* awaited[kMostRanks] = {};  // theirs, here
-  std::uint32_t* numbers = nullptr;               // of the last rounds, by block; of moves: by rank and block
-  const std::uint32_t* aborted = nullptr;         // not 0: give up
-  std::int64_t part = 0;                          // bytes; a place is of 2 x blocks x 2 of them
+  static constexpr int kMostBlocks = 64;               // of one kind
+  std::byte* theirs[kMostRanks] = {};                  // this rank's places, in theirs
+  const std::byte* mine[kMostRanks] = {};              // their places, here
+  std::uint32_t* raised[kMostRanks] = {};              // this rank's flags, there
+  const std::uint32_t* awaited[kMostRanks] = {};       // theirs, here
+  std::uint32_t* numbers = nullptr;                    // of the last rounds, by block
+  const std::uint32_t* aborted = nullptr;              // not 0: give up
+  std::int64_t part = 0;                               // bytes; a place is of 4 x blocks of them
   int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are places for
 };
 
 // A reduction of vectors, in tiles: of each a rank reduces a share, of everybody, and passes the result on.
 struct BulkReduction {
-  enum GoesTo { kAll = -1, kNobody = -2 };  // or a rank
+  enum GoesTo { kAll = -1 };  // or a rank
   BulkPlaces places;
   const void* input = nullptr;
   void* output = nullptr;
   // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a tile to the next.
   std::int64_t count = 0, share = 0, stride = 0, step = 0;
   std::int64_t tiles = 0;
-  std::int64_t begins[BulkPlaces::kMostRanks + 1] = {};  // of each rank's block, where it scatters
-  int goes_to = kAll;  // kNobody: a rank keeps what it reduces, as the beginning of its output
-  int scatters = 0;    // 1: a rank's shares are of its own block
-  int scaled = 0, blocks = 0;
+  int goes_to = kAll, blocks = 0;
+  int scaled = 0, reserved = 0;  // 1: this rank's part is multiplied with `factor`
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
-// Blocks between this rank and each other one, in bytes. `chunk`: what goes at once, at most two parts.
-struct BulkMoves {
+// A reduction in which each rank reduces of everybody what it wants itself: a block of its own, or all. It has flags of
+// its own; numbers in the places: by block, of what is pushed, then of what is taken.
+struct BulkFold {
   BulkPlaces places;
-  const void* input[BulkPlaces::kMostRanks] = {};
-  void* output[BulkPlaces::kMostRanks] = {};
-  std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
-  std::int64_t chunk[BulkPlaces::kMostRanks] = {};
-  int blocks[BulkPlaces::kMostRanks] = {};
+  const void* input = nullptr;
+  void* output = nullptr;
+  // In elements of the input, the same on every rank: what each rank gets; 0: nothing.
+  std::int64_t begins[BulkPlaces::kMostRanks] = {}, counts[BulkPlaces::kMostRanks] = {};
+  std::int64_t chunk = 0, longest = 0;  // what goes at once, at most a part; the largest of the counts
+  int blocks = 0, scaled = 0;           // as in BulkReduction; so many push, and as many take
+  double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
-// Messages to and from other ranks, one of each, in bytes. Numbers in the places: by rank and block, of what is sent,
-// then of what is taken. `chunk`: what goes at once, at most a part.
+// Blocks between this rank and each other one, and what it has for itself, in bytes. `chunk`: what goes at once, at most a
+// part. Numbers in the places: by rank and block, of what is sent, then of what is taken, then two more (kernels/bulk.cuh).
 struct BulkMail {
   BulkPlaces places;
-  std::uint32_t* taken_there[BulkPlaces::kMostRanks] = {};  // flags that this rank raises when it has taken
-  const std::uint32_t* taken_here[BulkPlaces::kMostRanks] = {};  // those of the others
   const void* input[BulkPlaces::kMostRanks] = {};
   void* output[BulkPlaces::kMostRanks] = {};
   std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
   std::int64_t chunk_sent[BulkPlaces::kMostRanks] = {}, chunk_taken[BulkPlaces::kMostRanks] = {};
   int blocks_sent[BulkPlaces::kMostRanks] = {}, blocks_taken[BulkPlaces::kMostRanks] = {};
   std::uint64_t poison[BulkPlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
+  std::int64_t in_place = 0;                          // 1: what is sent and what is taken are the same memory
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
@@ -145,6 +147,52 @@ struct PoisonJob {
   std::int64_t bytes = 0;
   std::uint64_t pattern = 0;                // poison_of() its type
   const std::uint32_t* given_up = nullptr;  // in memory of the device, or pinned; not 0: the call was
+};
+
+// How often something happened, in memory of the device: see kernels/window.cuh.
+struct WindowCount {
+  std::uint32_t number = 0, raising = 0;
+};
+
+// Rows of bytes to or from the memory of another rank, and a signal behind them.
+struct WindowMove {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t row_bytes = 0, rows = 1;
+  std::int64_t from_stride = 0, to_stride = 0;  // bytes
+  std::uint32_t* raised = nullptr;  // set to `count` when it has been raised; null: there is no signal
+  WindowCount* count = nullptr;
+  const std::uint32_t* ended = nullptr;  // not 0: leave everything as it is
+};
+
+// A wait for one more signal than were taken. It tells the host that it has begun, and that it is over.
+struct WindowWait {
+  const std::uint32_t* raised = nullptr;
+  WindowCount* taken = nullptr;
+  WindowCount *begun = nullptr, *done = nullptr;
+  std::uint32_t *tells_begun = nullptr, *tells_done = nullptr;  // in pinned memory
+  const std::uint32_t* aborted = nullptr;                       // not 0: give up,
+  void* data = nullptr;                                         // and overwrite what it was to make sure of
+  std::int64_t bytes = 0;
+  std::uint64_t pattern = 0;
+};
+
+// Elements that are combined with those of another rank, each by itself.
+struct WindowUpdate {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t row = 0, rows = 1, stride = 0;  // elements; those of `from` lie in one block
+  const std::uint32_t* ended = nullptr;
+};
+
+// A number of 4 or 8 bytes that is added to, or exchanged for another where it is what was expected.
+struct WindowNumber {
+  void* at = nullptr;
+  std::int64_t operand = 0, expected = 0;
+  std::int64_t* found = nullptr;  // in pinned memory, as what follows: 1 when it is there
+  std::uint32_t* answered = nullptr;
+  const std::uint32_t* ended = nullptr;
+  int bytes = 8, adds = 0;
 };
 
 // One per user. Streams and memory belong to the device's current context. Every member throws
@@ -176,12 +224,13 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce(), reduce_small() or reduce_bulk() will run, before the streams hold anything that waits for
+  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk() or update_window() will run, before the streams hold anything that waits for
   // other ranks: loading may wait for them.
-  enum Reducing { kParts, kSmall, kBulk };
+  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate };
+  static constexpr int kReducings = 5;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_small_moves() = 0;
-  virtual void prepare_bulk_moves() = 0;
+  virtual void prepare_mail() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
@@ -190,8 +239,15 @@ class Device {
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
   virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
-  virtual void move_bulk(const BulkMoves& job, Stream stream) = 0;
+  virtual void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_mail(const BulkMail& job, Stream stream) = 0;
+
+  // One-sided access. Nothing but a wait waits for other ranks. A move with a signal is done by one block of threads.
+  virtual void prepare_windows() = 0;
+  virtual void move_window(const WindowMove& job, Stream stream) = 0;
+  virtual void await_window(const WindowWait& job, Stream stream) = 0;
+  virtual void update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void change_number(const WindowNumber& job, Stream stream) = 0;
 
   // Overwrites a result if its call was given up. Prepared as the others, and before a graph is captured.
   virtual void prepare_poison() = 0;

@@ -54,6 +54,8 @@ struct WindowCall {
   std::int64_t operand = 0;    // fetch_add: what is added; compare_swap: what is stored
   std::int64_t expected = 0;   // compare_swap
   std::int64_t found = 0;      // result of both: what was there before
+  void* stream = nullptr;      // of memory on a device: where it takes its place
+  bool captured = false;       // a graph takes it, which may be replayed
 
   // Of whoever carries it, until it is done.
   struct State {
@@ -70,6 +72,27 @@ struct WindowCall {
 struct Registered {
   std::size_t bytes = 0;
   DType dtype = DType::kUInt8;
+};
+
+// What a way to memory on devices has beside: calls are enqueued on their streams, and take effect in their order. Thread
+// rules: any thread; nothing asks the device anything but wait() and mark().
+class StreamOrdered {
+ public:
+  virtual ~StreamOrdered() = default;
+  // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for before.
+  virtual void wait(const WindowCall& call) = 0;
+  // How many such waits are over, of those that no graph took.
+  virtual std::uint32_t over(int source, int slot) const = 0;
+  // The same of what graphs replay: how many have begun, and are over.
+  struct Replayed {
+    std::uint32_t begun = 0, over = 0;
+  };
+  virtual Replayed replayed(int source, int slot) const = 0;
+  // Lets everything that waits go on, now and from now on; what it waited for is marked, unless nobody wants that.
+  virtual void end() = 0;
+  // Notes how far the streams are; is_past() when they have come there.
+  virtual void mark() = 0;
+  virtual bool is_past() const = 0;
 };
 
 // A window's way to the memory of the others. Thread rules: any thread; one call by one thread at a time.
@@ -92,6 +115,8 @@ class RemoteMemory {
   // be called again and again; true: there was something.
   virtual bool is_served() const { return false; }
   virtual bool serve() { return false; }
+  // Null: calls have taken effect when they are done. Else begin() of what has no result is done when it is enqueued.
+  virtual StreamOrdered* streams() { return nullptr; }
   // The memory of another rank as this process sees it; null: it does not.
   virtual std::byte* map(int) { return nullptr; }
   // From now on nobody touches this rank's memory; who tries is told. False where somebody may touch it yet. `agreed`: all

@@ -82,7 +82,7 @@ def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
 def new_window(tensor: torch.Tensor | None = None, group: ProcessGroup | None = None) -> Window:
     """One-sided access to a tensor of every rank of `group` (default: the whole world). Collective.
 
-    `tensor`: what this rank gives to the others; contiguous, on the CPU, of any size and type. Without one,
+    `tensor`: what this rank gives to the others; contiguous, of any size and type, on the CPU or a GPU. Without one,
     `Window.tensor_register()` has to follow, on all ranks. docs/windows.md says what is ordered with what.
     """
     import torch
@@ -91,28 +91,35 @@ def new_window(tensor: torch.Tensor | None = None, group: ProcessGroup | None = 
     from altorch._extension import extension
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-    backend = chosen._get_backend(torch.device("cpu"))
+    kind = (
+        "cuda" if tensor is not None and tensor.is_cuda else "cpu"
+    )  # what is on neither, all ranks are told of
+    backend = chosen._get_backend(torch.device(kind))
     if not isinstance(backend, extension().Backend):
         raise NotImplementedError(
-            f"altorch.new_window: CPU tensors of this group go over backend '{backend.name()}'; make the group with "
-            "backend='al', or backend='cpu:al,...'"
+            f"altorch.new_window: {kind} tensors of this group go over backend '{backend.name()}'; make the group with "
+            f"backend='al', or backend='{kind}:al,...'"
         )
     window: Window = backend.open_window(tensor)
     return window
 
 
-def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A tensor like `torch.empty(*size, dtype=dtype)`, in memory that other ranks of this node can map.
+def empty(
+    *size: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> torch.Tensor:
+    """A tensor like `torch.empty(*size, dtype=dtype, device=device)`, in memory that other ranks of this node can map.
 
     What it holds is zero. A window over it is written and read without the system's help, and
-    `Window.map_remote_tensor()` shows it to the others.
+    `Window.map_remote_tensor()` shows it to the others. `device`: the CPU (default), or a GPU, of which 2 MiB at a time
+    are taken; windows over CUDA tensors take no other.
     """
     import torch
 
     from altorch._extension import extension
 
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-    return extension().empty_shareable(list(sizes), dtype or torch.get_default_dtype())
+    where = torch.device(device or "cpu")
+    return extension().empty_shareable(list(sizes), dtype or torch.get_default_dtype(), where)
 
 
 def survivors(

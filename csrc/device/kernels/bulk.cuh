@@ -5,8 +5,10 @@
 // Whoever gives up stays given up: flags that he would raise in later calls might be taken for those of this one.
 //
 // Every block of threads has places and flags of its own, and goes through its rounds with the same block of the
-// other ranks. A place has two slots, used in turn: a block that begins a round has seen everybody's flag of the
-// round before, which nobody raises before he has taken all of the round before that one.
+// other ranks. What is reduced in shares that are passed on goes in two slots, used in turn: a block that begins a round
+// has seen everybody's flag of the round before, which nobody raises before he has taken all of the round before that one.
+// For all else (folds, mail) a rank has blocks that push and blocks that take, so that both are under way at all times; there
+// are four slots, and flags that say what was taken too, behind those that say what is there.
 
 #ifdef __CUDACC__
 #define AL_SHARED __shared__
@@ -34,42 +36,41 @@ struct BulkReduction {
   const void* input;
   void* output;
   long long count, share, stride, step, tiles;
-  long long begins[17];
-  int goes_to, scatters, scaled, blocks;
+  int goes_to, blocks, scaled, reserved;
   double factor;
   unsigned long long poison;
 };
 
-// As BulkMoves in device/device.h.
-struct BulkMoves {
+// As BulkFold in device/device.h.
+struct BulkFold {
   BulkPlaces places;
-  const void* input[16];
-  void* output[16];
-  long long sent[16], taken[16], chunk[16];
-  int blocks[16];
+  const void* input;
+  void* output;
+  long long begins[16], counts[16], chunk, longest;
+  int blocks, scaled;
+  double factor;
   unsigned long long poison;
 };
 
 // As BulkMail in device/device.h.
 struct BulkMail {
   BulkPlaces places;
-  unsigned* taken_there[16];
-  const unsigned* taken_here[16];
   const void* input[16];
   void* output[16];
   long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
   int blocks_sent[16], blocks_taken[16];
   unsigned long long poison[16];
+  long long in_place;
 };
 
-// What is counted here are rounds. In place of its last one stands this where a block has given up.
+// What is counted here are rounds, of which four begin again with the first slot, also behind the last number. In place
+// of its last one stands this where a block has given up.
 constexpr unsigned kGivenUp = 0xFFFFFFFFu;
-AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFDu ? 0 : last + 1; }
-AL_DEVICE unsigned second_before(unsigned round) { return round <= 1 ? round - 4 : round - 2; }
+AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFBu ? 0 : last + 1; }
+AL_DEVICE unsigned fourth_before(unsigned round) { return round <= 3 ? round - 8 : round - 4; }
 
 AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
 #ifdef __CUDACC__
-  __threadfence_system();
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(number) : "memory");
 #else
   __atomic_store_n(flag, number, __ATOMIC_RELEASE);
@@ -93,7 +94,7 @@ AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned*
 
 template <class Unit>
 AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long end) {
-  constexpr int kAtOnce = 4;  // loads of a thread under way
+  constexpr int kAtOnce = 8;  // loads of a thread under way
   const Unit* source = static_cast<const Unit*>(from);
   Unit* target = static_cast<Unit*>(to);
   long long at = begin + AL_THREAD;
@@ -108,36 +109,98 @@ AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long
 // By all threads of a block.
 AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
   const auto addresses = reinterpret_cast<unsigned long long>(to) | reinterpret_cast<unsigned long long>(from);
-  const long long wide = addresses % 16 == 0 ? bytes / 16 * 16 : 0;
-  copy_units<Pack<unsigned char>>(to, from, 0, wide / 16);
+  long long wide = 0;
+  if (addresses % 16 == 0) {
+    copy_units<Pack<unsigned char>>(to, from, 0, (wide = bytes / 16 * 16) / 16);
+  } else if (addresses % 4 == 0) {
+    copy_units<unsigned>(to, from, 0, (wide = bytes / 4 * 4) / 4);
+  } else if (addresses % 2 == 0) {
+    copy_units<unsigned short>(to, from, 0, (wide = bytes / 2 * 2) / 2);
+  }
   copy_units<unsigned char>(to, from, wide, bytes);
 }
 
-// One block's round: what its threads have pushed is there for the ranks first to behind - 1, and theirs for this one.
-// False when it is given up instead.
-AL_DEVICE bool meet_others(const BulkPlaces& places, long long block, unsigned number, int first, int behind) {
+// By all threads of a block: raises a flag of this rank's at each of the ranks first to behind - 1, when what they have
+// written is there. Nothing for a rank without one.
+AL_DEVICE void tell(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
 #ifdef __CUDACC__
   __syncthreads();
-  bool here = true;
   const int rank = first + static_cast<int>(threadIdx.x);
-  if (rank < behind && rank != places.rank) {
-    raise_flag(places.raised[rank] + block, number);
-    here = await_flag(places.awaited[rank] + block, number, places.aborted);
-  }
-  return __syncthreads_and(here);
+  if (rank < behind && places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
+#else
+  for (int rank = first; rank < behind; ++rank)
+    if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
+#endif
+}
+// Waits for theirs. False when it is given up instead.
+AL_DEVICE bool await(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
+#ifdef __CUDACC__
+  const int rank = first + static_cast<int>(threadIdx.x);
+  const bool waits = rank < behind && places.awaited[rank];
+  return __syncthreads_and(!waits || await_flag(places.awaited[rank] + flag, number, places.aborted));
 #else
   bool here = true;
-  for (int rank = first; rank < behind; ++rank)
-    if (rank != places.rank) raise_flag(places.raised[rank] + block, number);
   for (int rank = first; here && rank < behind; ++rank)
-    if (rank != places.rank) here = await_flag(places.awaited[rank] + block, number, places.aborted);
+    if (places.awaited[rank]) here = await_flag(places.awaited[rank] + flag, number, places.aborted);
   return here;
 #endif
 }
 
-// Where a block has its data of a round, in a place: two parts.
-AL_DEVICE long long data_at(const BulkPlaces& places, long long block, unsigned number) {
+// Where a block has its data of a round, in a place: in one slot of four, or as two parts in one of two.
+AL_DEVICE long long slot_at(const BulkPlaces& places, long long block, unsigned number) {
+  return (number % 4 * places.blocks + block) * places.part;
+}
+AL_DEVICE long long parts_at(const BulkPlaces& places, long long block, unsigned number) {
   return ((number & 1) * places.blocks + block) * 2 * places.part;
+}
+
+// Rounds in which a block pushes to the ranks first to behind - 1. `push` is given the round's place among them, and where
+// its data lies. Returns the number of the last round, or kGivenUp.
+template <class Push>
+AL_DEVICE unsigned push_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+                               int behind, const Push& push) {
+  for (long long round = 0; round < rounds; ++round) {
+    const unsigned next = next_round(number);
+    if (number == kGivenUp || !await(places, places.blocks + block, fourth_before(next), first, behind)) return kGivenUp;
+    number = next;
+    push(round, slot_at(places, block, number));
+    tell(places, block, number, first, behind);
+  }
+  return number;
+}
+// The same of what these have pushed. `taken` is how many rounds were taken.
+template <class Take>
+AL_DEVICE unsigned take_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+                               int behind, long long& taken, const Take& take) {
+  for (taken = 0; taken < rounds; ++taken) {
+    const unsigned next = next_round(number);
+    if (number == kGivenUp || !await(places, block, next, first, behind)) return kGivenUp;
+    number = next;
+    take(taken, slot_at(places, block, number));
+    tell(places, places.blocks + block, number, first, behind);
+  }
+  return number;
+}
+// After everything that the threads of the block do.
+AL_DEVICE void keep_number(unsigned* at, unsigned number) {
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) *at = number;
+}
+
+// What comes in chunks, of which each of so many blocks has every so manieth.
+struct Chunks {
+  long long all, chunk, block, blocks;
+};
+AL_DEVICE long long rounds_of(const Chunks& chunks) {
+  const long long left = chunks.all - chunks.block * chunks.chunk, step = chunks.blocks * chunks.chunk;
+  return left <= 0 ? 0 : (left + step - 1) / step;
+}
+AL_DEVICE long long begin_of(const Chunks& chunks, long long round) {
+  return (chunks.block + round * chunks.blocks) * chunks.chunk;
+}
+AL_DEVICE long long length_of(const Chunks& chunks, long long round) {
+  const long long left = chunks.all - begin_of(chunks, round);
+  return left < 0 ? 0 : left < chunks.chunk ? left : chunks.chunk;
 }
 
 // A rank's share of a tile, in elements from the beginning of the vector.
@@ -145,8 +208,7 @@ struct Share {
   long long at, count;
 };
 AL_DEVICE Share share_of(const BulkReduction& job, long long tile, int rank) {
-  const long long at = (job.scatters ? job.begins[rank] : rank * job.stride) + tile * job.step;
-  const long long left = (job.scatters ? job.begins[rank + 1] : job.count) - at;
+  const long long at = rank * job.stride + tile * job.step, left = job.count - at;
   return {at, left < 0 ? 0 : left < job.share ? left : job.share};
 }
 
@@ -158,71 +220,138 @@ struct ShareJob {
   double factor;
 };
 
-template <class Number, class Operator, bool kMean, class Group>
-AL_DEVICE void reduce_share(const ShareJob& job, long long at) {
+// So many groups of elements at once, from `at` on, `stride` apart: their loads are under way together.
+template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
+AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {
   using Stored = typename Number::Stored;
   constexpr int kLength = sizeof(Group) / sizeof(Stored);
-  typename Number::Computed sum[kLength]{};
+  typename Number::Computed sum[kAtOnce][kLength]{};
   for (int part = 0; part < job.number; ++part) {
-    const Group group = static_cast<const Group*>(job.parts[part])[at];
-    const Stored* elements = reinterpret_cast<const Stored*>(&group);
-    for (int i = 0; i < kLength; ++i) {
-      typename Number::Computed value = Number::widen(elements[i]);
-      if constexpr (requires { Number::scale(value, 1.0); }) {
-        // Narrowed as what the others have sent.
-        if (part == job.own && job.scaled) value = Number::widen(Number::narrow(Number::scale(value, job.factor)));
+    const Group* from = static_cast<const Group*>(job.parts[part]) + at;
+    Group groups[kAtOnce];
+    for (int turn = 0; turn < kAtOnce; ++turn) groups[turn] = from[turn * stride];
+    for (int turn = 0; turn < kAtOnce; ++turn) {
+      const Stored* elements = reinterpret_cast<const Stored*>(&groups[turn]);
+      for (int i = 0; i < kLength; ++i) {
+        typename Number::Computed value = Number::widen(elements[i]);
+        if constexpr (requires { Number::scale(value, 1.0); }) {
+          // Narrowed as what the others have sent.
+          if (part == job.own && job.scaled) value = Number::widen(Number::narrow(Number::scale(value, job.factor)));
+        }
+        sum[turn][i] = part == 0 ? value : Operator::template apply<Number>(sum[turn][i], value);
       }
-      sum[i] = part == 0 ? value : Operator::template apply<Number>(sum[i], value);
     }
   }
-  Group result;
-  Stored* elements = reinterpret_cast<Stored*>(&result);
-  for (int i = 0; i < kLength; ++i) {
-    if constexpr (kMean) sum[i] = Number::mean(sum[i], job.number);
-    elements[i] = Number::narrow(sum[i]);
+  for (int turn = 0; turn < kAtOnce; ++turn) {
+    Group result;
+    Stored* elements = reinterpret_cast<Stored*>(&result);
+    for (int i = 0; i < kLength; ++i) {
+      if constexpr (kMean) sum[turn][i] = Number::mean(sum[turn][i], job.number);
+      elements[i] = Number::narrow(sum[turn][i]);
+    }
+    for (int i = 0; i < job.results_number; ++i) static_cast<Group*>(job.results[i])[at + turn * stride] = result;
   }
-  for (int i = 0; i < job.results_number; ++i) static_cast<Group*>(job.results[i])[at] = result;
 }
 
+// In place, too: a thread writes the elements that it has read itself.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_share(const ShareJob& job, long long first, long long count) {
+AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
   using Stored = typename Number::Stored;
   using Vector = Pack<Stored>;
+  constexpr int kAtOnce = sizeof(Stored) == 1 ? 2 : 4;  // as many sums as registers hold
   unsigned long long addresses = 0;
   for (int i = 0; i < job.number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.parts[i]);
   for (int i = 0; i < job.results_number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.results[i]);
   const long long packs = addresses % 16 == 0 ? count / Vector::kLength : 0;
-  for (long long at = first; at < packs; at += AL_THREADS)
-    reduce_share<Number, Operator, kMean, Vector>(job, at);
-  for (long long at = packs * Vector::kLength + first; at < count; at += AL_THREADS)
-    reduce_share<Number, Operator, kMean, Stored>(job, at);
+  long long at = AL_THREAD;
+  for (; at + (kAtOnce - 1) * AL_THREADS < packs; at += kAtOnce * AL_THREADS)
+    reduce_groups<Number, Operator, kMean, Vector, kAtOnce>(job, at, AL_THREADS);
+  for (; at < packs; at += AL_THREADS) reduce_groups<Number, Operator, kMean, Vector, 1>(job, at, 0);
+  for (at = packs * Vector::kLength + AL_THREAD; at < count; at += AL_THREADS)
+    reduce_groups<Number, Operator, kMean, Stored, 1>(job, at, 0);
 }
 
-// What this rank sends of a share: its own, multiplied where that is asked for.
-template <class Number>
-AL_DEVICE void push_share(const BulkReduction& job, void* to, Share share) {
+// What this rank sends of its vector: multiplied where that is asked for.
+template <class Number, class Job>
+AL_DEVICE void push_part(const Job& job, void* to, long long begin, long long count) {
   using Stored = typename Number::Stored;
-  const Stored* from = static_cast<const Stored*>(job.input) + share.at;
+  const Stored* from = static_cast<const Stored*>(job.input) + begin;
   if constexpr (requires(typename Number::Computed value) { Number::scale(value, 1.0); }) {
-    for (long long at = AL_THREAD; job.scaled && at < share.count; at += AL_THREADS)
+    for (long long at = AL_THREAD; job.scaled && at < count; at += AL_THREADS)
       static_cast<Stored*>(to)[at] = Number::narrow(Number::scale(Number::widen(from[at]), job.factor));
     if (job.scaled) return;
   }
-  copy_bytes(to, from, share.count * static_cast<long long>(sizeof(Stored)));
+  copy_bytes(to, from, count * static_cast<long long>(sizeof(Stored)));
+}
+
+// Elements of the result that do not come.
+template <class Number, class Job>
+AL_DEVICE void mark_part(const Job& job, long long begin, long long count) {
+  using Stored = typename Number::Stored;
+  overwrite({static_cast<Stored*>(job.output) + begin, count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
+            0, 1);
+}
+
+// Every rank has something of its vector for each of those that want it, and reduces what is for itself. A rank tells itself,
+// too, what it has pushed: it may be about to overwrite it.
+AL_DEVICE Chunks chunks_for(const BulkFold& job, int rank, long long block) {
+  return {job.counts[rank], job.chunk, block, job.blocks};
+}
+AL_DEVICE long long rounds_of(const BulkFold& job, long long block) {
+  return rounds_of(Chunks{job.longest, job.chunk, block, job.blocks});
+}
+template <class Number>
+AL_DEVICE void push_fold(const BulkFold& job, long long block) {
+  const BulkPlaces& places = job.places;
+  unsigned* const last = places.numbers + block;
+  keep_number(last, push_rounds(places, block, *last, rounds_of(job, block), 0, places.number,
+                                [&](long long round, long long slot) {
+    for (int turn = 1; turn < places.number; ++turn) {
+      const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
+      const Chunks chunks = chunks_for(job, rank, block);
+      push_part<Number>(job, places.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
+                        length_of(chunks, round));
+    }
+  }));
+}
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void take_fold(const BulkFold& job, long long block) {
+  using Stored = typename Number::Stored;
+  const BulkPlaces& places = job.places;
+  const auto* own = static_cast<const Stored*>(job.input) + job.begins[places.rank];
+  const Chunks chunks = chunks_for(job, places.rank, block);
+  unsigned* const last = places.numbers + places.blocks + block;
+  const long long rounds = rounds_of(job, block);
+  long long taken;
+  AL_SHARED ShareJob work;
+  const unsigned number = take_rounds(
+      places, block, *last, rounds, 0, places.number, taken, [&](long long round, long long slot) {
+        const long long at = begin_of(chunks, round);
+        if (AL_THREAD == 0) {
+          work.number = places.number;
+          work.own = places.rank;
+          work.scaled = job.scaled;
+          work.factor = job.factor;
+          work.results_number = 1;
+          work.results[0] = static_cast<Stored*>(job.output) + at;
+          for (int rank = 0; rank < places.number; ++rank)
+            work.parts[rank] =
+                rank == places.rank ? static_cast<const void*>(own + at) : places.mine[rank] + slot;
+        }
+        AL_SYNCHRONIZE();
+        reduce_share<Number, Operator, kMean>(work, length_of(chunks, round));
+      });
+  for (; taken < rounds; ++taken) mark_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
+  keep_number(last, number);
 }
 
 // What has not come, of a block's tiles: those from `first` on.
 template <class Number>
 AL_DEVICE void mark_tiles(const BulkReduction& job, long long first, bool takes_all) {
-  using Stored = typename Number::Stored;
-  for (long long tile = first; tile < job.tiles; tile += job.blocks) {
+  for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
     for (int rank = 0; rank < job.places.number; ++rank) {
       const Share share = share_of(job, tile, rank);
-      const bool own = job.scatters && rank == job.places.rank;
-      if (!own && !takes_all) continue;
-      overwrite({static_cast<Stored*>(job.output) + share.at - (own ? job.begins[rank] : 0),
-                 share.count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
-                0, 1);
+      mark_part<Number>(job, share.at, share.count);
     }
   }
 }
@@ -233,7 +362,7 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
   using Stored = typename Number::Stored;
   constexpr long long kElement = sizeof(Stored);
-  constexpr int kAll = -1, kNobody = -2;
+  constexpr int kAll = -1;
   const BulkPlaces& places = job.places;
   auto* output = static_cast<Stored*>(job.output);
   const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
@@ -247,12 +376,14 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
       break;
     }
     number = next_round(number);
-    const long long data = data_at(places, block, number);
+    const long long data = parts_at(places, block, number);
     for (int turn = 1; reduces && turn < places.number; ++turn) {
       const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
-      push_share<Number>(job, places.theirs[rank] + data, share_of(job, tile, rank));
+      const Share share = share_of(job, tile, rank);
+      push_part<Number>(job, places.theirs[rank] + data, share.at, share.count);
     }
-    if (!meet_others(places, block, number, 0, places.number)) {
+    tell(places, block, number, 0, places.number);
+    if (!await(places, block, number, 0, places.number)) {
       mark_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
       number = kGivenUp;
       break;
@@ -271,9 +402,8 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
       work.scaled = job.scaled;
       work.factor = job.factor;
       work.results_number = 0;
-      if (job.goes_to == kNobody) work.results[work.results_number++] = output + (own.at - job.begins[places.rank]);
       if (takes_all) work.results[work.results_number++] = output + own.at;
-      const long long next = data_at(places, block, next_round(number)) + places.part;
+      const long long next = parts_at(places, block, next_round(number)) + places.part;
       for (int rank = 0; rank < places.number; ++rank) {
         work.parts[rank] = rank == places.rank
                                ? static_cast<const void*>(static_cast<const Stored*>(job.input) + own.at)
@@ -283,102 +413,68 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
       }
     }
     AL_SYNCHRONIZE();
-    reduce_share<Number, Operator, kMean>(work, AL_THREAD, own.count);
+    reduce_share<Number, Operator, kMean>(work, own.count);
     AL_SYNCHRONIZE();
-    if (job.goes_to != kNobody) before = tile;
+    before = tile;
   }
   AL_SYNCHRONIZE();
   if (AL_THREAD == 0) places.numbers[block] = number;
 }
 
-// Blocks between this rank and one other, of any size.
-AL_DEVICE void move_bulk(const BulkMoves& job, int peer, long long block) {
-  const BulkPlaces& places = job.places;
-  const auto* input = static_cast<const unsigned char*>(job.input[peer]);
-  auto* output = static_cast<unsigned char*>(job.output[peer]);
-  const long long sent = job.sent[peer], taken = job.taken[peer], chunk = job.chunk[peer];
-  const auto rest = [&](long long all, long long at) { return all - at < chunk ? all - at : chunk; };
-  const long long end = sent > taken ? sent : taken;
-  unsigned* numbers = places.numbers + peer * places.blocks;
-  unsigned number = numbers[block];
-  for (long long at = block * chunk; at < end; at += job.blocks[peer] * chunk) {
-    if (peer == places.rank) {
-      copy_bytes(output + at, input + at, rest(sent, at));
-      continue;
-    }
-    const unsigned round = next_round(number);
-    const long long data = data_at(places, block, round);
-    if (number != kGivenUp && at < sent) copy_bytes(places.theirs[peer] + data, input + at, rest(sent, at));
-    if (number == kGivenUp || !meet_others(places, block, round, peer, peer + 1)) {
-      for (; at < taken; at += job.blocks[peer] * chunk)
-        overwrite({output + at, rest(taken, at), job.poison, nullptr}, 0, 1);
-      number = kGivenUp;
-      break;
-    }
-    number = round;
-    if (at < taken) copy_bytes(output + at, places.mine[peer] + data, rest(taken, at));
-    AL_SYNCHRONIZE();
-  }
-  AL_SYNCHRONIZE();
-  if (AL_THREAD == 0 && peer != places.rank) numbers[block] = number;
+// Where a block counts of one other rank: rounds that were sent, rounds that were taken; and of what is exchanged in place,
+// rounds that were read, and those that were overwritten.
+enum MailCount { kMailSent, kMailTaken, kMailRead, kMailOverwritten };
+AL_DEVICE unsigned* mail_count(const BulkPlaces& places, MailCount what, int peer, long long block) {
+  return places.numbers + (static_cast<long long>(what) * places.number + peer) * places.blocks + block;
 }
 
-// By one thread, for the block.
-AL_DEVICE bool await_by_all(const unsigned* flag, unsigned number, const unsigned* aborted) {
-#ifdef __CUDACC__
-  return __syncthreads_and(threadIdx.x != 0 || await_flag(flag, number, aborted));
-#else
-  return await_flag(flag, number, aborted);
-#endif
-}
-AL_DEVICE void raise_by_all(unsigned* flag, unsigned number) {
-  AL_SYNCHRONIZE();
-  if (AL_THREAD == 0) raise_flag(flag, number);
-}
-
-// Messages wait for nobody while the receiver's slots have room: two rounds of every block.
+// One block of threads, one other rank: messages wait for nobody while the receiver's slots have room.
 AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
   const BulkPlaces& places = job.places;
   const auto* input = static_cast<const unsigned char*>(job.input[peer]);
-  const long long sent = job.sent[peer], chunk = job.chunk_sent[peer];
-  unsigned* numbers = places.numbers + peer * places.blocks;
-  unsigned number = numbers[block];
-  for (long long at = block * chunk; at < sent; at += job.blocks_sent[peer] * chunk) {
-    const unsigned round = next_round(number);
-    if (number == kGivenUp || !await_by_all(job.taken_here[peer] + block, second_before(round), places.aborted)) {
-      number = kGivenUp;
-      break;
-    }
-    number = round;
-    const long long slot = ((number & 1) * places.blocks + block) * places.part;
-    copy_bytes(places.theirs[peer] + slot, input + at, sent - at < chunk ? sent - at : chunk);
-    raise_by_all(places.raised[peer] + block, number);
-  }
-  AL_SYNCHRONIZE();
-  if (AL_THREAD == 0) numbers[block] = number;
+  const Chunks chunks = {job.sent[peer], job.chunk_sent[peer], block, job.blocks_sent[peer]};
+  unsigned* const last = mail_count(places, kMailSent, peer, block);
+  unsigned* const read = mail_count(places, kMailRead, peer, block);
+  const unsigned number = push_rounds(
+      places, block, *last, rounds_of(chunks), peer, peer + 1, [&](long long round, long long slot) {
+        copy_bytes(places.theirs[peer] + slot, input + begin_of(chunks, round), length_of(chunks, round));
+        if (!job.in_place) return;
+        AL_SYNCHRONIZE();
+        if (AL_THREAD == 0) raise_flag(read, *read + 1);
+      });
+  keep_number(last, number);
 }
 AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
   const BulkPlaces& places = job.places;
   auto* output = static_cast<unsigned char*>(job.output[peer]);
-  const long long taken = job.taken[peer], chunk = job.chunk_taken[peer];
-  unsigned* numbers = places.numbers + (places.number + peer) * places.blocks;
-  unsigned number = numbers[block];
-  for (long long at = block * chunk; at < taken; at += job.blocks_taken[peer] * chunk) {
-    const unsigned round = next_round(number);
-    const long long length = taken - at < chunk ? taken - at : chunk;
-    if (number == kGivenUp || !await_by_all(places.awaited[peer] + block, round, places.aborted)) {
-      for (; at < taken; at += job.blocks_taken[peer] * chunk)
-        overwrite({output + at, taken - at < chunk ? taken - at : chunk, job.poison[peer], nullptr}, 0, 1);
-      number = kGivenUp;
-      break;
-    }
-    number = round;
-    const long long slot = ((number & 1) * places.blocks + block) * places.part;
-    copy_bytes(output + at, places.mine[peer] + slot, length);
-    raise_by_all(job.taken_there[peer] + block, number);
-  }
-  AL_SYNCHRONIZE();
-  if (AL_THREAD == 0) numbers[block] = number;
+  const Chunks chunks = {job.taken[peer], job.chunk_taken[peer], block, job.blocks_taken[peer]};
+  unsigned* const last = mail_count(places, kMailTaken, peer, block);
+  unsigned* const overwritten = mail_count(places, kMailOverwritten, peer, block);
+  const unsigned before = *overwritten;
+  const long long rounds = rounds_of(chunks);
+  long long taken;
+  const unsigned number = take_rounds(
+      places, block, *last, rounds, peer, peer + 1, taken, [&](long long round, long long slot) {
+        if (job.in_place) {
+          if (AL_THREAD == 0)
+            await_flag(mail_count(places, kMailRead, peer, block), before + static_cast<unsigned>(round) + 1,
+                       places.aborted);
+          AL_SYNCHRONIZE();
+        }
+        copy_bytes(output + begin_of(chunks, round), places.mine[peer] + slot, length_of(chunks, round));
+      });
+  for (; taken < rounds; ++taken)
+    overwrite({output + begin_of(chunks, taken), length_of(chunks, taken), job.poison[peer], nullptr}, 0, 1);
+  keep_number(last, number);
+  if (job.in_place && AL_THREAD == 0) *overwritten = before + static_cast<unsigned>(rounds);
+}
+// What a rank has for itself.
+AL_DEVICE void keep_mail(const BulkMail& job, long long block) {
+  const int rank = job.places.rank;
+  const Chunks chunks = {job.sent[rank], job.chunk_sent[rank], block, job.blocks_sent[rank]};
+  for (long long round = 0; round < rounds_of(chunks); ++round)
+    copy_bytes(static_cast<unsigned char*>(job.output[rank]) + begin_of(chunks, round),
+               static_cast<const unsigned char*>(job.input[rank]) + begin_of(chunks, round), length_of(chunks, round));
 }
 
 #ifdef __CUDACC__
@@ -386,19 +482,21 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_bulk_reduce(const BulkReduction& job) {
   reduce_bulk<Number, Operator, kMean>(job, blockIdx.x);
 }
-// A row of blocks for each rank; of two neighbours the first sends and the second takes, so that those that the others
-// wait for begin no later than those that wait.
+// Of two neighbours the first pushes and the second takes, so that those that the others wait for begin no later than those
+// that wait.
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void run_bulk_fold(const BulkFold& job) {
+  const int block = static_cast<int>(blockIdx.x / 2);
+  blockIdx.x % 2 == 0 ? push_fold<Number>(job, block) : take_fold<Number, Operator, kMean>(job, block);
+}
+// A row of blocks for each rank; of neighbours as above.
 AL_DEVICE void run_bulk_mail(const BulkMail& job) {
   const int peer = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x / 2);
   if (blockIdx.x % 2 == 0) {
-    if (block < job.blocks_sent[peer]) send_mail(job, peer, block);
+    if (block < job.blocks_sent[peer]) peer == job.places.rank ? keep_mail(job, block) : send_mail(job, peer, block);
   } else {
-    if (block < job.blocks_taken[peer]) receive_mail(job, peer, block);
+    if (block < job.blocks_taken[peer] && peer != job.places.rank) receive_mail(job, peer, block);
   }
-}
-// A row of blocks for each rank.
-AL_DEVICE void run_bulk_move(const BulkMoves& job) {
-  if (blockIdx.x < job.blocks[blockIdx.y]) move_bulk(job, blockIdx.y, blockIdx.x);
 }
 #endif
 

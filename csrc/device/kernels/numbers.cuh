@@ -8,6 +8,15 @@
 #define AL_DEVICE inline
 #endif
 
+// A kernel may be launched while the one before it in the stream still runs. Here it waits until that has ended, and lets
+// the next one be launched in its turn: what a launch takes is hidden so.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define AL_AFTER_WHAT_CAME_BEFORE() \
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory")
+#else
+#define AL_AFTER_WHAT_CAME_BEFORE()
+#endif
+
 namespace altorch::kernels {
 
 // Computed in the type that it is stored in.

@@ -14,7 +14,7 @@ constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
 
-// Two rounds, two kinds of data.
+// Four slots, or two rounds with two kinds of data.
 std::size_t place_bytes(int blocks, std::size_t part) { return 4 * static_cast<std::size_t>(blocks) * part; }
 
 }  // namespace
@@ -26,9 +26,13 @@ std::size_t PeerLayout::small_bytes_among(int ranks) {
 
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
-  layout.reduce_blocks = std::clamp(most_blocks, 1, SmallExchange::kMostBlocks);
-  layout.small_bytes = small_bytes_among(ranks);
-  layout.move_blocks = std::max(1, layout.reduce_blocks / ranks);
+  most_blocks = std::max(1, most_blocks);
+  const auto blocks = [&](int share, int most) { return std::clamp(most_blocks / share, 1, most); };
+  layout.small_blocks = blocks(1, SmallExchange::kMostBlocks);
+  layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
+  layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
+  layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
+  layout.small_bytes = layout.pair_bytes = small_bytes_among(ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
   return layout;
@@ -38,11 +42,11 @@ PeerLayout::Offsets PeerLayout::offsets() const {
   Offsets at{};
   at.pairs = at.small + aligned(small_shape().bytes());
   at.flags = at.pairs + aligned(pair_shape().bytes());
-  at.reductions =
-      at.flags + aligned(static_cast<std::size_t>(reduce_blocks + 3 * move_blocks) * sizeof(std::uint32_t));
-  at.moves = at.reductions + aligned(place_bytes(reduce_blocks, part_bytes));
-  at.mail = at.moves + aligned(place_bytes(move_blocks, part_bytes));
-  at.end = at.mail + aligned(place_bytes(move_blocks, part_bytes) / 2);
+  at.shares = at.flags + aligned(static_cast<std::size_t>(share_blocks + 2 * fold_blocks + 2 * mail_blocks) *
+                                 sizeof(std::uint32_t));
+  at.folds = at.shares + (reduces_in_shares() ? aligned(place_bytes(share_blocks, part_bytes)) : 0);
+  at.mail = at.folds + aligned(place_bytes(fold_blocks, part_bytes));
+  at.end = at.mail + aligned(place_bytes(mail_blocks, part_bytes));
   return at;
 }
 

@@ -14,20 +14,25 @@ struct PeerLayout {
   std::size_t small_bytes =
       64 << 10;  // what a rank may post for each in one kernel, with numbers beside its data
   std::size_t pair_bytes = 64 << 10;   // the same for one other
-  std::size_t part_bytes = 128 << 10;  // what a block of threads has under way of one kind
-  int reduce_blocks = SmallExchange::kMostBlocks,
-      move_blocks = SmallExchange::kMostBlocks / 2;  // those for each rank
+  std::size_t part_bytes = 128 << 10;  // what a block of threads has under way at once
+  // Blocks of threads: of small exchanges, of reductions in shares, of folds, of mail to or from each rank. Of the last two
+  // as many again take what comes.
+  int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
+      fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2;
 
   static std::size_t small_bytes_among(int ranks);
+  static constexpr int kUsualBlocks = 64;
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks.
-  static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = SmallExchange::kMostBlocks);
+  static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = kUsualBlocks);
 
-  PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, reduce_blocks); }
+  PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, small_blocks); }
+  // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
+  bool reduces_in_shares() const { return ranks > 2; }
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes); }
 
   // Of a region, in bytes from its beginning.
   struct Offsets {
-    std::size_t small, pairs, flags, reductions, moves, mail, end;
+    std::size_t small, pairs, flags, shares, folds, mail, end;
   };
   Offsets offsets() const;
   // Where the region of `source` begins in the memory of another rank; nobody has one of its own, but a rank alone.

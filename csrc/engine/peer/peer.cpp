@@ -14,19 +14,20 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kPackBytes = 16;
-// What a block of threads should have to do at least.
-constexpr std::int64_t kReducedByBlock = 4 << 10, kMovedByBlock = 8 << 10;
+// What a block of threads should have to do at least; and of that, at once: so much that a flag is nothing beside it, and
+// several times, so that it is taken while the next is under way.
+constexpr std::int64_t kReducedByBlock = 4 << 10, kFoldedByBlock = 16 << 10, kMovedByBlock = 8 << 10;
+constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 4;
 
-// What goes between two ranks, as both cut it: by so many blocks of threads, in chunks of so many bytes.
-struct Cut {
-  Cut(std::int64_t bytes, int most_blocks, std::int64_t room) {
-    if (bytes == 0) return;
-    blocks = static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, kMovedByBlock), 1, most_blocks));
-    chunk = std::min(rounded_up(divided_up(bytes, blocks), kPackBytes), room);
-  }
-  int blocks = 0;
-  std::int64_t chunk = kPackBytes;
-};
+int blocks_for(std::int64_t bytes, std::int64_t each, int most) {
+  return bytes == 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, each), 1, most));
+}
+std::int64_t chunk_of(std::int64_t bytes, int blocks, std::int64_t room) {
+  if (bytes == 0) return kPackBytes;
+  const std::int64_t each = divided_up(bytes, blocks);
+  const std::int64_t wanted = std::max(divided_up(each, kChunks), std::min(each, kSmallestChunk));
+  return std::min(rounded_up(wanted, kPackBytes), room);
+}
 
 }  // namespace
 
@@ -36,20 +37,18 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       layout_(layout),
       rank_(rank),
       small_(*device_, small_places(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
-      numbers_(device_->allocate(
-          sizeof(std::uint32_t) *
-          static_cast<std::size_t>(layout.reduce_blocks + 3 * layout.ranks * layout.move_blocks))),
+      numbers_(device_->allocate(sizeof(std::uint32_t) *
+                                 static_cast<std::size_t>(layout.share_blocks + 4 * layout.fold_blocks +
+                                                          4 * layout.ranks * layout.mail_blocks))),
       sides_(*device_, 2) {
   const PeerLayout::Offsets at = layout.offsets();
-  reductions_ = places(at.reductions, layout.reduce_blocks, 0, 0);
-  moves_ = places(at.moves, layout.move_blocks, layout.reduce_blocks, layout.reduce_blocks);
-  const int filled = layout.reduce_blocks + layout.move_blocks, taken = filled + layout.move_blocks;
-  mail_.places =
-      places(at.mail, layout.move_blocks, filled, layout.reduce_blocks + layout.ranks * layout.move_blocks);
-  const BulkPlaces credits = places(at.mail, layout.move_blocks, taken, 0);
-  std::copy(std::begin(credits.raised), std::end(credits.raised), mail_.taken_there);
-  std::copy(std::begin(credits.awaited), std::end(credits.awaited), mail_.taken_here);
-  device_->prepare_bulk_moves();
+  const int folds = layout.share_blocks, mail = folds + 2 * layout.fold_blocks;
+  shares_ = places(at.shares, layout.share_blocks, 0, 0);
+  folds_ = places(at.folds, layout.fold_blocks, folds, folds);
+  folds_.raised[rank] = folds_.numbers + 2 * layout.fold_blocks;
+  folds_.awaited[rank] = folds_.raised[rank];
+  mail_ = places(at.mail, layout.mail_blocks, mail, folds + 4 * layout.fold_blocks);
+  device_->prepare_mail();
 }
 
 std::byte* PeerRoute::region(int owner, int source) const {
@@ -120,36 +119,41 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
   if (!messages.empty()) exchange(messages, stream);
 }
 
+void PeerRoute::add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const {
+  job.input[peer] = data;
+  job.sent[peer] = bytes;
+  job.blocks_sent[peer] = blocks_for(bytes, kMovedByBlock, layout_.mail_blocks);
+  job.chunk_sent[peer] = chunk_of(bytes, job.blocks_sent[peer], mail_.part);
+}
+
+void PeerRoute::add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes,
+                          std::uint64_t poison) const {
+  job.output[peer] = data;
+  job.taken[peer] = bytes;
+  job.blocks_taken[peer] = blocks_for(bytes, kMovedByBlock, layout_.mail_blocks);
+  job.chunk_taken[peer] = chunk_of(bytes, job.blocks_taken[peer], mail_.part);
+  job.poison[peer] = poison;
+}
+
 // In one kernel where no rank has two messages of one direction; else what is sent has a stream of its own beside what
 // is taken, for a peer may want the second before it sends the first.
 void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const auto wave = [&](const auto& wanted, Stream on) {
-    BulkMail job = mail_;
+    BulkMail job{.places = mail_};
     bool sends[BulkPlaces::kMostRanks] = {}, takes[BulkPlaces::kMostRanks] = {};
     std::erase_if(messages, [&](const BlockMessage& message) {
       const int peer = message.peer;
       bool& busy = message.kind == OpKind::kSend ? sends[peer] : takes[peer];
       if (!wanted(message) || std::exchange(busy, true)) return false;
       const auto bytes = static_cast<std::int64_t>(message.bytes);
-      const Cut cut(bytes, layout_.move_blocks, moves_.part);
       if (message.kind == OpKind::kSend) {
-        job.input[peer] = message.data;
-        job.sent[peer] = bytes;
-        job.chunk_sent[peer] = cut.chunk;
-        job.blocks_sent[peer] = cut.blocks;
+        add_sent(job, peer, message.data, bytes);
       } else {
-        job.output[peer] = message.data;
-        job.taken[peer] = bytes;
-        job.chunk_taken[peer] = cut.chunk;
-        job.blocks_taken[peer] = cut.blocks;
-        job.poison[peer] = message.poison;
+        add_taken(job, peer, message.data, bytes, message.poison);
       }
       return true;
     });
-    const auto any = [](const int* blocks) {
-      return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity());
-    };
-    if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, on);
+    run(job, on);
   };
   const auto sent = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
   const auto taken = std::not_fn(sent);
@@ -164,37 +168,52 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   sides_.join(stream, sides);
 }
 
-// Shares of whole packs, so many that every block has a tile.
+// What every rank wants for itself: its block, or all.
 void PeerRoute::reduce(const Operation& operation, Stream stream) {
-  const std::int64_t element = bytes_of(operation, 1), pack = std::max<std::int64_t>(1, kPackBytes / element);
-  const int ranks = layout_.ranks;
-  BulkReduction job;
-  job.places = reductions_;
+  const bool scatters = operation.kind == OpKind::kReduceScatter;
+  if (!scatters && layout_.reduces_in_shares()) return reduce_in_shares(operation, stream);
+  const std::int64_t element = bytes_of(operation, 1);
+  BulkFold job;
+  job.places = folds_;
   job.input = input_at(operation, 0);
   job.output = operation.output;
-  job.count = operation.count;
-  job.scatters = operation.kind == OpKind::kReduceScatter;
-  job.goes_to = job.scatters                        ? BulkReduction::kNobody
-                : operation.kind == OpKind::kReduce ? operation.root
-                                                    : BulkReduction::kAll;
-  std::int64_t all = operation.count, longest = operation.count;
-  if (job.scatters) {
-    longest = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::int64_t count = block_count(operation.input_counts, operation.count, rank);
-      job.begins[rank + 1] = job.begins[rank] + count;
-      longest = std::max(longest, count);
+  for (int rank = 0; rank < layout_.ranks; ++rank) {
+    if (scatters) {
+      job.begins[rank] = block_offset(operation.input_counts, operation.count, rank);
+      job.counts[rank] = block_count(operation.input_counts, operation.count, rank);
+    } else if (operation.kind != OpKind::kReduce || rank == operation.root) {
+      job.counts[rank] = operation.count;
     }
-    all = job.begins[ranks];
+    job.longest = std::max(job.longest, job.counts[rank]);
   }
-  if (all == 0) return;
-  const std::int64_t wanted =
-      std::clamp<std::int64_t>(divided_up(all * element, ranks * kReducedByBlock), 1, layout_.reduce_blocks);
+  if (job.longest == 0) return;
+  const std::int64_t bytes = job.longest * element;
+  job.blocks = blocks_for(bytes, kFoldedByBlock, layout_.fold_blocks);
+  job.chunk = chunk_of(bytes, job.blocks, folds_.part) / element;
+  job.scaled = operation.op == ReduceOp::kPremulSum;
+  job.factor = operation.factor;
+  job.poison = poison_of(operation.dtype);
+  device_->fold_bulk(job, operation.dtype, operation.op, stream);
+}
+
+// Shares of whole packs, so many that every block has a tile.
+void PeerRoute::reduce_in_shares(const Operation& operation, Stream stream) {
+  const std::int64_t element = bytes_of(operation, 1), pack = std::max<std::int64_t>(1, kPackBytes / element);
+  const int ranks = layout_.ranks;
+  const std::int64_t count = operation.count;
+  if (count == 0) return;
+  BulkReduction job;
+  job.places = shares_;
+  job.input = input_at(operation, 0);
+  job.output = operation.output;
+  job.count = count;
+  job.goes_to = operation.kind == OpKind::kReduce ? operation.root : BulkReduction::kAll;
+  const std::int64_t wanted = blocks_for(count * element, ranks * kReducedByBlock, layout_.share_blocks);
   job.share =
-      std::min(rounded_up(divided_up(all, ranks * wanted), pack), moves_.part / element / pack * pack);
+      std::min(rounded_up(divided_up(count, ranks * wanted), pack), shares_.part / element / pack * pack);
   job.stride = job.share;
-  job.step = job.scatters ? job.share : ranks * job.share;
-  job.tiles = divided_up(longest, job.step);
+  job.step = ranks * job.share;
+  job.tiles = divided_up(count, job.step);
   job.blocks = static_cast<int>(std::min(wanted, job.tiles));
   job.scaled = operation.op == ReduceOp::kPremulSum;
   job.factor = operation.factor;
@@ -203,49 +222,47 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
 }
 
 void PeerRoute::move(const Operation& operation, Stream stream) {
-  BulkMoves job;
-  job.places = moves_;
-  job.poison = poison_of(operation.dtype);
-  const auto send = [&](int peer, const void* data, std::int64_t bytes) {
-    job.input[peer] = data;
-    job.sent[peer] = bytes;
-  };
-  const auto take = [&](int peer, void* data, std::int64_t bytes) {
-    job.output[peer] = data;
-    job.taken[peer] = bytes;
-  };
+  BulkMail job{.places = mail_};
+  const auto poison = poison_of(operation.dtype);
   const int ranks = layout_.ranks;
   if (operation.kind == OpKind::kAllGather) {
+    const auto bytes = [&](int rank) {
+      return bytes_of(operation, block_count(operation.output_counts, operation.count, rank));
+    };
     for (int peer = 0; peer < ranks; ++peer) {
-      const auto block = block_count(operation.output_counts, operation.count, peer);
-      send(peer, operation.input,
-           bytes_of(operation, block_count(operation.output_counts, operation.count, rank_)));
-      take(peer, output_at(operation, block_offset(operation.output_counts, operation.count, peer)),
-           bytes_of(operation, block));
+      void* const block = output_at(operation, block_offset(operation.output_counts, operation.count, peer));
+      if (peer == rank_ && block == operation.input) continue;
+      add_sent(job, peer, operation.input, bytes(rank_));
+      add_taken(job, peer, block, bytes(peer), poison);
     }
-    if (job.output[rank_] == operation.input) send(rank_, nullptr, 0), take(rank_, nullptr, 0);
   } else if (operation.kind == OpKind::kBroadcast) {
+    const std::int64_t bytes = bytes_of(operation, operation.count);
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == rank_) continue;
-      if (rank_ == operation.root) send(peer, operation.output, bytes_of(operation, operation.count));
-      if (peer == operation.root) take(peer, operation.output, bytes_of(operation, operation.count));
+      if (rank_ == operation.root) add_sent(job, peer, operation.output, bytes);
+      if (peer == operation.root) add_taken(job, peer, operation.output, bytes, poison);
     }
   } else {
     std::vector<BlockMessage> blocks;
     add_messages(operation, rank_, ranks, *device_, stream, blocks);
     for (const BlockMessage& block : blocks) {
       const auto bytes = static_cast<std::int64_t>(block.bytes);
-      block.kind == OpKind::kSend ? send(block.peer, block.data, bytes) : take(block.peer, block.data, bytes);
+      if (block.kind == OpKind::kSend) {
+        add_sent(job, block.peer, block.data, bytes);
+      } else {
+        add_taken(job, block.peer, block.data, bytes, poison);
+      }
     }
+    job.in_place = operation.input == operation.output;
   }
-  int most = 0;
-  for (int peer = 0; peer < ranks; ++peer) {
-    const Cut cut(std::max(job.sent[peer], job.taken[peer]), layout_.move_blocks, 2 * moves_.part);
-    job.chunk[peer] = cut.chunk;
-    job.blocks[peer] = cut.blocks;
-    most = std::max(most, cut.blocks);
-  }
-  if (most > 0) device_->move_bulk(job, stream);
+  run(job, stream);
+}
+
+void PeerRoute::run(const BulkMail& job, Stream stream) {
+  const auto any = [](const int* blocks) {
+    return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity());
+  };
+  if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, stream);
 }
 
 }  // namespace altorch

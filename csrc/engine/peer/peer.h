@@ -34,10 +34,15 @@ class PeerRoute : public GpuRoute {
  private:
   AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
   void reduce(const Operation& operation, Stream stream);
+  void reduce_in_shares(const Operation& operation, Stream stream);
   void move(const Operation& operation, Stream stream);
+  void run(const BulkMail& job, Stream stream);
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
   BulkPlaces places(std::size_t data, int blocks, int first_flag, int first_number) const;
+  // To and from a rank, this one too.
+  void add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const;
+  void add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes, std::uint64_t poison) const;
   SmallExchanges::Places small_places() const;
   std::byte* region(int owner, int source) const;
 
@@ -46,10 +51,9 @@ class PeerRoute : public GpuRoute {
   const PeerLayout layout_;
   const int rank_;
   SmallExchanges small_;
-  // Of rounds: of reductions by block, then of moves, of what is sent and of what is taken by rank and block.
+  // Of rounds: of reductions in shares, of folds, of mail; and this rank's flags to itself, of folds.
   const DeviceMemory numbers_;
-  BulkPlaces reductions_, moves_;
-  BulkMail mail_;
+  BulkPlaces shares_, folds_, mail_;
   SideStreams sides_;
 };
 

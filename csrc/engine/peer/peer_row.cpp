@@ -59,7 +59,7 @@ Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   const PeerLayout layout =
-      PeerLayout::fitting(size, kMemory, most_blocks > 0 ? most_blocks : SmallExchange::kMostBlocks);
+      PeerLayout::fitting(size, kMemory, most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;

@@ -24,6 +24,9 @@ struct GpuSource {
   std::function<std::string(int index)> identity;
   // Whether kernels of several processes run on it at the same time.
   std::function<bool(int index)> together;
+  // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
+  std::function<std::optional<std::string>(int index, const std::string& identity)> atomics_obstacle =
+      nullptr;
   // Processes with the same text share memory.
   std::function<std::string()> home;
 };

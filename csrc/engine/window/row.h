@@ -8,10 +8,19 @@
 #include <string>
 
 #include "engine/communicator.h"
+#include "engine/on_error.h"
+#include "engine/route/gpu_source.h"
 #include "transports/links.h"
 #include "transports/window.h"
 
 namespace altorch {
+
+// Of a window on GPUs: this rank's.
+struct WindowGpu {
+  int device = 0;
+  GpuSource gpus = {};
+  OnError on_error = OnError::kPoison;
+};
 
 // What a window is opened with, by all ranks of the group together.
 struct WindowOpening {
@@ -20,8 +29,9 @@ struct WindowOpening {
   KeyValueStore& store;  // keys of this window; looks after the ranks while one waits
   int number;            // of the window, among those of the group
   std::byte* memory;     // of this rank
-  std::size_t bytes;
+  Registered own;        // what it is
   std::chrono::milliseconds timeout;
+  const WindowGpu* gpu = nullptr;  // null: the memory is the host's
 };
 
 struct WindowRow {
@@ -33,7 +43,8 @@ struct WindowRow {
   std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& why_not);
 };
 
-// Best first. The last one serves everywhere.
+// Best first. Of those for host memory the last one serves everywhere.
 std::span<const WindowRow> window_rows();
+std::span<const WindowRow> device_window_rows();
 
 }  // namespace altorch

@@ -83,7 +83,7 @@ std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const s
 
 std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string& why_not) {
   const int rank = opening.group.rank(), size = opening.group.size();
-  auto shareable = find_shareable(opening.memory, opening.bytes);
+  auto shareable = find_shareable(opening.memory, opening.own.bytes);
   Card own{shared_memory_home(),
            usable_cores(),
            shm::Process::own(),
@@ -127,7 +127,7 @@ std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::s
   const std::int64_t first = opening.group.max_message_tag() + 2;
   const std::int64_t places = first / MessageWindow::kTags - 1;
   const std::int64_t tags = first + opening.number % places * MessageWindow::kTags;
-  return std::make_unique<MessageWindow>(opening.links.channel(), tags, opening.memory, opening.bytes);
+  return std::make_unique<MessageWindow>(opening.links.channel(), tags, opening.memory, opening.own.bytes);
 }
 
 constexpr std::array kRows = {

@@ -39,11 +39,13 @@ bool is_refusal(const Error& error) {
 }  // namespace
 
 Window::Window(Communicator& group, int number, std::vector<Registered> registered,
-               std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep)
+               std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep, OnError on_error)
     : group_(group),
       number_(number),
       registered_(std::move(registered)),
       remote_(std::move(remote)),
+      waits_(remote_->streams() ? std::make_unique<StreamWaits>(group, *remote_->streams(), on_error)
+                                : nullptr),
       keep_(std::move(keep)),
       taken_(registered_.size() * kSignalSlots) {}
 
@@ -57,6 +59,7 @@ void Window::release(bool agreed) {
     keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
     return;
   }
+  if (waits_) waits_->stop();
   if (!remote_->close(agreed)) keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
   keep_.reset();
 }
@@ -150,7 +153,8 @@ std::optional<Error> Window::look_after(const WindowCall& call, bool waits, cons
 
 // What was begun and is given up may yet take effect, unless it only waited: then the group is not to go on.
 Error Window::failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited) {
-  const bool leaves_nothing = noticed.kind() == ErrorKind::kTimeout && (waited || !remote_->is_served());
+  const bool takes_effect_alone = remote_->is_served() || is_on_streams();
+  const bool leaves_nothing = noticed.kind() == ErrorKind::kTimeout && (waited || !takes_effect_alone);
   if (is_refusal(noticed) || leaves_nothing) return group_.failed(operation, noticed);
   return group_.watchdog().fail(operation, noticed, wait);
 }
@@ -339,6 +343,40 @@ void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout
   group_.count(operation, remote_->name(), "wait_signal");
 }
 
+void Window::enqueue_wait(int source, int slot, void* stream, bool captured,
+                          std::chrono::milliseconds timeout) {
+  WindowCall call;
+  call.peer = source;
+  call.slot = slot;
+  call.stream = stream;
+  call.captured = captured;
+  Operation operation = operation_of(call, true, timeout);
+  admit(operation, call);
+  group_.issue(operation);
+  try {
+    waits_->add(operation, call);
+  } catch (const Error& error) {
+    throw is_refusal(error) ? group_.explain(operation, error) : group_.watchdog().fail(operation, error, {});
+  }
+  group_.count(operation, remote_->name(), "wait_signal");
+}
+
+void Window::drain(std::chrono::milliseconds timeout) {
+  if (!is_on_streams()) return;
+  const Operation operation = operation_on(number_, "the end of its calls at", kAnySource, timeout);
+  Wait wait = group_.watchdog().begin_wait(operation);
+  try {
+    remote_->streams()->mark();
+    AdaptiveWait pauses;
+    while (!remote_->streams()->is_past()) {
+      pauses.pause(wait.patience);
+      if (const auto noticed = group_.watchdog().look_after(operation, wait, Clock::now())) throw *noticed;
+    }
+  } catch (const Error& error) {
+    throw group_.watchdog().fail(operation, error, wait);
+  }
+}
+
 // Each of them has its own deadline.
 void Window::flush(int rank) {
   check_usable(operation_on(number_, "flush of", rank, {}));
@@ -364,6 +402,7 @@ void Window::close(std::chrono::milliseconds timeout) {
   }
   try {
     if (!group_.is_closing()) flush(kAnySource);
+    if (!group_.is_closing()) drain(timeout);
     AttendedStore attended(group_, operation);
     if (!group_.is_closing())
       meet(attended, "window/" + std::to_string(number_) + "/closed", group_.rank(), group_.size(), timeout,
@@ -380,7 +419,7 @@ void Window::close(std::chrono::milliseconds timeout) {
 
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
-                                    const std::string& obstacle) {
+                                    const std::string& obstacle, const WindowGpu* gpu) {
   const int number = group.windows().next_number();
   const Operation operation = operation_on(number, "the making of it on all ranks", kAnySource, timeout);
   try {
@@ -388,25 +427,30 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     AttendedStore attended(group, operation);
     const std::string prefix = "window/" + std::to_string(number) + "/";
     std::vector<Registered> registered;
-    const Fields mine = {std::to_string(own.bytes), std::to_string(static_cast<int>(own.dtype)), obstacle};
+    const std::string kind = gpu ? "a GPU" : "the CPU";
+    const Fields mine = {std::to_string(own.bytes), std::to_string(static_cast<int>(own.dtype)), obstacle,
+                         kind};
     for (const std::string& word : meet(attended, prefix + "registered", group.rank(), group.size(), timeout,
                                         "to open a window", encode_fields(mine))) {
       const Fields fields = decode_fields(word);
       if (!fields.at(2).empty())
         throw invalid("rank " + std::to_string(registered.size()) +
                       " of the group has nothing to register: " + fields[2]);
+      if (fields.at(3) != kind)
+        throw invalid("the tensor of rank " + std::to_string(registered.size()) + " is on " + fields[3] +
+                      ", and that of rank " + std::to_string(group.rank()) + " on " + kind);
       registered.push_back({std::stoull(fields.at(0)), static_cast<DType>(std::stoi(fields.at(1)))});
     }
     std::string why_not, all;
-    for (const WindowRow& row : window_rows()) {
+    for (const WindowRow& row : gpu ? device_window_rows() : window_rows()) {
       PrefixView store(attended, prefix + row.name + "/");
-      auto remote = row.open({group, group.links(), store, number, memory, own.bytes, timeout}, why_not);
+      auto remote = row.open({group, group.links(), store, number, memory, own, timeout, gpu}, why_not);
       if (!remote) {
         all += std::string(all.empty() ? "" : "; ") + row.name + ": " + why_not;
         continue;
       }
-      auto window =
-          std::make_shared<Window>(group, number, std::move(registered), std::move(remote), std::move(keep));
+      auto window = std::make_shared<Window>(group, number, std::move(registered), std::move(remote),
+                                             std::move(keep), gpu ? gpu->on_error : OnError::kPoison);
       group.windows().add(window);
       if (window->is_served()) ProgressThread::instance().watch(group.shared_from_this(), true);
       return window;

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "engine/communicator.h"
+#include "engine/watched.h"
+#include "engine/window/row.h"
+#include "engine/window/stream_waits.h"
 #include "transports/window.h"
 
 namespace altorch {
@@ -25,12 +28,13 @@ struct WindowTask : Task {
   bool waits = false;
 };
 
-class Window : public std::enable_shared_from_this<Window> {
+class Window : public Watched, public std::enable_shared_from_this<Window> {
  public:
   // `keep`: what owns the memory of this rank.
   Window(Communicator& group, int number, std::vector<Registered> registered,
-         std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep);
-  ~Window();
+         std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep,
+         OnError on_error = OnError::kPoison);
+  ~Window() override;
 
   const char* route() const { return remote_->name(); }
   const Registered& registered(int rank) const { return registered_[static_cast<std::size_t>(rank)]; }
@@ -39,6 +43,17 @@ class Window : public std::enable_shared_from_this<Window> {
 
   // Blocks until it has taken effect. Throws Error; then `buffers_free` says whether its buffers may be released.
   void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
+  // Whether calls are enqueued on streams, as memory on GPUs has it: access() then returns when that is done (but
+  // fetch_add and compare_swap), start() is not for it, and signals are waited for by streams.
+  bool is_on_streams() const { return waits_ != nullptr; }
+  void enqueue_wait(int source, int slot, void* stream, bool captured, std::chrono::milliseconds timeout);
+  // Ends waits that cannot end by themselves.
+  bool look() override { return waits_ && waits_->look(); }
+  // Why it has ended some.
+  std::optional<Error> failure() const { return waits_ ? waits_->failure() : std::nullopt; }
+  // Blocks the host until the streams are done with what they were given. Throws Error.
+  void drain(std::chrono::milliseconds timeout);
+
   // Until `source` has signalled once more than was waited for before.
   void wait_signal(int source, int slot, std::chrono::milliseconds timeout);
   // The same for who does not wait: finished, or under way until somebody drives it. Throws Error where it is refused.
@@ -85,6 +100,7 @@ class Window : public std::enable_shared_from_this<Window> {
   const int number_;
   const std::vector<Registered> registered_;
   std::unique_ptr<RemoteMemory> remote_;
+  const std::unique_ptr<StreamWaits> waits_;  // null: calls take effect on the host
   std::shared_ptr<void> keep_;
   std::atomic<bool> closed_{false};
   std::atomic<int> under_way_{0};  // accesses that were posted
@@ -96,10 +112,10 @@ class Window : public std::enable_shared_from_this<Window> {
   std::vector<std::uint64_t> taken_;
 };
 
-// Collective. `keep` lives as long as somebody may touch the memory. `obstacle`: why this rank has none to register, as a
+// Collective. `gpu`: of memory that lies there. `keep` lives as long as somebody may touch the memory. `obstacle`: why this rank has none to register, as a
 // clause; then all ranks are told. Throws Error.
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
-                                    const std::string& obstacle = "");
+                                    const std::string& obstacle = "", const WindowGpu* gpu = nullptr);
 
 }  // namespace altorch

@@ -40,7 +40,8 @@ std::byte* map(const Descriptor& file, std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-void release(std::byte* memory) {
+// The size of what it was.
+std::size_t forget(const void* memory) {
   Registry::Entry entry{};
   {
     Registry& known = registry();
@@ -49,9 +50,11 @@ void release(std::byte* memory) {
     entry = found->second;
     known.entries.erase(found);
   }
-  munmap(memory, entry.bytes);
   ::close(entry.file);
+  return entry.bytes;
 }
+
+void release(std::byte* memory) { munmap(memory, forget(memory)); }
 
 }  // namespace
 
@@ -63,11 +66,17 @@ std::shared_ptr<std::byte> allocate_shareable(std::size_t bytes) {
   if (ftruncate(*file, static_cast<off_t>(bytes)) != 0) fail("taking " + std::to_string(bytes) + " bytes");
   fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // no peer can pull it away
   std::byte* memory = map(file, bytes);
-  Registry& known = registry();
-  const std::lock_guard lock(known.mutex);
-  known.entries[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, file.release()};
+  remember_shareable(memory, bytes, std::move(file));
   return {memory, release};
 }
+
+void remember_shareable(const void* memory, std::size_t bytes, Descriptor descriptor) {
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  known.entries[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, descriptor.release()};
+}
+
+void forget_shareable(const void* memory) { forget(memory); }
 
 std::optional<Shareable> find_shareable(const void* block, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);

@@ -20,6 +20,9 @@ struct Shareable {
 };
 // Nothing where the block is no part of such memory.
 std::optional<Shareable> find_shareable(const void* block, std::size_t bytes);
+// Memory of another kind, that of a GPU, which find_shareable() is to know until forget_shareable(). `memory`: its address.
+void remember_shareable(const void* memory, std::size_t bytes, Descriptor descriptor);
+void forget_shareable(const void* memory);
 // What a peer has sent. Throws Error(kTransport), also where it is smaller than it should be.
 std::shared_ptr<std::byte> map_shareable(const Descriptor& descriptor, std::size_t bytes);
 

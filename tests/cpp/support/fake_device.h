@@ -41,14 +41,19 @@ class FakeDevice : public Device {
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType, ReduceOp, Reducing) override {}
   void prepare_small_moves() override {}
-  void prepare_bulk_moves() override {}
+  void prepare_mail() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
-  void move_bulk(const BulkMoves& job, Stream stream) override;
+  void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;
+  void prepare_windows() override {}
+  void move_window(const WindowMove& job, Stream stream) override;
+  void await_window(const WindowWait& job, Stream stream) override;
+  void update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) override;
+  void change_number(const WindowNumber& job, Stream stream) override;
   void prepare_poison() override {}
   void poison(const PoisonJob& job, Stream stream) override;
   void wait_for_stream(Stream stream, Stream other) override;

@@ -15,6 +15,7 @@
 #include "device/kernels/pairs.cuh"
 #include "device/kernels/poison.cuh"
 #include "device/kernels/bulk.cuh"
+#include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"
 
@@ -37,14 +38,27 @@ static_assert(sizeof(kernels::BulkReduction) == sizeof(BulkReduction));
 static_assert(offsetof(kernels::BulkReduction, input) == offsetof(BulkReduction, input));
 static_assert(offsetof(kernels::BulkReduction, goes_to) == offsetof(BulkReduction, goes_to));
 static_assert(offsetof(kernels::BulkReduction, factor) == offsetof(BulkReduction, factor));
+static_assert(sizeof(kernels::BulkFold) == sizeof(BulkFold));
+static_assert(offsetof(kernels::BulkFold, counts) == offsetof(BulkFold, counts));
+static_assert(offsetof(kernels::BulkFold, blocks) == offsetof(BulkFold, blocks));
+static_assert(offsetof(kernels::BulkFold, factor) == offsetof(BulkFold, factor));
 static_assert(offsetof(kernels::BulkPlaces, part) == offsetof(BulkPlaces, part));
 static_assert(offsetof(kernels::BulkPlaces, blocks) == offsetof(BulkPlaces, blocks));
 static_assert(sizeof(kernels::BulkMail) == sizeof(BulkMail));
 static_assert(offsetof(kernels::BulkMail, blocks_sent) == offsetof(BulkMail, blocks_sent));
-static_assert(sizeof(kernels::BulkMoves) == sizeof(BulkMoves));
-static_assert(offsetof(kernels::BulkMoves, chunk) == offsetof(BulkMoves, chunk));
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
 static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
+
+static_assert(sizeof(kernels::WindowMove) == sizeof(WindowMove));
+static_assert(offsetof(kernels::WindowMove, raised) == offsetof(WindowMove, raised));
+static_assert(offsetof(kernels::WindowMove, ended) == offsetof(WindowMove, ended));
+static_assert(sizeof(kernels::WindowWait) == sizeof(WindowWait));
+static_assert(offsetof(kernels::WindowWait, aborted) == offsetof(WindowWait, aborted));
+static_assert(offsetof(kernels::WindowWait, pattern) == offsetof(WindowWait, pattern));
+static_assert(sizeof(kernels::WindowUpdate) == sizeof(WindowUpdate));
+static_assert(offsetof(kernels::WindowUpdate, ended) == offsetof(WindowUpdate, ended));
+static_assert(sizeof(kernels::WindowNumber) == sizeof(WindowNumber));
+static_assert(offsetof(kernels::WindowNumber, adds) == offsetof(WindowNumber, adds));
 
 // A job as the kernels know it: the same bytes.
 template <class Job, class Given>
@@ -73,6 +87,23 @@ void run_blocks(const kernels::Small& job) {
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::BulkReduction& job) {
   for (int block = 0; block < job.blocks; ++block) kernels::reduce_bulk<Number, Operator, kMean>(job, block);
+}
+template <class Number, class Operator, bool kMean>
+void run_blocks(const kernels::BulkFold& job) {
+  std::thread pushes([&job] {
+    for (int block = 0; block < job.blocks; ++block) kernels::push_fold<Number>(job, block);
+  });
+  for (int block = 0; block < job.blocks; ++block) kernels::take_fold<Number, Operator, kMean>(job, block);
+  pushes.join();
+}
+// No word of this kind is exchanged as a whole.
+template <class Number, class Operator, bool>
+void run_blocks(const kernels::WindowUpdate& job) {
+  if constexpr (sizeof(typename Number::Stored) <= 8) {
+    kernels::window_update<Number, Operator>(job, 0, 1);
+  } else {
+    std::abort();
+  }
 }
 
 template <class Number, class Job>
@@ -183,15 +214,9 @@ void FakeDevice::reduce_bulk(const BulkReduction& given, DType dtype, ReduceOp o
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
-// Rows and blocks run side by side on a GPU: here every rank comes to them in one order.
-void FakeDevice::move_bulk(const BulkMoves& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::BulkMoves>(given);
-  launch(
-      [job] {
-        for (int peer = 0; peer < job.places.number; ++peer)
-          for (int block = 0; block < job.blocks[peer]; ++block) kernels::move_bulk(job, peer, block);
-      },
-      stream);
+void FakeDevice::fold_bulk(const BulkFold& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::BulkFold>(given);
+  launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // Rows run side by side, as on a GPU: what is sent waits for what the peer takes.
@@ -201,6 +226,10 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
       [job] {
         std::vector<std::thread> rows;
         for (int peer = 0; peer < job.places.number; ++peer) {
+          if (peer == job.places.rank) {
+            for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::keep_mail(job, block);
+            continue;
+          }
           rows.emplace_back([&job, peer] {
             for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::send_mail(job, peer, block);
           });
@@ -212,6 +241,42 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
         for (std::thread& row : rows) row.join();
       },
       stream);
+}
+
+void FakeDevice::move_window(const WindowMove& given, Stream stream) {
+  const auto job = as_kernels_see<kernels::WindowMove>(given);
+  launch(
+      [job] {
+        if (kernels::is_set(job.ended)) return;
+        for (int block = 0; block < kBlocks; ++block) kernels::window_move(job, block, kBlocks);
+        if (job.raised) kernels::raise(job.count, job.raised);
+      },
+      stream);
+}
+
+void FakeDevice::await_window(const WindowWait& given, Stream stream) {
+  const auto job = as_kernels_see<kernels::WindowWait>(given);
+  launch(
+      [job] {
+        kernels::raise(job.begun, job.tells_begun);
+        if (!kernels::await_signal(job))
+          kernels::overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
+        kernels::raise(job.done, job.tells_done);
+      },
+      stream);
+}
+
+void FakeDevice::update_window(const WindowUpdate& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::WindowUpdate>(given);
+  launch(
+      [job, dtype, op] {
+        if (!kernels::is_set(job.ended)) reduce_any(job, dtype, op);
+      },
+      stream);
+}
+
+void FakeDevice::change_number(const WindowNumber& given, Stream stream) {
+  launch([job = as_kernels_see<kernels::WindowNumber>(given)] { kernels::window_number(job); }, stream);
 }
 
 void FakeDevice::poison(const PoisonJob& given, Stream stream) {

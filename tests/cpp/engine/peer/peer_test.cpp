@@ -22,8 +22,10 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .small_bytes = small,
                           .pair_bytes = small,
                           .part_bytes = 8 << 10,
-                          .reduce_blocks = 4,
-                          .move_blocks = 2};
+                          .small_blocks = 4,
+                          .share_blocks = 4,
+                          .fold_blocks = 4,
+                          .mail_blocks = 2};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
@@ -121,9 +123,10 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(layout.part_bytes, 8u << 10);
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
     EXPECT_GE(at.flags - at.pairs, layout.pair_shape().bytes());
-    EXPECT_GE(at.moves - at.reductions,
-              4 * static_cast<std::size_t>(layout.reduce_blocks) * layout.part_bytes);
-    EXPECT_GE(at.end - at.moves, 4 * static_cast<std::size_t>(layout.move_blocks) * layout.part_bytes);
+    const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
+    if (layout.reduces_in_shares()) EXPECT_GE(at.folds - at.shares, room(layout.share_blocks));
+    EXPECT_GE(at.mail - at.folds, room(layout.fold_blocks));
+    EXPECT_GE(at.end - at.mail, room(layout.mail_blocks));
     for (int owner = 0; owner < ranks; ++owner) {
       std::set<std::size_t> begins;
       for (int source = 0; source < ranks; ++source)

@@ -2,6 +2,7 @@
 // what is wrong is thrown.
 #pragma once
 
+#include <concepts>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -16,7 +17,18 @@
 namespace altorch::conformance {
 
 constexpr std::chrono::seconds kPatience{30};
-using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t)>;
+
+// Where a rank's memory comes from; on a GPU also where its calls take place.
+struct Allocate {
+  using Make = std::function<std::shared_ptr<std::byte>(std::size_t)>;
+  template <class How>
+  requires std::constructible_from<Make, How> Allocate(How how) : make(std::move(how)) {}
+  std::shared_ptr<std::byte> operator()(std::size_t bytes) const { return make(bytes); }
+
+  Make make;
+  const WindowGpu* gpu = nullptr;
+  void* stream = nullptr;
+};
 
 // A window over `count` elements on every rank, filled by `value(index)`.
 template <class Value>
@@ -25,14 +37,16 @@ struct Opened {
   std::span<Value> values;
   std::shared_ptr<Window> window;
   Communicator& group;
+  const bool on_gpu;
+  void* const stream;
 
   Opened(Communicator& communicator, const Allocate& allocate, DType dtype, std::size_t count)
-      : group(communicator) {
+      : group(communicator), on_gpu(allocate.gpu), stream(allocate.stream) {
     const std::size_t bytes = count * sizeof(Value);
     memory = allocate(bytes + 1);
     values = {reinterpret_cast<Value*>(memory.get()), count};
     std::fill(values.begin(), values.end(), Value{});
-    window = open_window(communicator, memory.get(), {bytes, dtype}, memory, kPatience);
+    window = open_window(communicator, memory.get(), {bytes, dtype}, memory, kPatience, "", allocate.gpu);
   }
   int rank() const { return group.rank(); }
   int size() const { return group.size(); }
@@ -43,6 +57,7 @@ struct Opened {
     WindowCall made;
     made.access = access;
     made.peer = peer;
+    made.stream = stream;
     made.dtype = window->registered(rank()).dtype;
     made.offset = offset * sizeof(Value);
     made.row_bytes = made.stride = count * sizeof(Value);
@@ -52,6 +67,7 @@ struct Opened {
     bool free = false;
     window->access(made, kPatience, free);
     expect(free, "a buffer is held back");
+    window->drain(kPatience);
     return made;
   }
   void put(int peer, std::size_t offset, const std::vector<Value>& from, int slot = kNoSlot) const {
@@ -83,7 +99,11 @@ struct Opened {
     made.operand = wanted;
     return run(std::move(made)).found;
   }
-  void wait(int source, int slot) const { window->wait_signal(source, slot, kPatience); }
+  void wait(int source, int slot) const {
+    if (!on_gpu) return window->wait_signal(source, slot, kPatience);
+    window->enqueue_wait(source, slot, stream, /*captured=*/false, kPatience);
+    window->drain(kPatience);
+  }
   void meet() const {
     Operation barrier;
     barrier.kind = OpKind::kBarrier;
@@ -233,6 +253,7 @@ inline void windows_signal(Communicator& group, const Allocate& allocate) {
   for (int slot = kSignalSlots - 1; slot >= 0; --slot) {
     for (int time = 0; time < 3; ++time) opened.wait(opened.before(), slot);
   }
+  if (opened.on_gpu) return opened.close();  // what ends a wait on a stream ends the group
   try {
     opened.window->wait_signal(opened.before(), 0, std::chrono::milliseconds(150));
     expect(false, "a signal that nobody gave was there");
@@ -269,6 +290,11 @@ inline void windows_keep_order(Communicator& group, const Allocate& allocate) {
         opened.call(adds ? Access::kAccumulate : Access::kPut, opened.next(), adds ? 60 : 0, adds ? 4 : 60);
     made.from = buffers[static_cast<std::size_t>(time)].data();
     if (time == times - 1) made.slot = 5;
+    if (opened.on_gpu) {
+      bool free = true;
+      opened.window->access(made, kPatience, free);
+      continue;
+    }
     tasks.push_back(opened.window->start(std::move(made), kPatience));
     if (!tasks.back()->finished()) opened.window->post(tasks.back());
   }

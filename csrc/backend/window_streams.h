@@ -1,0 +1,68 @@
+// Where the calls of a window on a GPU take place. A synchronous one: on its caller's current stream. An asynchronous one: on a
+// stream of the window's, after what the current stream held; Work::wait() orders the current stream after it. Accesses
+// have one, and what is waited for of each rank another: none of these may hold up the others.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "device/cuda_device.h"
+#include "engine/window/window.h"
+
+namespace altorch::backend {
+
+// Thread rules: any thread.
+class WindowStreams {
+ public:
+  static constexpr int kAccesses = -1;
+
+  explicit WindowStreams(c10::Device device);
+  ~WindowStreams();
+  WindowStreams(const WindowStreams&) = delete;
+
+  struct Turn {
+    c10::Stream stream;
+    bool captured;
+  };
+  // `of`: kAccesses, or the rank that is waited for.
+  Turn begin(bool async, int of);
+  // What an asynchronous call gives back. `tensors`: that it touches.
+  c10::intrusive_ptr<c10d::Work> end(const Turn& turn, int rank, std::shared_ptr<altorch::Window> window,
+                                     const std::vector<at::Tensor>& tensors);
+  c10::Device device() const { return device_; }
+
+ private:
+  c10::Stream side(int of);
+
+  const c10::Device device_;
+  std::mutex mutex_;  // guards what follows
+  std::map<int, c10::Stream> sides_;
+};
+
+// Thread rules: any thread.
+class StreamWork : public c10d::Work {
+ public:
+  StreamWork(int rank, c10::Device device, c10::Event end, std::shared_ptr<altorch::Window> window)
+      : Work(rank, c10d::OpType::UNKNOWN), device_(device), end_(std::move(end)), window_(std::move(window)) {}
+
+  bool isCompleted() override { return end_.query(); }
+  bool isSuccess() const override { return end_.query() && !window_->failure(); }
+  std::exception_ptr exception() const override;
+  void synchronize() override { wait(kNoTimeout); }
+  void blockCurrentStream() override { wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  const c10::Device device_;
+  const c10::Event end_;
+  const std::shared_ptr<altorch::Window> window_;
+};
+
+}  // namespace altorch::backend

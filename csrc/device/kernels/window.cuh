@@ -1,0 +1,237 @@
+// One-sided access to memory of other ranks' GPUs, and the signals that tell of it. After small.cuh.
+//
+// Nothing but a wait for a signal waits for another rank. What is counted is counted on the device, so that a captured
+// call can be replayed: a signal stores how often its place has been signalled, a wait knows how many it has taken.
+// Streams of one rank may do so at the same time.
+
+namespace altorch::kernels {
+
+// How often something happened: the count, and who is raising it.
+struct WindowCount {
+  unsigned number, raising;
+};
+
+// As WindowMove in device/device.h.
+struct WindowMove {
+  const unsigned char* from;
+  unsigned char* to;
+  long long row_bytes, rows;
+  long long from_stride, to_stride;  // bytes
+  unsigned* raised;                  // null: nobody is told
+  WindowCount* count;
+  const unsigned* ended;  // not 0: leave everything as it is
+};
+
+// As WindowWait in device/device.h.
+struct WindowWait {
+  const unsigned* raised;
+  WindowCount* taken;
+  WindowCount *begun, *done;
+  unsigned *tells_begun, *tells_done;
+  const unsigned* aborted;
+  void* data;
+  long long bytes;
+  unsigned long long pattern;
+};
+
+// As WindowUpdate in device/device.h.
+struct WindowUpdate {
+  const void* from;
+  void* to;
+  long long row, rows, stride;  // elements; those of `from` lie in one block
+  const unsigned* ended;
+};
+
+// As WindowNumber in device/device.h.
+struct WindowNumber {
+  void* at;
+  long long operand, expected;
+  long long* found;
+  unsigned* answered;
+  const unsigned* ended;
+  int bytes, adds;
+};
+
+#ifdef __CUDACC__
+AL_DEVICE void fence() { __threadfence_system(); }
+AL_DEVICE unsigned peek(const unsigned* word) { return *static_cast<const volatile unsigned*>(word); }
+AL_DEVICE void show(unsigned* word, unsigned value) { *static_cast<volatile unsigned*>(word) = value; }
+AL_DEVICE unsigned swapped(unsigned* at, unsigned expected, unsigned wanted) {
+  return atomicCAS_system(at, expected, wanted);
+}
+AL_DEVICE unsigned long long swapped(unsigned long long* at, unsigned long long expected,
+                                     unsigned long long wanted) {
+  return atomicCAS_system(at, expected, wanted);
+}
+AL_DEVICE unsigned long long peek(const unsigned long long* word) { return load_word(word); }
+AL_DEVICE unsigned added(unsigned* at, unsigned value) { return atomicAdd(at, value); }
+AL_DEVICE long long linear_thread() { return blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; }
+AL_DEVICE long long all_threads() { return gridDim.x * static_cast<long long>(blockDim.x); }
+#else
+AL_DEVICE void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+template <class Word>
+AL_DEVICE Word peek(const Word* word) {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+AL_DEVICE void show(unsigned* word, unsigned value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+template <class Word>
+AL_DEVICE Word swapped(Word* at, Word expected, Word wanted) {
+  __atomic_compare_exchange_n(at, &expected, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
+AL_DEVICE unsigned added(unsigned* at, unsigned value) {
+  return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+}
+AL_DEVICE long long linear_thread() { return 0; }
+AL_DEVICE long long all_threads() { return 1; }
+#endif
+
+// Once more, and shows it: what was written before is seen by whoever sees that. In order, for a lower number after a
+// higher one would be a signal that is lost.
+AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
+  while (swapped(&count->raising, 0u, 1u) != 0) AL_PAUSE();
+  const unsigned number = peek(&count->number) + 1;
+  show(&count->number, number);
+  fence();
+  show(shown, number);
+  fence();
+  show(&count->raising, 0);
+}
+
+template <class Unit>
+AL_DEVICE void move_units(const WindowMove& job, long long thread, long long threads) {
+  const long long units = job.row_bytes / static_cast<long long>(sizeof(Unit)),
+                  rest = job.row_bytes % static_cast<long long>(sizeof(Unit)), each = units + rest;
+  for (long long at = thread; at < each * job.rows; at += threads) {
+    const long long row = job.rows == 1 ? 0 : at / each, column = at - row * each;
+    const unsigned char* from = job.from + row * job.from_stride;
+    unsigned char* to = job.to + row * job.to_stride;
+    if (column < units) {
+      reinterpret_cast<Unit*>(to)[column] = reinterpret_cast<const Unit*>(from)[column];
+    } else {
+      const long long byte = units * static_cast<long long>(sizeof(Unit)) + column - units;
+      to[byte] = from[byte];
+    }
+  }
+}
+
+AL_DEVICE void window_move(const WindowMove& job, long long thread, long long threads) {
+  unsigned long long places =
+      reinterpret_cast<unsigned long long>(job.from) | reinterpret_cast<unsigned long long>(job.to);
+  if (job.rows > 1) places |= static_cast<unsigned long long>(job.from_stride | job.to_stride);
+  if (places % 16 == 0) return move_units<Pack<unsigned>>(job, thread, threads);
+  if (places % 4 == 0) return move_units<unsigned>(job, thread, threads);
+  move_units<unsigned char>(job, thread, threads);
+}
+
+// False where it is given up.
+AL_DEVICE bool await_signal(const WindowWait& job) {
+  const unsigned least = added(&job.taken->number, 1) + 1;
+  for (int polls = 1;; ++polls) {
+    if (static_cast<int>(peek(job.raised) - least) >= 0) break;
+    if (polls % 1024 == 0 && is_set(job.aborted)) return false;
+    AL_PAUSE();
+  }
+  fence();
+  return true;
+}
+
+// One element, whatever lies beside it in its word.
+template <class Stored, class Change>
+AL_DEVICE void change_element(Stored* at, const Change& change) {
+  if constexpr (sizeof(Stored) > sizeof(unsigned)) {
+    auto* const word = reinterpret_cast<unsigned long long*>(at);
+    for (unsigned long long seen = peek(word);;) {
+      const auto wanted = __builtin_bit_cast(unsigned long long, change(__builtin_bit_cast(Stored, seen)));
+      const auto found = swapped(word, seen, wanted);
+      if (found == seen) return;
+      seen = found;
+    }
+  } else {
+    constexpr unsigned long long kWord = sizeof(unsigned);
+    const auto address = reinterpret_cast<unsigned long long>(at), within = address % kWord;
+    auto* const word = reinterpret_cast<unsigned*>(address - within);
+    for (unsigned seen = peek(word);;) {
+      union {
+        unsigned word;
+        Stored elements[kWord / sizeof(Stored)];
+      } both;
+      both.word = seen;
+      Stored& element = both.elements[within / sizeof(Stored)];
+      element = change(element);
+      const unsigned found = swapped(word, seen, both.word);
+      if (found == seen) return;
+      seen = found;
+    }
+  }
+}
+
+template <class Number, class Operator>
+AL_DEVICE void window_update(const WindowUpdate& job, long long thread, long long threads) {
+  using Stored = typename Number::Stored;
+  for (long long at = thread; at < job.row * job.rows; at += threads) {
+    const long long row = job.rows == 1 ? 0 : at / job.row;
+    const auto mine = Number::widen(static_cast<const Stored*>(job.from)[at]);
+    Stored* const theirs = static_cast<Stored*>(job.to) + row * job.stride + (at - row * job.row);
+    change_element(theirs, [&](Stored there) {
+      return Number::narrow(Operator::template apply<Number>(Number::widen(there), mine));
+    });
+  }
+}
+
+template <class Word>
+AL_DEVICE void window_number(const WindowNumber& job) {
+  Word before{};
+  change_element(static_cast<Word*>(job.at), [&](Word there) {
+    before = there;
+    using Wrapping = unsigned long long;
+    if (job.adds)
+      return static_cast<Word>(static_cast<Wrapping>(there) + static_cast<Wrapping>(job.operand));
+    return there == static_cast<Word>(job.expected) ? static_cast<Word>(job.operand) : there;
+  });
+  *job.found = before;
+}
+
+AL_DEVICE void window_number(const WindowNumber& job) {
+  if (!is_set(job.ended)) {
+    if (job.bytes == 4) {
+      window_number<int>(job);
+    } else {
+      window_number<long long>(job);
+    }
+  }
+  fence();
+  show(job.answered, 1);
+}
+
+#ifdef __CUDACC__
+// What tells somebody is one block: its data is there before.
+AL_DEVICE void run_window_move(const WindowMove& job) {
+  if (is_set(job.ended)) return;
+  window_move(job, linear_thread(), all_threads());
+  if (!job.raised) return;
+  __syncthreads();
+  if (threadIdx.x == 0) raise(job.count, job.raised);
+}
+AL_DEVICE void run_window_wait(const WindowWait& job) {
+  __shared__ bool there;
+  if (threadIdx.x == 0) {
+    raise(job.begun, job.tells_begun);
+    there = await_signal(job);
+  }
+  __syncthreads();
+  if (!there) overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) raise(job.done, job.tells_done);
+}
+template <class Number, class Operator, bool>
+AL_DEVICE void run_window_update(const WindowUpdate& job) {
+  if (!is_set(job.ended)) window_update<Number, Operator>(job, linear_thread(), all_threads());
+}
+// A warp is the least that is launched.
+AL_DEVICE void run_window_number(const WindowNumber& job) {
+  if (threadIdx.x == 0) window_number(job);
+}
+#endif
+
+}  // namespace altorch::kernels

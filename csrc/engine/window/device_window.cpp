@@ -1,0 +1,326 @@
+#include "engine/window/device_window.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "common/keep_for_ever.h"
+#include "reduction/reduce.h"
+
+namespace altorch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLine = 64;  // signals of two ranks lie in different cache lines
+constexpr std::size_t kByCopyEngine = 256 << 10, kByOneBlock = 16 << 10;
+constexpr std::chrono::seconds kLastCalls{2};
+
+}  // namespace
+
+// What the device tells the host; zero at first.
+struct DeviceWindow::ToldHost {
+  struct Number {
+    std::int64_t found;
+    std::uint32_t answered, unused;
+  };
+  Flag marks[kMostStreams + 1];
+  Number answers[kAnswers];
+  std::uint32_t aborted;  // by the host to the device
+};
+
+// The number that a call waits for. Its place is used again only when the device has written there.
+struct DeviceWindow::Answer : WindowCall::State {
+  std::shared_ptr<Memory> memory;
+  std::size_t number = 0;
+};
+
+std::size_t DeviceWindow::signal_bytes(int ranks) { return static_cast<std::size_t>(ranks) * kLine; }
+std::size_t DeviceWindow::board_bytes(int ranks) {
+  const auto all = static_cast<std::size_t>(ranks);
+  return all * sizeof(Flag) * (1 + all * kSignalSlots);
+}
+std::size_t DeviceWindow::count_bytes(int ranks) {
+  return (kCounts * place(ranks, 0) + 1) * sizeof(WindowCount);
+}
+std::size_t DeviceWindow::told_bytes(int ranks) {
+  return sizeof(ToldHost) + kTolds * place(ranks, 0) * sizeof(std::uint32_t);
+}
+
+DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnError on_error,
+                           bool kernels_meet, std::vector<std::string> no_atomics)
+    : memory_(std::make_shared<Memory>(std::move(memory))),
+      rank_(rank),
+      ranks_(static_cast<int>(memory_->of.size())),
+      own_(own),
+      marks_(on_error == OnError::kPoison),
+      kernels_meet_(kernels_meet),
+      no_atomics_(std::move(no_atomics)),
+      own_stream_(memory_->device->make_stream()),
+      used_{own_stream_},
+      enqueued_(std::make_unique<std::atomic<std::uint32_t>[]>(place(ranks_, 0))) {
+  for (std::size_t each = 0; each < kAnswers; ++each) free_answers_.push_back(each);
+  memory_->device->prepare_windows();
+  if (marks_) memory_->device->prepare_poison();
+  const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
+  if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
+}
+
+WindowCount* DeviceWindow::count(Count what, std::size_t place) const {
+  return reinterpret_cast<WindowCount*>(memory_->counts.get()) + what * DeviceWindow::place(ranks_, 0) + place;
+}
+std::uint32_t* DeviceWindow::ended() const { return &count(kCounts, 0)->number; }
+std::uint32_t* DeviceWindow::aborted() const {
+  return &reinterpret_cast<ToldHost*>(memory_->told.get())->aborted;
+}
+Flag& DeviceWindow::mark_of(std::size_t stream) const {
+  return reinterpret_cast<ToldHost*>(memory_->told.get())->marks[stream];
+}
+std::uint32_t* DeviceWindow::told(Told what, std::size_t place) const {
+  return reinterpret_cast<std::uint32_t*>(memory_->told.get() + sizeof(ToldHost)) +
+         what * DeviceWindow::place(ranks_, 0) + place;
+}
+std::uint32_t DeviceWindow::load(Told what, std::size_t place) const {
+  return std::atomic_ref(*told(what, place)).load(std::memory_order_acquire);
+}
+Flag& DeviceWindow::left(int rank) const {
+  return reinterpret_cast<Flag*>(memory_->board.get())[rank];
+}
+Flag& DeviceWindow::board_signal(int target, int source, int slot) const {
+  const std::size_t before = static_cast<std::size_t>(target) * place(ranks_, 0) + place(source, slot);
+  return reinterpret_cast<Flag*>(memory_->board.get())[static_cast<std::size_t>(ranks_) + before];
+}
+std::uint32_t* DeviceWindow::signal_to(int target, int source, int slot) const {
+  if (!kernels_meet_) return &board_signal(target, source, slot).count;
+  std::byte* const line =
+      memory_->signals[static_cast<std::size_t>(target)].get() + static_cast<std::size_t>(source) * kLine;
+  return reinterpret_cast<std::uint32_t*>(line) + slot;
+}
+
+bool DeviceWindow::has_left(int rank) const { return left(rank).reached(1); }
+
+State DeviceWindow::begin(WindowCall& call, std::optional<Error>& error) {
+  if (has_left(call.peer)) {
+    error = Error(ErrorKind::kClosed,
+                  "rank " + std::to_string(call.peer) +
+                      " of the group has closed the window; its ranks release a window together");
+    return State::kFailed;
+  }
+  const std::lock_guard lock(mutex_);
+  return enqueue(call);
+}
+
+State DeviceWindow::enqueue(WindowCall& call) {
+  if (is_atomic(call.access) && !no_atomics_[static_cast<std::size_t>(call.peer)].empty())
+    throw Error(ErrorKind::kUnsupported, no_atomics_[static_cast<std::size_t>(call.peer)]);
+  remember(call);
+  if (call.access == Access::kFetchAdd || call.access == Access::kCompareSwap) return ask(call);
+  if (call.access == Access::kAccumulate) {
+    update(call);
+    if (call.slot != kNoSlot) signal(call);
+  } else {
+    move(call);
+  }
+  return State::kDone;
+}
+
+void DeviceWindow::remember(const WindowCall& call) {
+  captured_ |= call.captured;
+  if (call.captured || std::find(used_.begin(), used_.end(), call.stream) != used_.end()) return;
+  if (used_.size() == kMostStreams) {
+    memory_->device->wait_for_stream(own_stream_, used_[1]);
+    used_.erase(used_.begin() + 1);
+  }
+  used_.push_back(call.stream);
+}
+
+void DeviceWindow::add_signal(const WindowCall& call, WindowMove& move) const {
+  move.raised = signal_to(call.peer, rank_, call.slot);
+  move.count = count(kSent, place(call.peer, call.slot));
+}
+
+void DeviceWindow::signal(const WindowCall& call) {
+  WindowMove only;
+  only.rows = 0;
+  only.ended = ended();
+  add_signal(call, only);
+  memory_->device->move_window(only, call.stream);
+}
+
+// What graphs replay once the window is closed must look whether it is, which no copy engine does.
+void DeviceWindow::move(const WindowCall& call) {
+  std::byte* const theirs = map(call.peer) + (call.bytes() > 0 ? call.offset : 0);
+  const bool puts = call.access == Access::kPut;
+  const void* const from = puts ? call.from : theirs;
+  void* const to = puts ? theirs : call.into;
+  const bool signals = call.slot != kNoSlot, moves = call.access != Access::kSignal && call.bytes() > 0;
+  Device& device = *memory_->device;
+  if (moves && call.rows == 1 && call.bytes() >= kByCopyEngine && !call.captured) {
+    device.copy_on_device(to, from, call.bytes(), call.stream);
+  } else if (moves) {
+    WindowMove job;
+    job.from = from;
+    job.to = to;
+    job.row_bytes = static_cast<std::int64_t>(call.row_bytes);
+    job.rows = static_cast<std::int64_t>(call.rows);
+    job.from_stride = static_cast<std::int64_t>(puts ? call.row_bytes : call.stride);
+    job.to_stride = static_cast<std::int64_t>(puts ? call.stride : call.row_bytes);
+    job.ended = ended();
+    const bool at_once = signals && call.bytes() <= kByOneBlock;
+    if (at_once) add_signal(call, job);
+    device.move_window(job, call.stream);
+    if (at_once) return;
+  }
+  if (signals) signal(call);
+}
+
+// The parts of a complex number are added each by itself.
+void DeviceWindow::update(const WindowCall& call) {
+  DType dtype = call.dtype;
+  if (dtype == DType::kComplex128) {
+    if (call.op != ReduceOp::kSum)
+      throw Error(ErrorKind::kUnsupported,
+                  std::string("complex128 can be accumulated on a GPU by SUM, not by ") + name_of(call.op));
+    dtype = DType::kFloat64;
+  }
+  const std::size_t element = size_of(dtype);
+  WindowUpdate job;
+  job.from = call.from;
+  job.to = map(call.peer) + (call.bytes() > 0 ? call.offset : 0);
+  job.row = static_cast<std::int64_t>(call.row_bytes / element);
+  job.rows = static_cast<std::int64_t>(call.rows);
+  job.stride = static_cast<std::int64_t>(call.stride / element);
+  job.ended = ended();
+  if (call.bytes() > 0) memory_->device->update_window(job, dtype, call.op, call.stream);
+}
+
+State DeviceWindow::ask(WindowCall& call) {
+  if (call.captured)
+    throw Error(ErrorKind::kUnsupported, std::string(kAccesses[call.access].name) +
+                                             " gives its number to the host, and cannot go into a CUDA graph");
+  if (free_answers_.empty())
+    throw Error(ErrorKind::kUnsupported, "too many counts of this window have been given up");
+  auto answer = std::make_unique<Answer>();
+  answer->memory = memory_;
+  answer->number = free_answers_.back();
+  ToldHost::Number& told = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[answer->number];
+  std::atomic_ref(told.answered).store(0, std::memory_order_relaxed);
+  WindowNumber job;
+  job.at = map(call.peer) + call.offset;
+  job.operand = call.operand;
+  job.expected = call.expected;
+  job.found = &told.found;
+  job.answered = &told.answered;
+  job.ended = ended();
+  job.bytes = static_cast<int>(call.row_bytes);
+  job.adds = call.access == Access::kFetchAdd;
+  memory_->device->change_number(job, call.stream);
+  free_answers_.pop_back();
+  call.state = std::move(answer);
+  return State::kPending;
+}
+
+State DeviceWindow::test(WindowCall& call, std::optional<Error>&) {
+  const std::size_t number = static_cast<const Answer&>(*call.state).number;
+  ToldHost::Number& told = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[number];
+  if (std::atomic_ref(told.answered).load(std::memory_order_acquire) == 0) return State::kPending;
+  call.found = told.found;
+  const std::lock_guard lock(mutex_);
+  free_answers_.push_back(number);
+  return State::kDone;
+}
+
+void DeviceWindow::wait(const WindowCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (call.captured && !kernels_meet_)
+    throw Error(ErrorKind::kUnsupported,
+                "a wait for a signal cannot go into a CUDA graph here: ranks share one GPU without MPS, so that "
+                "no kernel may wait for another one's");
+  remember(call);
+  Device& device = *memory_->device;
+  const std::size_t at = place(call.peer, call.slot);
+  const std::size_t marked = marks_ ? own_.bytes : 0;
+  std::byte* const mine = map(rank_);
+  if (kernels_meet_) {
+    WindowWait job;
+    job.raised = signal_to(rank_, call.peer, call.slot);
+    job.taken = count(kTaken, at);
+    job.begun = count(call.captured ? kReplayBegun : kBegun, at);
+    job.done = count(call.captured ? kReplayOver : kOver, at);
+    job.tells_begun = told(call.captured ? kToldReplayBegun : kToldBegun, at);
+    job.tells_done = told(call.captured ? kToldReplayOver : kToldOver, at);
+    job.aborted = aborted();
+    job.data = mine;
+    job.bytes = static_cast<std::int64_t>(marked);
+    job.pattern = poison_of(own_.dtype);
+    return device.await_window(job, call.stream);
+  }
+  const std::uint32_t number = enqueued_[at].fetch_add(1) + 1;
+  Flag& flag = board_signal(rank_, call.peer, call.slot);
+  device.wait_for_flag(flag, number, call.stream);
+  if (marked > 0)
+    device.poison({mine, static_cast<std::int64_t>(marked), poison_of(own_.dtype), aborted()}, call.stream);
+  WindowMove tell;
+  tell.rows = 0;
+  tell.ended = ended();
+  tell.raised = told(kToldOver, at);
+  tell.count = count(kOver, at);
+  device.move_window(tell, call.stream);
+  if (std::atomic_ref(*aborted()).load() != 0) flag.raise(number);  // end() may have come in between
+}
+
+std::uint32_t DeviceWindow::over(int source, int slot) const { return load(kToldOver, place(source, slot)); }
+
+StreamOrdered::Replayed DeviceWindow::replayed(int source, int slot) const {
+  const std::size_t at = place(source, slot);
+  const std::uint32_t over = load(kToldReplayOver, at);  // first, so that it is never the larger
+  return {load(kToldReplayBegun, at), over};
+}
+
+void DeviceWindow::end() {
+  std::atomic_ref(*aborted()).store(1);
+  if (kernels_meet_) return;
+  for (int source = 0; source < ranks_; ++source) {
+    for (int slot = 0; slot < kSignalSlots; ++slot)
+      board_signal(rank_, source, slot).raise(enqueued_[place(source, slot)].load());
+  }
+}
+
+void DeviceWindow::mark() {
+  const std::lock_guard lock(mutex_);
+  ++marks_made_;
+  marked_ = used_.size();
+  for (std::size_t each = 0; each < used_.size(); ++each)
+    memory_->device->raise(mark_of(each), marks_made_, used_[each]);
+}
+
+bool DeviceWindow::is_past() const {
+  for (std::size_t each = 0; each < marked_; ++each) {
+    if (!mark_of(each).reached(marks_made_)) return false;
+  }
+  return true;
+}
+
+// The peers' memory stays mapped where something may yet be under way, or a graph may be replayed: its kernels see then
+// that the window has ended. Where the group just ends, nobody says whether the streams are there yet. This rank's own
+// memory others write to in mappings of theirs, and who frees it waits for this rank's streams.
+bool DeviceWindow::close(bool agreed) {
+  left(rank_).raise(1);
+  end();
+  bool past = !agreed;
+  try {
+    ToldHost::Number& one = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[kAnswers - 1];
+    if (captured_) {
+      one.found = 1;
+      memory_->device->copy_to_device(ended(), &one.found, sizeof(std::uint32_t), own_stream_);
+    }
+    if (agreed) mark();
+    const auto until = Clock::now() + kLastCalls;
+    while (agreed && !(past = is_past()) && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  } catch (const Error&) {  // the device is gone, or the process ends
+  }
+  if (captured_ || !past || !agreed) keep_for_ever(std::make_unique<std::shared_ptr<Memory>>(memory_));
+  return past;
+}
+
+}  // namespace altorch

@@ -1,0 +1,104 @@
+// Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on its caller's stream, which writes
+// to the peer's memory or reads it; a signal is a number in the peer's memory, which a kernel there looks at. So all of it
+// goes into graphs. Where kernels of two ranks cannot run at one time, streams wait for numbers in pinned memory instead.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/flag.h"
+#include "device/device.h"
+#include "engine/on_error.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+class DeviceWindow : public RemoteMemory, public StreamOrdered {
+ public:
+  // What must not go while the device may touch it.
+  struct Memory {
+    std::unique_ptr<Device> device;
+    std::vector<DeviceMemory> of;       // by rank: what it has registered
+    std::vector<DeviceMemory> signals;  // by rank: where the others signal it, signal_bytes()
+    PinnedMemory board;                 // shared by all, board_bytes()
+    DeviceMemory counts;                // of this rank, count_bytes()
+    PinnedMemory told;                  // by the device to the host, told_bytes()
+  };
+  static std::size_t signal_bytes(int ranks);
+  static std::size_t board_bytes(int ranks);
+  static std::size_t count_bytes(int ranks);
+  static std::size_t told_bytes(int ranks);
+
+  // `no_atomics`: by rank, why nothing but copies reaches it; empty: all does. `own`: what this rank has registered.
+  DeviceWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool kernels_meet,
+               std::vector<std::string> no_atomics);
+
+  const char* name() const override { return "peer"; }
+  State begin(WindowCall& call, std::optional<Error>& error) override;
+  State test(WindowCall& call, std::optional<Error>& error) override;
+  bool cancel(WindowCall&) override { return true; }
+  // Nobody but the device knows.
+  std::uint64_t signals(int, int) const override { return 0; }
+  bool has_left(int rank) const override;
+  StreamOrdered* streams() override { return this; }
+  std::byte* map(int rank) override { return memory_->of[static_cast<std::size_t>(rank)].get(); }
+  bool close(bool agreed) override;
+
+  void wait(const WindowCall& call) override;
+  std::uint32_t over(int source, int slot) const override;
+  Replayed replayed(int source, int slot) const override;
+  void end() override;
+  void mark() override;
+  bool is_past() const override;
+
+ private:
+  enum Count { kSent, kTaken, kBegun, kOver, kReplayBegun, kReplayOver, kCounts };  // for each place
+  enum Told { kToldBegun, kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
+  struct ToldHost;
+  struct Answer;
+
+  static constexpr std::size_t kMostStreams = 32, kAnswers = 64;
+
+  static std::size_t place(int rank, int slot) {
+    return static_cast<std::size_t>(rank) * kSignalSlots + static_cast<std::size_t>(slot);
+  }
+  WindowCount* count(Count what, std::size_t place) const;
+  std::uint32_t* told(Told what, std::size_t place) const;
+  std::uint32_t load(Told what, std::size_t place) const;
+  std::uint32_t* ended() const;    // not 0: kernels leave everything as it is; on the device
+  std::uint32_t* aborted() const;  // not 0: waits give up; pinned
+  std::uint32_t* signal_to(int target, int source, int slot) const;
+  Flag& board_signal(int target, int source, int slot) const;
+  Flag& left(int rank) const;
+
+  // All with mutex_ held.
+  State enqueue(WindowCall& call);
+  void move(const WindowCall& call);
+  void update(const WindowCall& call);
+  void signal(const WindowCall& call);
+  void add_signal(const WindowCall& call, WindowMove& move) const;
+  State ask(WindowCall& call);
+  void remember(const WindowCall& call);
+
+  Flag& mark_of(std::size_t stream) const;
+
+  const std::shared_ptr<Memory> memory_;
+  const int rank_, ranks_;
+  const Registered own_;
+  const bool marks_, kernels_meet_;
+  const std::vector<std::string> no_atomics_;
+  const Stream own_stream_;
+  std::mutex mutex_;  // guards the device and what follows
+  std::vector<Stream> used_;
+  std::vector<std::size_t> free_answers_;
+  bool captured_ = false;
+  // Waits given to streams, by place, where kernels do not meet: end() must not wait for who holds the mutex.
+  const std::unique_ptr<std::atomic<std::uint32_t>[]> enqueued_;
+  std::atomic<std::uint32_t> marks_made_{0};
+  std::atomic<std::size_t> marked_{0};  // streams
+};
+
+}  // namespace altorch

@@ -1,0 +1,104 @@
+#include "engine/window/stream_waits.h"
+
+#include <unistd.h>
+
+#include "common/log.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kMostEntries = 1024;  // remembered
+
+bool reached(std::uint32_t number, std::uint32_t least) {
+  return static_cast<std::int32_t>(number - least) >= 0;
+}
+
+}  // namespace
+
+// Looked after from before it is enqueued on, for that may hold the host up.
+void StreamWaits::add(const Operation& operation, const WindowCall& call) {
+  const Place place(call.peer, call.slot);
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (call.captured) {
+      in_graphs_[place].operation = operation;
+    } else {
+      number = ++numbers_[place];
+      entries_.push_back({operation, place, number, group_.watchdog().begin_wait(operation)});
+      if (entries_.size() > kMostEntries) entries_.pop_front();
+    }
+  }
+  try {
+    streams_.wait(call);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!call.captured) --numbers_[place];
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.place == place && entry.number == number; });
+    throw;
+  }
+}
+
+std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
+  const auto now = Watchdog::Clock::now();
+  std::erase_if(entries_, [&](const Entry& entry) {
+    return reached(streams_.over(entry.place.first, entry.place.second), entry.number);
+  });
+  for (Entry& entry : entries_) {
+    if (const auto cause = group_.watchdog().look_after(entry.operation, entry.wait, now))
+      return Trouble{entry.operation, *cause, entry.wait};
+  }
+  for (auto& [place, replayed] : in_graphs_) {
+    const auto counts = streams_.replayed(place.first, place.second);
+    if (counts.begun == counts.over || counts.over != replayed.over) replayed.wait.reset();
+    replayed.over = counts.over;
+    if (counts.begun == counts.over) continue;
+    if (!replayed.wait) replayed.wait = group_.watchdog().begin_wait(replayed.operation);
+    if (const auto cause = group_.watchdog().look_after(replayed.operation, *replayed.wait, now))
+      return Trouble{replayed.operation, *cause, *replayed.wait};
+  }
+  return std::nullopt;
+}
+
+bool StreamWaits::look() {
+  std::optional<Trouble> found;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return true;
+    if (over_) return false;
+    found = trouble();
+    if (!found) return !entries_.empty() || !in_graphs_.empty();
+    over_ = true;
+  }
+  end(*found);
+  return false;
+}
+
+void StreamWaits::end(const Trouble& found) {
+  const Error told = group_.watchdog().fail(found.operation, found.cause, found.wait);
+  log(LogLevel::kError, told.what());
+  if (on_error_ == OnError::kTeardown) {
+    log(LogLevel::kError,
+        "the process ends, so that nobody takes what the window holds for what was waited for "
+        "(ALTORCH_ON_ERROR=teardown)");
+    _exit(1);  // nothing that waits for the device could come to its end
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = told;
+  }
+  streams_.end();
+}
+
+std::optional<Error> StreamWaits::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void StreamWaits::stop() {
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  entries_.clear();
+}
+
+}  // namespace altorch
