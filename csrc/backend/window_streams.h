@@ -49,7 +49,10 @@ class WindowStreams {
 class StreamWork : public c10d::Work {
  public:
   StreamWork(int rank, c10::Device device, c10::Event end, std::shared_ptr<altorch::Window> window)
-      : Work(rank, c10d::OpType::UNKNOWN), device_(device), end_(std::move(end)), window_(std::move(window)) {}
+      : Work(rank, c10d::OpType::UNKNOWN),
+        device_(device),
+        end_(std::move(end)),
+        window_(std::move(window)) {}
 
   bool isCompleted() override { return end_.query(); }
   bool isSuccess() const override { return end_.query() && !window_->failure(); }

@@ -98,6 +98,12 @@ bool CudaDevice::serves_several(int index) {
          driver().device_attribute(&enabled, cuda::kMpsEnabled, index) == cuda::kSuccess && enabled;
 }
 
+int CudaDevice::multiprocessors(int index) {
+  int number = 0;
+  if (!driver().missing) driver().device_attribute(&number, cuda::kMultiprocessors, index);
+  return number;
+}
+
 CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) {
   if (auto reason = obstacle(index)) throw Error(ErrorKind::kUnsupported, *reason);
   const cuda::Driver& cuda = driver();

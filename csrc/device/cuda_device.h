@@ -29,6 +29,7 @@ class CudaDevice : public Device {
   static std::optional<std::string> atomics_obstacle(int index, const std::string& other);
   // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
   static bool serves_several(int index);
+  static int multiprocessors(int index);
 
   // Blocks until all streams of the process have come to their ends. False where that cannot be.
   bool wait_until_idle();

@@ -19,6 +19,7 @@ inline constexpr int kCanUse64BitStreamMemOps =
     122;  // CU_DEVICE_ATTRIBUTE_...; the 32-bit ones come with them
 // CU_DEVICE_ATTRIBUTE_...
 inline constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
+inline constexpr int kMultiprocessors = 16;
 inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
 inline constexpr int kVirtualMemory = 102, kFileDescriptorHandles = 103;
 inline constexpr int kMpsEnabled = 133;

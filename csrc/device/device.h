@@ -36,7 +36,7 @@ struct DeviceReduction {
 // bytes and carry 4; a place is where one rank posts for another one, or for all: for an even and an odd exchange,
 // in regions for each block of threads.
 struct SmallExchange {
-  static constexpr int kMostBlocks = 32;  // all blocks of a kernel that waits must run at once
+  static constexpr int kMostBlocks = 64;  // all blocks of a kernel that waits must run at once
 
   std::uint64_t*
       posts[DeviceReduction::kMaxParts];  // places that this rank posts in: one for all, or by rank

@@ -14,8 +14,11 @@ namespace altorch {
 namespace {
 
 GpuPeerInfo info_of(const GpuSource& gpus, int device) {
-  GpuPeerInfo peer{
-      .gpu = gpus.identity(device), .home = gpus.home(), .together = gpus.together(device), .obstacles = {}};
+  GpuPeerInfo peer{.gpu = gpus.identity(device),
+                   .home = gpus.home(),
+                   .together = gpus.together(device),
+                   .multiprocessors = gpus.multiprocessors ? gpus.multiprocessors(device) : 0,
+                   .obstacles = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
     peer.obstacles.push_back(row->obstacle_on(gpus, device).value_or(""));
   return peer;

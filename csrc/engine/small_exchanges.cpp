@@ -38,8 +38,8 @@ int PlaceShape::blocks_for(std::int64_t bytes, std::int64_t room) const {
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, blocks));
 }
 
-PlaceShape SmallExchanges::pair_shape(int ranks, std::size_t bytes) {
-  return PlaceShape::of(bytes, 1, std::max(1, SmallExchange::kMostBlocks / ranks));
+PlaceShape SmallExchanges::pair_shape(int ranks, std::size_t bytes, int blocks) {
+  return PlaceShape::of(bytes, 1, std::max(1, blocks / ranks));
 }
 
 bool SmallExchanges::fits(const Operation& operation, int ranks, std::size_t bytes) {

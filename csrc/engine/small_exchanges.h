@@ -39,7 +39,7 @@ class SmallExchanges {
   };
 
   // What a place of pairs is divided into.
-  static PlaceShape pair_shape(int ranks, std::size_t bytes);
+  static PlaceShape pair_shape(int ranks, std::size_t bytes, int blocks = SmallExchange::kMostBlocks);
   // Of a vector collective with even blocks: whether no rank posts more than so much.
   static bool fits(const Operation& operation, int ranks, std::size_t bytes);
 

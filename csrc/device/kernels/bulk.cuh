@@ -100,8 +100,8 @@ AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long
   long long at = begin + AL_THREAD;
   for (; at + (kAtOnce - 1) * AL_THREADS < end; at += kAtOnce * AL_THREADS) {
     Unit held[kAtOnce];
-    for (int i = 0; i < kAtOnce; ++i) held[i] = source[at + i * AL_THREADS];
-    for (int i = 0; i < kAtOnce; ++i) target[at + i * AL_THREADS] = held[i];
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) held[i] = source[at + i * AL_THREADS];
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) target[at + i * AL_THREADS] = held[i];
   }
   for (; at < end; at += AL_THREADS) target[at] = source[at];
 }
@@ -225,27 +225,35 @@ template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
 AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {
   using Stored = typename Number::Stored;
   constexpr int kLength = sizeof(Group) / sizeof(Stored);
+  constexpr int kParts = 2;  // whose loads are under way together, too
   typename Number::Computed sum[kAtOnce][kLength]{};
-  for (int part = 0; part < job.number; ++part) {
-    const Group* from = static_cast<const Group*>(job.parts[part]) + at;
-    Group groups[kAtOnce];
-    for (int turn = 0; turn < kAtOnce; ++turn) groups[turn] = from[turn * stride];
-    for (int turn = 0; turn < kAtOnce; ++turn) {
-      const Stored* elements = reinterpret_cast<const Stored*>(&groups[turn]);
-      for (int i = 0; i < kLength; ++i) {
-        typename Number::Computed value = Number::widen(elements[i]);
-        if constexpr (requires { Number::scale(value, 1.0); }) {
-          // Narrowed as what the others have sent.
-          if (part == job.own && job.scaled) value = Number::widen(Number::narrow(Number::scale(value, job.factor)));
+  for (int first = 0; first < job.number; first += kParts) {
+    Group groups[kParts][kAtOnce];
+    AL_UNROLL for (int part = 0; part < kParts; ++part) {
+      const int there = first + part < job.number ? first + part : first;  // the last one twice
+      const Group* from = static_cast<const Group*>(job.parts[there]) + at;
+      AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) groups[part][turn] = from[turn * stride];
+    }
+    AL_UNROLL for (int part = 0; part < kParts; ++part) {
+      if (first + part >= job.number) break;
+      AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
+        const Stored* elements = reinterpret_cast<const Stored*>(&groups[part][turn]);
+        AL_UNROLL for (int i = 0; i < kLength; ++i) {
+          typename Number::Computed value = Number::widen(elements[i]);
+          if constexpr (requires { Number::scale(value, 1.0); }) {
+            // Narrowed as what the others have sent.
+            if (first + part == job.own && job.scaled)
+              value = Number::widen(Number::narrow(Number::scale(value, job.factor)));
+          }
+          sum[turn][i] = first + part == 0 ? value : Operator::template apply<Number>(sum[turn][i], value);
         }
-        sum[turn][i] = part == 0 ? value : Operator::template apply<Number>(sum[turn][i], value);
       }
     }
   }
-  for (int turn = 0; turn < kAtOnce; ++turn) {
+  AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
     Group result;
     Stored* elements = reinterpret_cast<Stored*>(&result);
-    for (int i = 0; i < kLength; ++i) {
+    AL_UNROLL for (int i = 0; i < kLength; ++i) {
       if constexpr (kMean) sum[turn][i] = Number::mean(sum[turn][i], job.number);
       elements[i] = Number::narrow(sum[turn][i]);
     }
@@ -258,7 +266,7 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
   using Stored = typename Number::Stored;
   using Vector = Pack<Stored>;
-  constexpr int kAtOnce = sizeof(Stored) == 1 ? 2 : 4;  // as many sums as registers hold
+  constexpr int kAtOnce = sizeof(Stored) == 1 ? 1 : 2;  // as many sums as registers hold
   unsigned long long addresses = 0;
   for (int i = 0; i < job.number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.parts[i]);
   for (int i = 0; i < job.results_number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.results[i]);

@@ -34,7 +34,7 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
   for (char& letter : symbol) {
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   }
-  return {symbol, "extern \"C\" __global__ void __launch_bounds__(512) " + symbol +
+  return {symbol, "extern \"C\" __global__ void __launch_bounds__(512, 2) " + symbol +
                       "(const altorch::kernels::" + job +
                       " job) {\n  using namespace altorch::kernels;\n  AL_AFTER_WHAT_CAME_BEFORE();\n  run_" +
                       function + arguments + "(job);\n}\n"};

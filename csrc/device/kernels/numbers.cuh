@@ -8,6 +8,13 @@
 #define AL_DEVICE inline
 #endif
 
+// Before a loop whose arrays have to stay in registers.
+#ifdef __CUDACC__
+#define AL_UNROLL _Pragma("unroll")
+#else
+#define AL_UNROLL
+#endif
+
 // A kernel may be launched while the one before it in the stream still runs. Here it waits until that has ended, and lets
 // the next one be launched in its turn: what a launch takes is hidden so.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -37,10 +37,17 @@ AL_DEVICE void post_pair(const Pairs::Pair& pair, const Turn& turn) {
   unsigned long long* words = pair.posts + turn.at;
   const Range units = part_of((pair.sent + 3ll) / 4, turn.block, turn.blocks);
   if (units.begin == units.end && AL_THREAD == 0) store_word(words, 0, turn.exchange);
-  for (long long at = units.begin + AL_THREAD; at < units.end; at += AL_THREADS) {
-    const auto unit = load_unit(input + at * 4, pair.sent - at * 4);
-    store_word(words + at - units.begin, unit.words[0], turn.exchange);
-  }
+  for_each_unit<kUnitsAtOnce<unsigned char>>(
+      units, whole_units(input, pair.sent), [&](auto several, long long first) {
+        constexpr int kAtOnce = decltype(several)::kAtOnce;
+        unsigned held[kAtOnce];
+        for (int i = 0; i < kAtOnce; ++i) {
+          const long long at = (first + i * static_cast<long long>(AL_THREADS)) * 4;
+          held[i] = kAtOnce > 1 ? load_four(input + at) : load_unit(input + at, pair.sent - at).words[0];
+        }
+        for (int i = 0; i < kAtOnce; ++i)
+          store_word(words + first + i * static_cast<long long>(AL_THREADS) - units.begin, held[i], turn.exchange);
+      });
 }
 
 AL_DEVICE void take_pair(const Pairs& job, const Pairs::Pair& pair, const Turn& turn) {
@@ -49,12 +56,16 @@ AL_DEVICE void take_pair(const Pairs& job, const Pairs::Pair& pair, const Turn& 
   const Range units = part_of((pair.taken + 3ll) / 4, turn.block, turn.blocks);
   unsigned ignored;
   if (units.begin == units.end && AL_THREAD == 0) take_word(words, turn.exchange, job.aborted, ignored);
-  for (long long at = units.begin + AL_THREAD; at < units.end; at += AL_THREADS) {
-    Words<unsigned char> word;
-    if (!take_word(words + at - units.begin, turn.exchange, job.aborted, word.words[0]))
-      for (int i = 0; i < 4; ++i) word.elements[i] = pattern_byte(job.poison, at * 4 + i);
-    store_unit(output + at * 4, pair.taken - at * 4, word);
-  }
+  for_each_unit<kUnitsAtOnce<unsigned char>>(units, units.end, [&](auto several, long long first) {
+    constexpr int kAtOnce = decltype(several)::kAtOnce;
+    Words<unsigned char> parts[kAtOnce];
+    const bool here = take_units(words, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const long long at = (first + i * static_cast<long long>(AL_THREADS)) * 4;
+      for (int j = 0; !here && j < 4; ++j) parts[i].elements[j] = pattern_byte(job.poison, at + j);
+      store_unit(output + at, pair.taken - at, parts[i]);
+    }
+  });
 }
 
 AL_DEVICE void end_turn(const Pairs::Pair& pair, const Turn& turn) {
@@ -63,7 +74,14 @@ AL_DEVICE void end_turn(const Pairs::Pair& pair, const Turn& turn) {
 }
 
 AL_DEVICE void copy_own(const Pairs::Pair& pair, long long block, long long blocks) {
-  for (long long at = block * AL_THREADS + AL_THREAD; at < pair.sent; at += blocks * AL_THREADS)
+  using Wide = Pack<unsigned>;
+  const auto addresses =
+      reinterpret_cast<unsigned long long>(pair.output) | reinterpret_cast<unsigned long long>(pair.input);
+  const long long first = block * AL_THREADS + AL_THREAD, step = blocks * AL_THREADS;
+  const long long packs = addresses % sizeof(Wide) == 0 ? pair.sent / sizeof(Wide) : 0;
+  for (long long at = first; at < packs; at += step)
+    static_cast<Wide*>(pair.output)[at] = static_cast<const Wide*>(pair.input)[at];
+  for (long long at = packs * static_cast<long long>(sizeof(Wide)) + first; at < pair.sent; at += step)
     static_cast<unsigned char*>(pair.output)[at] = static_cast<const unsigned char*>(pair.input)[at];
 }
 

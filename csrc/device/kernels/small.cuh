@@ -150,17 +150,38 @@ AL_DEVICE void store_unit(Stored* at, long long left, const Words<Stored>& unit)
   for (int i = 0; i < Words<Stored>::kElements && i < left; ++i) at[i] = unit.elements[i];
 }
 
-// Of this rank's input, `first` elements from its beginning.
-template <class Number>
-AL_DEVICE Words<typename Number::Stored> own_unit(const Small& job, long long first, long long unit) {
+// How many units of a vector, from its beginning, can be loaded as they are.
+template <class Stored>
+AL_DEVICE long long whole_units(const Stored* vector, long long count) {
+  if (Words<Stored>::kElements == 1) return count;
+  return reinterpret_cast<unsigned long long>(vector) % 4 == 0 ? count / Words<Stored>::kElements : 0;
+}
+// Units of a thread that are under way together: each of them takes as long as all.
+template <class Stored>
+constexpr int kUnitsAtOnce = Words<Stored>::kWords > 2 ? 1 : 4 / Words<Stored>::kWords;
+
+// Units of this rank's input, `first` elements from its beginning, `stride` apart; several at once are whole.
+template <class Number, int kAtOnce>
+AL_DEVICE void own_units(const Small& job, long long first, long long unit, long long stride,
+                         Words<typename Number::Stored> (&own)[kAtOnce]) {
   using Unit = Words<typename Number::Stored>;
-  const long long at = unit * Unit::kElements;
-  Unit own = load_unit(static_cast<const typename Number::Stored*>(job.input) + first + at, job.count - at);
-  if constexpr (requires { Number::scale(Number::widen(own.elements[0]), 1.0); }) {
-    for (int i = 0; job.scaled && i < Unit::kElements; ++i)
-      own.elements[i] = Number::narrow(Number::scale(Number::widen(own.elements[i]), job.factor));
+  const auto* input = static_cast<const typename Number::Stored*>(job.input) + first;
+  AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
+    const long long at = (unit + turn * stride) * Unit::kElements;
+    if constexpr (kAtOnce == 1) {
+      own[turn] = load_unit(input + at, job.count - at);
+    } else if constexpr (Unit::kElements > 1) {
+      own[turn].words[0] = load_four(input + at);
+    } else {
+      own[turn].elements[0] = input[at];
+    }
   }
-  return own;
+  if constexpr (requires { Number::scale(Number::widen(own[0].elements[0]), 1.0); }) {
+    AL_UNROLL for (int turn = 0; job.scaled && turn < kAtOnce; ++turn) {
+      AL_UNROLL for (int i = 0; i < Unit::kElements; ++i)
+        own[turn].elements[i] = Number::narrow(Number::scale(Number::widen(own[turn].elements[i]), job.factor));
+    }
+  }
 }
 
 // One block's part of one exchange.
@@ -185,9 +206,27 @@ AL_DEVICE Range units_of(const Small& job, const Turn& turn) {
   return part_of((job.count + Unit::kElements - 1) / Unit::kElements, turn.block, turn.blocks);
 }
 
+// What a thread does of a range: several units at once while so many are whole, then one by one. `act` is called with how many
+// (Several<>) and the first; the others are AL_THREADS apart.
+template <int kNumber>
+struct Several {
+  static constexpr int kAtOnce = kNumber;
+};
+template <int kAtOnce, class Act>
+AL_DEVICE void for_each_unit(const Range& units, long long whole, const Act& act) {
+  long long at = units.begin + AL_THREAD;
+  if constexpr (kAtOnce > 1) {
+    const long long end = whole < units.end ? whole : units.end;
+    for (; at + (kAtOnce - 1) * static_cast<long long>(AL_THREADS) < end; at += kAtOnce * static_cast<long long>(AL_THREADS))
+      act(Several<kAtOnce>(), at);
+  }
+  for (; at < units.end; at += AL_THREADS) act(Several<1>(), at);
+}
+
 template <class Number>
 AL_DEVICE void post(const Small& job, const Turn& turn) {
-  using Unit = Words<typename Number::Stored>;
+  using Stored = typename Number::Stored;
+  using Unit = Words<Stored>;
   const Range units = units_of<Number>(job, turn);
   for (int place = 0; place < job.places; ++place) {
     if (job.places > 1 && place == job.rank) continue;
@@ -198,24 +237,40 @@ AL_DEVICE void post(const Small& job, const Turn& turn) {
       if (AL_THREAD == 0) store_word(words, 0, turn.exchange);
       continue;
     }
-    for (long long at = units.begin + AL_THREAD; at < units.end; at += AL_THREADS) {
-      const Unit unit = own_unit<Number>(job, place * job.stride, at);
-      for (int i = 0; i < Unit::kWords; ++i)
-        store_word(words + (at - units.begin) * Unit::kWords + i, unit.words[i], turn.exchange);
-    }
+    const long long first = place * job.stride;
+    const long long whole = whole_units(static_cast<const Stored*>(job.input) + first, job.count);
+    for_each_unit<kUnitsAtOnce<Stored>>(units, whole, [&](auto several, long long at) {
+      Unit own[decltype(several)::kAtOnce];
+      own_units<Number>(job, first, at, AL_THREADS, own);
+      AL_UNROLL for (const Unit& unit : own) {
+        AL_UNROLL for (int i = 0; i < Unit::kWords; ++i)
+          store_word(words + (at - units.begin) * Unit::kWords + i, unit.words[i], turn.exchange);
+        at += AL_THREADS;
+      }
+    });
   }
 }
 
-// The words of a unit that a rank has posted; false where they have not come.
-template <class Number>
-AL_DEVICE bool take_unit(const Small& job, const Turn& turn, int rank, long long unit,
-                         Words<typename Number::Stored>& taken) {
-  using Unit = Words<typename Number::Stored>;
-  bool whole = true;
-  for (int i = 0; i < Unit::kWords; ++i)
-    whole &= take_word(job.areas[rank] + turn.at + unit * Unit::kWords + i, turn.exchange, job.aborted,
-                       taken.words[i]);
-  return whole;
+// Units that a rank has posted, `stride` apart; false where they have not come.
+template <class Stored, int kAtOnce>
+AL_DEVICE bool take_units(const unsigned long long* words, long long unit, long long stride, unsigned exchange,
+                          const unsigned* aborted, Words<Stored> (&taken)[kAtOnce]) {
+  constexpr int kWords = Words<Stored>::kWords;
+  for (int polls = 1;; ++polls) {
+    unsigned long long found[kAtOnce][kWords];
+    AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn)
+      AL_UNROLL for (int i = 0; i < kWords; ++i) found[turn][i] = load_word(words + (unit + turn * stride) * kWords + i);
+    bool all = true;
+    AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
+      AL_UNROLL for (int i = 0; i < kWords; ++i) {
+        taken[turn].words[i] = static_cast<unsigned>(found[turn][i]);
+        all &= static_cast<unsigned>(found[turn][i] >> 32) == exchange;
+      }
+    }
+    if (all) return true;
+    if (polls % 1024 == 0 && is_set(aborted)) return false;
+    AL_PAUSE();
+  }
 }
 
 // An element of the type that looks like no result.
@@ -225,7 +280,7 @@ AL_DEVICE typename Number::Stored poisoned(const Small& job) {
     unsigned char bytes[sizeof(typename Number::Stored)];
     typename Number::Stored element;
   } made;
-  for (int i = 0; i < static_cast<int>(sizeof made.bytes); ++i) made.bytes[i] = pattern_byte(job.poison, i);
+  AL_UNROLL for (int i = 0; i < static_cast<int>(sizeof made.bytes); ++i) made.bytes[i] = pattern_byte(job.poison, i);
   return made.element;
 }
 
@@ -241,33 +296,40 @@ AL_DEVICE void meet(const Small& job, const Turn& turn, bool took, int first, in
 // In place, too: a thread writes the elements that it has read itself, and posted before.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks) {
-  using Unit = Words<typename Number::Stored>;
+  using Stored = typename Number::Stored;
+  using Unit = Words<Stored>;
   const Turn turn = turn_of(job, block, blocks);
   post<Number>(job, turn);
-  const Range units = units_of<Number>(job, turn);
-  for (long long unit = units.begin + AL_THREAD; job.wants && unit < units.end; unit += AL_THREADS) {
-    typename Number::Computed sums[Unit::kElements]{};
-    bool whole = true;
+  const Range units = units_of<Number>(job, turn), none = {0, 0};
+  const long long whole = whole_units(static_cast<const Stored*>(job.input) + job.own, job.count);
+  for_each_unit<kUnitsAtOnce<Stored>>(job.wants ? units : none, whole, [&](auto several, long long first) {
+    constexpr int kAtOnce = decltype(several)::kAtOnce;
+    typename Number::Computed sums[kAtOnce][Unit::kElements]{};
+    bool here = true;
     for (int rank = 0; rank < job.number; ++rank) {
-      Unit part;
+      Unit parts[kAtOnce];
       if (rank == job.rank) {
-        part = own_unit<Number>(job, job.own, unit);
+        own_units<Number>(job, job.own, first, AL_THREADS, parts);
       } else {
-        whole &= take_unit<Number>(job, turn, rank, unit - units.begin, part);
+        here &= take_units(job.areas[rank] + turn.at, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
       }
-      for (int i = 0; i < Unit::kElements; ++i) {
-        const auto element = Number::widen(part.elements[i]);
-        sums[i] = rank == 0 ? element : Operator::template apply<Number>(sums[i], element);
+      AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+        AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
+          const auto element = Number::widen(parts[i].elements[j]);
+          sums[i][j] = rank == 0 ? element : Operator::template apply<Number>(sums[i][j], element);
+        }
       }
     }
-    Unit result;
-    for (int i = 0; i < Unit::kElements; ++i) {
-      if constexpr (kMean) sums[i] = Number::mean(sums[i], job.number);
-      result.elements[i] = whole ? Number::narrow(sums[i]) : poisoned<Number>(job);
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+      Unit result;
+      AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
+        if constexpr (kMean) sums[i][j] = Number::mean(sums[i][j], job.number);
+        result.elements[j] = here ? Number::narrow(sums[i][j]) : poisoned<Number>(job);
+      }
+      const long long at = (first + i * static_cast<long long>(AL_THREADS)) * Unit::kElements;
+      store_unit(static_cast<Stored*>(job.output) + at, job.count - at, result);
     }
-    const long long at = unit * Unit::kElements;
-    store_unit(static_cast<typename Number::Stored*>(job.output) + at, job.count - at, result);
-  }
+  });
   meet(job, turn, job.wants && units.begin < units.end, 0, job.number);
   end_turn(job, turn);
 }
@@ -275,21 +337,29 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
 // Parts of `count` bytes from the ranks first to behind, side by side.
 AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
   using Byte = Plain<unsigned char>;
+  using Unit = Words<unsigned char>;
   const Turn turn = turn_of(job, block, blocks);
   post<Byte>(job, turn);
   unsigned char* output = static_cast<unsigned char*>(job.output);
-  const Range units = units_of<Byte>(job, turn);
-  for (long long unit = units.begin + AL_THREAD; job.wants && unit < units.end; unit += AL_THREADS) {
+  const Range units = units_of<Byte>(job, turn), none = {0, 0};
+  const long long whole = whole_units(static_cast<const unsigned char*>(job.input), job.count);
+  for_each_unit<kUnitsAtOnce<unsigned char>>(job.wants ? units : none, whole, [&](auto several, long long first) {
+    constexpr int kAtOnce = decltype(several)::kAtOnce;
     for (int rank = job.first; rank < job.behind; ++rank) {
-      Words<unsigned char> word;
+      Unit parts[kAtOnce];
+      bool here = true;
       if (rank == job.rank) {
-        word = own_unit<Byte>(job, 0, unit);
-      } else if (!take_unit<Byte>(job, turn, rank, unit - units.begin, word)) {
-        for (int i = 0; i < 4; ++i) word.elements[i] = pattern_byte(job.poison, unit * 4 + i);
+        own_units<Byte>(job, 0, first, AL_THREADS, parts);
+      } else {
+        here = take_units(job.areas[rank] + turn.at, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
       }
-      store_unit(output + (rank - job.first) * job.count + unit * 4, job.count - unit * 4, word);
+      AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+        const long long at = (first + i * static_cast<long long>(AL_THREADS)) * 4;
+        AL_UNROLL for (int j = 0; !here && j < 4; ++j) parts[i].elements[j] = pattern_byte(job.poison, at + j);
+        store_unit(output + (rank - job.first) * job.count + at, job.count - at, parts[i]);
+      }
     }
-  }
+  });
   meet(job, turn, job.wants && units.begin < units.end, job.first, job.behind);
   end_turn(job, turn);
 }

@@ -9,7 +9,8 @@ namespace altorch {
 namespace {
 
 constexpr std::size_t kAligned = 4096;
-constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10;
+constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10, kSmallBetweenTwo = 1 << 20,
+                      kPairOfTwo = 512 << 10;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
@@ -20,8 +21,13 @@ std::size_t place_bytes(int blocks, std::size_t part) { return 4 * static_cast<s
 }  // namespace
 
 std::size_t PeerLayout::small_bytes_among(int ranks) {
+  if (ranks == 2) return kSmallBetweenTwo;
   return std::max(kSmallestSmall,
                   kSmallToAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
+}
+
+std::size_t PeerLayout::pair_bytes_among(int ranks) {
+  return ranks == 2 ? kPairOfTwo : small_bytes_among(ranks);
 }
 
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
@@ -32,7 +38,8 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
-  layout.small_bytes = layout.pair_bytes = small_bytes_among(ranks);
+  layout.small_bytes = small_bytes_among(ranks);
+  layout.pair_bytes = pair_bytes_among(ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
   return layout;

@@ -21,6 +21,7 @@ struct PeerLayout {
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2;
 
   static std::size_t small_bytes_among(int ranks);
+  static std::size_t pair_bytes_among(int ranks);
   static constexpr int kUsualBlocks = 64;
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks.
   static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = kUsualBlocks);
@@ -28,7 +29,7 @@ struct PeerLayout {
   PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, small_blocks); }
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
   bool reduces_in_shares() const { return ranks > 2; }
-  PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes); }
+  PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }
 
   // Of a region, in bytes from its beginning.
   struct Offsets {

@@ -17,7 +17,7 @@ constexpr std::int64_t kPackBytes = 16;
 // What a block of threads should have to do at least; and of that, at once: so much that a flag is nothing beside it, and
 // several times, so that it is taken while the next is under way.
 constexpr std::int64_t kReducedByBlock = 4 << 10, kFoldedByBlock = 16 << 10, kMovedByBlock = 8 << 10;
-constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 4;
+constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
 
 int blocks_for(std::int64_t bytes, std::int64_t each, int most) {
   return bytes == 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, each), 1, most));

@@ -14,9 +14,11 @@ namespace {
 
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
-constexpr std::size_t kMemory = 32 << 20;
-// In place of NCCL: whatever larger calls gain has to be measured between GPUs first.
-constexpr std::size_t kBesideNccl = 64 << 10;
+constexpr std::size_t kMemory = 40 << 20;
+// In place of NCCL, by the larger buffer of a rank. Between two GPUs: up to where the device is done earlier, measured by
+// benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others.
+// Among more nobody has measured anything larger yet.
+constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20;
 
 std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
   if (auto found = gpus.obstacle(device)) return found;
@@ -34,10 +36,19 @@ std::optional<std::string> obstacle_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
+// Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one way.
 const char* takes_small(const Operation& operation, const World& world) {
-  const std::size_t most = std::min(kBesideNccl, PeerLayout::small_bytes_among(world.ranks));
-  if (!SmallExchanges::fits(operation, world.ranks, most)) return nullptr;
-  return "small: one kernel that writes into the memory of the other GPUs";
+  const std::size_t small = PeerLayout::small_bytes_among(world.ranks);
+  if (SmallExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
+    return "small: one kernel that writes into the memory of the other GPUs";
+  if (world.ranks != 2) return nullptr;
+  const std::size_t most = operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce
+                               ? kReducedBetweenTwo
+                           : operation.kind == OpKind::kAllGather ? kMovedBetweenTwo / 2
+                                                                  : kMovedBetweenTwo;
+  if (operation.kind != OpKind::kAllToAll && !SmallExchanges::fits(operation, world.ranks, most))
+    return nullptr;
+  return "two GPUs: one kernel that writes into the memory of the other";
 }
 
 std::string steps(const Operation& asked, const World& world) {
@@ -58,8 +69,9 @@ std::string steps(const Operation& asked, const World& world) {
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
-  const PeerLayout layout =
-      PeerLayout::fitting(size, kMemory, most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks);
+  int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
+  if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
+  const PeerLayout layout = PeerLayout::fitting(size, kMemory, blocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;

@@ -48,6 +48,12 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
 
 std::optional<Route> small_before_its_turn(const Operation& operation, const World& world,
                                            const Takes& takes) {
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    const char* reason = row->takes_small(operation, world);
+    if (!reason) continue;
+    const Route small = by(*row, reason, /*only_small=*/true);
+    if (takes(small)) return small;
+  }
   const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
   if (operation.kind == OpKind::kAllToAll && world.kernels_meet() && world.ranks > 1 && has_nccl) {
     for (const GpuRouteRow* row : gpu_route_rows()) {
@@ -58,12 +64,6 @@ std::optional<Route> small_before_its_turn(const Operation& operation, const Wor
       // Which of them serves all ranks know alike; whether a rank has small blocks, only itself.
       if (!world.missing[index_of(*row)]) break;
     }
-  }
-  for (const GpuRouteRow* row : gpu_route_rows()) {
-    const char* reason = row->takes_small(operation, world);
-    if (!reason) continue;
-    const Route small = by(*row, reason, /*only_small=*/true);
-    if (takes(small)) return small;
   }
   return std::nullopt;
 }

@@ -14,6 +14,7 @@ GpuSource cuda_gpus() {
       .export_obstacle = CudaDevice::export_obstacle,
       .identity = CudaDevice::identity,
       .together = CudaDevice::serves_several,
+      .multiprocessors = CudaDevice::multiprocessors,
       .atomics_obstacle = CudaDevice::atomics_obstacle,
       .home = shared_memory_home,
   };

@@ -24,6 +24,8 @@ struct GpuSource {
   std::function<std::string(int index)> identity;
   // Whether kernels of several processes run on it at the same time.
   std::function<bool(int index)> together;
+  // How many blocks of threads run on it at once at least: its multiprocessors; 0: nobody knows.
+  std::function<int(int index)> multiprocessors = nullptr;
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
   std::function<std::optional<std::string>(int index, const std::string& identity)> atomics_obstacle =
       nullptr;

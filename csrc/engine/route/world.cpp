@@ -1,6 +1,7 @@
 #include "engine/route/world.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -18,7 +19,8 @@ std::string one_line(std::string text) {
 }  // namespace
 
 std::string GpuPeerInfo::text() const {
-  std::string all = one_line(gpu) + one_line(home) + one_line(together ? "together" : "");
+  std::string all = one_line(gpu) + one_line(home) + one_line(together ? "together" : "") +
+                    one_line(std::to_string(multiprocessors));
   for (const std::string& obstacle : obstacles) all += one_line(obstacle);
   return all;
 }
@@ -31,6 +33,10 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   std::string together;
   std::getline(lines, together);
   peer.together = !together.empty();
+  std::string multiprocessors;
+  std::getline(lines, multiprocessors);
+  std::from_chars(multiprocessors.data(), multiprocessors.data() + multiprocessors.size(),
+                  peer.multiprocessors);
   peer.obstacles.resize(gpu_route_rows().size());
   for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
   return peer;
@@ -48,7 +54,13 @@ World World::of(std::span<const GpuPeerInfo> peers) {
       std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.together; });
   world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
-  std::map<std::string_view, int> user_of;  // the first rank of each GPU
+  std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many
+  for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
+  for (const GpuPeerInfo& peer : peers) {
+    if (peer.multiprocessors <= 0) continue;
+    const int blocks = std::max(1, peer.multiprocessors / users[peer.gpu]);
+    world.blocks_at_once = world.blocks_at_once == 0 ? blocks : std::min(world.blocks_at_once, blocks);
+  }
   for (int rank = 0; rank < world.ranks; ++rank) {
     const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
     for (std::size_t i = 0; i < peer.obstacles.size(); ++i) {

@@ -106,7 +106,8 @@ class PeerOpening {
                .obstacles = {}};
     own.obstacle = obstacle_on(gpu_.gpus, gpu_.device);
     if (own.obstacle.empty() && !shareable_ && opening_.own.bytes > 0)
-      own.obstacle = "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
+      own.obstacle =
+          "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
     if (shareable_ && opening_.own.bytes > 0) own.bytes = shareable_->bytes, own.offset = shareable_->offset;
     for (const std::string& word :
          meet(opening_.store, "cards", rank_, size_, opening_.timeout, kPurpose, own.word())) {
@@ -138,8 +139,8 @@ class PeerOpening {
   std::vector<std::string> atomics_obstacles() const {
     std::vector<std::string> all;
     for (const GpuPeerInfo& peer : gpus_) {
-      const auto found = gpu_.gpus.atomics_obstacle ? gpu_.gpus.atomics_obstacle(gpu_.device, peer.gpu)
-                                                    : std::nullopt;
+      const auto found =
+          gpu_.gpus.atomics_obstacle ? gpu_.gpus.atomics_obstacle(gpu_.device, peer.gpu) : std::nullopt;
       all.push_back(found.value_or(""));
     }
     return all;

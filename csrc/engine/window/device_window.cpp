@@ -66,7 +66,8 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
 }
 
 WindowCount* DeviceWindow::count(Count what, std::size_t place) const {
-  return reinterpret_cast<WindowCount*>(memory_->counts.get()) + what * DeviceWindow::place(ranks_, 0) + place;
+  return reinterpret_cast<WindowCount*>(memory_->counts.get()) + what * DeviceWindow::place(ranks_, 0) +
+         place;
 }
 std::uint32_t* DeviceWindow::ended() const { return &count(kCounts, 0)->number; }
 std::uint32_t* DeviceWindow::aborted() const {
@@ -82,9 +83,7 @@ std::uint32_t* DeviceWindow::told(Told what, std::size_t place) const {
 std::uint32_t DeviceWindow::load(Told what, std::size_t place) const {
   return std::atomic_ref(*told(what, place)).load(std::memory_order_acquire);
 }
-Flag& DeviceWindow::left(int rank) const {
-  return reinterpret_cast<Flag*>(memory_->board.get())[rank];
-}
+Flag& DeviceWindow::left(int rank) const { return reinterpret_cast<Flag*>(memory_->board.get())[rank]; }
 Flag& DeviceWindow::board_signal(int target, int source, int slot) const {
   const std::size_t before = static_cast<std::size_t>(target) * place(ranks_, 0) + place(source, slot);
   return reinterpret_cast<Flag*>(memory_->board.get())[static_cast<std::size_t>(ranks_) + before];
@@ -195,8 +194,9 @@ void DeviceWindow::update(const WindowCall& call) {
 
 State DeviceWindow::ask(WindowCall& call) {
   if (call.captured)
-    throw Error(ErrorKind::kUnsupported, std::string(kAccesses[call.access].name) +
-                                             " gives its number to the host, and cannot go into a CUDA graph");
+    throw Error(ErrorKind::kUnsupported,
+                std::string(kAccesses[call.access].name) +
+                    " gives its number to the host, and cannot go into a CUDA graph");
   if (free_answers_.empty())
     throw Error(ErrorKind::kUnsupported, "too many counts of this window have been given up");
   auto answer = std::make_unique<Answer>();
@@ -232,9 +232,10 @@ State DeviceWindow::test(WindowCall& call, std::optional<Error>&) {
 void DeviceWindow::wait(const WindowCall& call) {
   const std::lock_guard lock(mutex_);
   if (call.captured && !kernels_meet_)
-    throw Error(ErrorKind::kUnsupported,
-                "a wait for a signal cannot go into a CUDA graph here: ranks share one GPU without MPS, so that "
-                "no kernel may wait for another one's");
+    throw Error(
+        ErrorKind::kUnsupported,
+        "a wait for a signal cannot go into a CUDA graph here: ranks share one GPU without MPS, so that "
+        "no kernel may wait for another one's");
   remember(call);
   Device& device = *memory_->device;
   const std::size_t at = place(call.peer, call.slot);

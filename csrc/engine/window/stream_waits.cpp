@@ -34,7 +34,8 @@ void StreamWaits::add(const Operation& operation, const WindowCall& call) {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!call.captured) --numbers_[place];
-    std::erase_if(entries_, [&](const Entry& entry) { return entry.place == place && entry.number == number; });
+    std::erase_if(entries_,
+                  [&](const Entry& entry) { return entry.place == place && entry.number == number; });
     throw;
   }
 }

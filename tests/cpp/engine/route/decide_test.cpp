@@ -121,7 +121,8 @@ TEST(DecideTest, GpusThatMapEachOthersMemory) {
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "peer");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world), "nccl");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world, "peer"), "peer");
-  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "peer in pairs");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), world), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, kSmall), World::of(peers(4))), "peer in pairs");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge, DType::kInt16), world), "peer");
   EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world), "nccl");
   EXPECT_EQ(taken(call(OpKind::kSend, kSmall), world, "peer"), "peer");
@@ -134,6 +135,21 @@ TEST(DecideTest, GpusThatMapEachOthersMemory) {
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), world), "peer");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kLarge), world, {}, /*capturing=*/true), "peer");
   EXPECT_EQ(taken(call(OpKind::kAllReduce, kSmall), World::of(peers(17))), "host_staged");
+}
+
+TEST(DecideTest, TwoGpusTakeMoreBesideNccl) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  const auto name = [](int ranks, OpKind kind, std::int64_t bytes) {
+    return taken(call(kind, bytes), World::of(peers(ranks)));
+  };
+  EXPECT_EQ(name(2, OpKind::kAllReduce, 8 * kMiB), "peer");
+  EXPECT_EQ(name(2, OpKind::kAllReduce, 9 * kMiB), "nccl");
+  EXPECT_EQ(name(2, OpKind::kBroadcast, 16 * kMiB), "peer");
+  EXPECT_EQ(name(2, OpKind::kBroadcast, 17 * kMiB), "nccl");
+  EXPECT_EQ(name(2, OpKind::kAllToAll, 64 * kMiB), "peer");
+  EXPECT_EQ(name(3, OpKind::kAllReduce, kMiB), "nccl");
+  EXPECT_EQ(name(3, OpKind::kAllToAll, 64 * kMiB),
+            "peer in pairs");  // of which no rank knows that none is small
 }
 
 TEST(DecideTest, SumsInTheOrderOfTheRanks) {

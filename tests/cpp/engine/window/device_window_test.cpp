@@ -102,8 +102,7 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
     open_window(communicator, reinterpret_cast<std::byte*>(plain.data()), {32, DType::kFloat32}, nullptr,
                 kPatience, "", &gpu.window);
   });
-  for (const std::string& error : errors)
-    EXPECT_TRUE(says(error, "was not made by altorch.empty")) << error;
+  for (const std::string& error : errors) EXPECT_TRUE(says(error, "was not made by altorch.empty")) << error;
 }
 
 // A stream that waits for a rank that has given up goes on, and what it waited for is marked.
