@@ -10,12 +10,6 @@
 // For all else (folds, mail) a rank has blocks that push and blocks that take, so that both are under way at all times; there
 // are four slots, and flags that say what was taken too, behind those that say what is there.
 
-#ifdef __CUDACC__
-#define AL_SHARED __shared__
-#else
-#define AL_SHARED
-#endif
-
 namespace altorch::kernels {
 
 // As BulkPlaces in device/device.h.
@@ -123,27 +117,16 @@ AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
 // By all threads of a block: raises a flag of this rank's at each of the ranks first to behind - 1, when what they have
 // written is there. Nothing for a rank without one.
 AL_DEVICE void tell(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
-#ifdef __CUDACC__
-  __syncthreads();
-  const int rank = first + static_cast<int>(threadIdx.x);
-  if (rank < behind && places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
-#else
-  for (int rank = first; rank < behind; ++rank)
+  AL_SYNCHRONIZE();
+  for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
     if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
-#endif
 }
 // Waits for theirs. False when it is given up instead.
 AL_DEVICE bool await(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
-#ifdef __CUDACC__
-  const int rank = first + static_cast<int>(threadIdx.x);
-  const bool waits = rank < behind && places.awaited[rank];
-  return __syncthreads_and(!waits || await_flag(places.awaited[rank] + flag, number, places.aborted));
-#else
   bool here = true;
-  for (int rank = first; here && rank < behind; ++rank)
+  for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
     if (places.awaited[rank]) here = await_flag(places.awaited[rank] + flag, number, places.aborted);
-  return here;
-#endif
+  return AL_ALL(here);
 }
 
 // Where a block has its data of a round, in a place: in one slot of four, or as two parts in one of two.
@@ -331,7 +314,7 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
   unsigned* const last = places.numbers + places.blocks + block;
   const long long rounds = rounds_of(job, block);
   long long taken;
-  AL_SHARED ShareJob work;
+  AL_SHARED(ShareJob, work);
   const unsigned number = take_rounds(
       places, block, *last, rounds, 0, places.number, taken, [&](long long round, long long slot) {
         const long long at = begin_of(chunks, round);
@@ -374,7 +357,7 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
   const BulkPlaces& places = job.places;
   auto* output = static_cast<Stored*>(job.output);
   const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
-  AL_SHARED ShareJob work;
+  AL_SHARED(ShareJob, work);
   unsigned number = places.numbers[block];
   long long before = -1;  // the tile whose results are under way
   for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {

@@ -12,14 +12,20 @@
 #ifndef AL_PAUSE
 #define AL_PAUSE()
 #endif
+// A block of threads: where a thread is in it, what all of them wait for, whether something holds for all of them, and an
+// object that they share. Tests bring blocks of their own.
 #ifdef __CUDACC__
 #define AL_THREADS blockDim.x
 #define AL_THREAD threadIdx.x
 #define AL_SYNCHRONIZE() __syncthreads()
-#else
+#define AL_ALL(condition) __syncthreads_and(condition)
+#define AL_SHARED(type, name) __shared__ type name
+#elif !defined(AL_THREADS)
 #define AL_THREADS 1
 #define AL_THREAD 0
 #define AL_SYNCHRONIZE()
+#define AL_ALL(condition) (condition)
+#define AL_SHARED(type, name) type name
 #endif
 
 namespace altorch::kernels {

@@ -1,4 +1,4 @@
-// The kernels of small exchanges, run by the fake device: the very source that NVRTC compiles, as one thread.
+// The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few threads.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +9,7 @@
 #define AL_PAUSE() std::this_thread::yield()
 // In the order in which they go to NVRTC.
 // clang-format off
+#include "support/fake_block.h"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
 #include "device/kernels/small.cuh"
@@ -75,25 +76,27 @@ constexpr int kBlocks = 2;  // of what waits for nobody
 template <class Number>
 void post_all(const kernels::Small& job) {
   for (int block = 0; block < job.blocks; ++block)
-    kernels::post<Number>(job, kernels::turn_of(job, block, job.blocks));
+    FakeBlock::run([&] { kernels::post<Number>(job, kernels::turn_of(job, block, job.blocks)); });
 }
 
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::Small& job) {
   post_all<Number>(job);
   for (int block = 0; block < job.blocks; ++block)
-    kernels::reduce_small<Number, Operator, kMean>(job, block, job.blocks);
+    FakeBlock::run([&] { kernels::reduce_small<Number, Operator, kMean>(job, block, job.blocks); });
 }
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::BulkReduction& job) {
-  for (int block = 0; block < job.blocks; ++block) kernels::reduce_bulk<Number, Operator, kMean>(job, block);
+  for (int block = 0; block < job.blocks; ++block)
+    FakeBlock::run([&] { kernels::reduce_bulk<Number, Operator, kMean>(job, block); });
 }
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::BulkFold& job) {
   std::thread pushes([&job] {
-    for (int block = 0; block < job.blocks; ++block) kernels::push_fold<Number>(job, block);
+    for (int block = 0; block < job.blocks; ++block) FakeBlock::run([&] { kernels::push_fold<Number>(job, block); });
   });
-  for (int block = 0; block < job.blocks; ++block) kernels::take_fold<Number, Operator, kMean>(job, block);
+  for (int block = 0; block < job.blocks; ++block)
+    FakeBlock::run([&] { kernels::take_fold<Number, Operator, kMean>(job, block); });
   pushes.join();
 }
 // No word of this kind is exchanged as a whole.
@@ -180,7 +183,8 @@ void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
   launch(
       [job = as_kernels_see<kernels::Small>(exchange)] {
         post_all<kernels::Plain<unsigned char>>(job);
-        for (int block = 0; block < job.blocks; ++block) kernels::move_small(job, block, job.blocks);
+        for (int block = 0; block < job.blocks; ++block)
+          FakeBlock::run([&] { kernels::move_small(job, block, job.blocks); });
       },
       stream);
 }
@@ -193,12 +197,12 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
           for (int i = 0; i < job.number; ++i) {
             const kernels::Pairs::Pair& pair = job.pairs[i];
             for (int block = 0; pair.numbers && block < pair.blocks; ++block)
-              act(pair, kernels::turn_of(job, pair, block));
+              FakeBlock::run([&] { act(pair, kernels::turn_of(job, pair, block)); });
           }
         };
         for (int i = 0; i < job.number; ++i) {
           for (int block = 0; !job.pairs[i].numbers && block < kBlocks; ++block)
-            kernels::copy_own(job.pairs[i], block, kBlocks);
+            FakeBlock::run([&] { kernels::copy_own(job.pairs[i], block, kBlocks); });
         }
         each_block([](const auto& pair, const auto& turn) { kernels::post_pair(pair, turn); });
         each_block([&](const auto& pair, const auto& turn) {
@@ -227,15 +231,16 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
         std::vector<std::thread> rows;
         for (int peer = 0; peer < job.places.number; ++peer) {
           if (peer == job.places.rank) {
-            for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::keep_mail(job, block);
+            for (int block = 0; block < job.blocks_sent[peer]; ++block) FakeBlock::run([&] { kernels::keep_mail(job, block); });
             continue;
           }
           rows.emplace_back([&job, peer] {
-            for (int block = 0; block < job.blocks_sent[peer]; ++block) kernels::send_mail(job, peer, block);
+            for (int block = 0; block < job.blocks_sent[peer]; ++block)
+              FakeBlock::run([&] { kernels::send_mail(job, peer, block); });
           });
           rows.emplace_back([&job, peer] {
             for (int block = 0; block < job.blocks_taken[peer]; ++block)
-              kernels::receive_mail(job, peer, block);
+              FakeBlock::run([&] { kernels::receive_mail(job, peer, block); });
           });
         }
         for (std::thread& row : rows) row.join();
@@ -285,7 +290,8 @@ void FakeDevice::poison(const PoisonJob& given, Stream stream) {
   launch(
       [job] {
         if (!kernels::is_set(job.given_up)) return;
-        for (int block = 0; block < kBlocks; ++block) kernels::overwrite(job, block, kBlocks);
+        for (int block = 0; block < kBlocks; ++block)
+          FakeBlock::run([&] { kernels::overwrite(job, block, kBlocks); });
       },
       stream);
 }
