@@ -114,6 +114,8 @@ test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%)
 	$(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --json $(GPU_RESULTS)
 	NCCL_P2P_DISABLE=1 $(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --contenders nccl --suffix _no_p2p \
 	  --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_collectives --contenders al:peer,nccl,symm:two_shot --modes sync,graph --json $(GPU_RESULTS)
+	$(GPU_BENCHMARK) benchmarks.cuda_decode --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_overlap --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_training --json $(GPU_RESULTS)
 	-$(BIN)/python -m benchmarks.aims $(GPU_RESULTS)
