@@ -66,6 +66,11 @@ WindowCall describe_elements(Access access, DType dtype, std::int64_t count, con
   return call;
 }
 
+// What is asked of CUDA makes the window's device the current one: until this goes.
+c10::OptionalDeviceGuard on_device_of(const std::shared_ptr<WindowStreams>& streams) {
+  return streams ? c10::OptionalDeviceGuard(streams->device()) : c10::OptionalDeviceGuard();
+}
+
 // The tensor of a row of elements. The device is named, for torch would ask CUDA whose memory it is, and a peer's is another
 // GPU's.
 at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions& options,
@@ -112,6 +117,8 @@ void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
   std::shared_ptr<void> keep;
   if (owning && obstacle.empty()) keep = std::make_shared<Kept>(tensor.storage());
   const bool on_gpu = obstacle.empty() && tensor.is_cuda();
+  const c10::OptionalDeviceGuard back =
+      on_gpu ? c10::OptionalDeviceGuard(tensor.device()) : c10::OptionalDeviceGuard();
   const WindowGpu gpu{on_gpu ? tensor.device().index() : 0, cuda_gpus(), on_error_};
   Open opened;
   opened.window = altorch::open_window(*communicator_, memory, own, std::move(keep), timeout_, obstacle,
@@ -127,7 +134,8 @@ void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
 }
 
 void AlWindow::deregister_tensor() {
-  const auto released = window();
+  const auto [released, streams] = open();
+  const auto back = on_device_of(streams);
   released->close(timeout_);
   at::Tensor tensor;  // both go outside the lock
   Open gone;
@@ -179,6 +187,7 @@ AlWindow::WorkPtr AlWindow::under_way(const std::shared_ptr<WindowTask>& task, s
 AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
                                           const std::vector<at::Tensor>& touched, bool async,
                                           Patience patience, const std::function<void()>& finish) {
+  const auto back = on_device_of(opened.streams);
   const auto turn = opened.streams->begin(async, WindowStreams::kAccesses);
   call.stream = turn.stream.native_handle();
   call.captured = turn.captured;
@@ -269,6 +278,7 @@ std::int64_t AlWindow::count(Access access, std::int64_t rank, std::int64_t offs
   }
   call.operand = operand;
   call.expected = expected;
+  const auto back = on_device_of(opened.streams);
   if (opened.streams) {
     const auto turn = opened.streams->begin(/*async=*/false, WindowStreams::kAccesses);
     call.stream = turn.stream.native_handle();
@@ -296,9 +306,10 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
     const int source = peer_of(rank);
     if (slot < 0) throw invalid("altorch: there is no signal slot " + std::to_string(slot));
     if (all.streams) {
+      const auto back = on_device_of(all.streams);
       const auto turn = all.streams->begin(async, source);
-      CudaWatch::instance().wake();
-      opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience));
+      opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience),
+                           [] { CudaWatch::instance().wake(); });
       return async ? all.streams->end(turn, communicator_->rank(), opened, {}) : finished_;
     }
     if (async) return under_way(opened->start_wait(source, slot, deadline(patience)), {}, nullptr);
@@ -309,7 +320,8 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
 
 void AlWindow::flush(std::optional<std::int64_t> rank) {
   guarded([&] {
-    const auto opened = window();
+    const auto [opened, streams] = open();
+    const auto back = on_device_of(streams);
     opened->flush(static_cast<int>(rank.value_or(kAnySource)));
     opened->drain(timeout_);
   });
@@ -403,9 +415,11 @@ namespace {
 
 // Streams may have something to do with it yet, as with what cudaFree() frees.
 struct ExportedTensor {
-  explicit ExportedTensor(int index) : device(index) {}
+  explicit ExportedTensor(int gpu) : index(gpu), device(gpu) {}
   ~ExportedTensor() {
+    if (!memory) return;
     forget_shareable(memory.get());
+    const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
     bool idle = false;
     try {
       idle = device.wait_until_idle();
@@ -414,6 +428,7 @@ struct ExportedTensor {
     if (!idle) keep_for_ever(std::make_unique<DeviceMemory>(std::move(memory)));
   }
   ExportedTensor(const ExportedTensor&) = delete;
+  const int index;
   CudaDevice device;
   DeviceMemory memory;
 };
@@ -423,6 +438,7 @@ std::shared_ptr<std::byte> allocate_exported(std::size_t bytes, int index) {
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
   if (const auto why = CudaDevice::export_obstacle(index))
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
+  const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
   auto made = std::make_shared<ExportedTensor>(index);
   Device::Exported exported = made->device.export_memory(std::max<std::size_t>(bytes, 1));
   made->memory = std::move(exported.memory);

@@ -69,8 +69,17 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = devices().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
-  if (!async) return {current, captured};
+  if (!async) {
+    // After the asynchronous ones before it. A graph under capture knows none of them.
+    if (of == kAccesses && !captured && accesses_.exchange(false)) {
+      c10::Event behind(c10::DeviceType::CUDA);
+      behind.record(side(of));
+      behind.block(current);
+    }
+    return {current, captured};
+  }
   const c10::Stream own = side(of);
+  if (of == kAccesses) accesses_.store(true);
   c10::Event begin(c10::DeviceType::CUDA);
   begin.record(current);
   begin.block(own);

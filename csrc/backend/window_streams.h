@@ -6,6 +6,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,8 @@ class WindowStreams {
   c10::Stream side(int of);
 
   const c10::Device device_;
+  std::atomic<bool> accesses_{
+      false};         // asynchronous ones, after which the current stream has not been put yet
   std::mutex mutex_;  // guards what follows
   std::map<int, c10::Stream> sides_;
 };

@@ -115,7 +115,7 @@ struct BulkReduction {
 };
 
 // A reduction in which each rank reduces of everybody what it wants itself: a block of its own, or all. It has flags of
-// its own; numbers in the places: by block, of what is pushed, then of what is taken.
+// its own; numbers in the places: four by block (kernels/bulk.cuh).
 struct BulkFold {
   BulkPlaces places;
   const void* input = nullptr;
@@ -138,7 +138,8 @@ struct BulkMail {
   std::int64_t chunk_sent[BulkPlaces::kMostRanks] = {}, chunk_taken[BulkPlaces::kMostRanks] = {};
   int blocks_sent[BulkPlaces::kMostRanks] = {}, blocks_taken[BulkPlaces::kMostRanks] = {};
   std::uint64_t poison[BulkPlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
-  std::int64_t in_place = 0;                          // 1: what is sent and what is taken are the same memory
+  int in_place[BulkPlaces::kMostRanks] =
+      {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.

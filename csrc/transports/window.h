@@ -90,8 +90,8 @@ class StreamOrdered {
   virtual Replayed replayed(int source, int slot) const = 0;
   // Lets everything that waits go on, now and from now on; what it waited for is marked, unless nobody wants that.
   virtual void end() = 0;
-  // Notes how far the streams are; is_past() when they have come there.
-  virtual void mark() = 0;
+  // Notes how far the streams are that were given accesses, or anything; is_past() when they have come there.
+  virtual void mark(bool waits_too) = 0;
   virtual bool is_past() const = 0;
 };
 

@@ -268,6 +268,60 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
         window.put(ones, after)
 
 
+@on_ranks(2, 3)
+def test_a_signal_comes_after_what_was_put_asynchronously(world):
+    count = 1 << 22
+    window, tensor, after, before = opened(world, count)
+    for turn in range(1, 6):
+        mine = torch.full((count,), float(turn), device=tensor.device)
+        work = window.put(mine, after, 0, True)
+        window.signal(after)
+        window.wait_signal(before)
+        assert tensor.eq(turn).all(), "the signal has overtaken what was put before it"
+        work.wait()
+        window.fence()
+    window.tensor_deregister()
+
+
+@on_ranks(2)
+def test_a_fence_does_not_wait_for_signals_that_somebody_waits_for(world):
+    window, _tensor, after, before = opened(world, 16)
+    work = window.wait_signal(before, True)
+    window.fence()
+    window.signal(after)
+    work.wait()
+    torch.cuda.synchronize()
+    window.fence()
+    window.tensor_deregister()
+
+
+@on_ranks(2)
+def test_the_current_device_stays(world):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    own = torch.device("cuda", world.rank)
+    for current in range(2):
+        with torch.cuda.device(current):
+            tensor = altorch.empty(16, dtype=torch.int64, device=own)
+            window = altorch.new_window(tensor)
+            window.put_signal(torch.ones(16, dtype=torch.int64, device=own), 1 - world.rank)
+            window.wait_signal(1 - world.rank)
+            window.fetch_add(1 - world.rank, 0, 1)
+            window.fence()
+            window.tensor_deregister()
+            del window, tensor
+            gc.collect()
+            assert torch.cuda.current_device() == current
+
+
+@on_ranks(1)
+def test_what_does_not_fit_is_refused(world):
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="MiB that other processes could map"):
+            altorch.empty(1 << 50, dtype=torch.uint8, device=device(world))
+    assert altorch.empty(16, device=device(world)).eq(0).all()
+
+
 @on_ranks(2)
 def test_memory_is_given_back(world):
     def use():

@@ -54,7 +54,7 @@ struct BulkMail {
   long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
   int blocks_sent[16], blocks_taken[16];
   unsigned long long poison[16];
-  long long in_place;
+  int in_place[16];
 };
 
 // What is counted here are rounds, of which four begin again with the first slot, also behind the last number. In place
@@ -71,7 +71,7 @@ AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
 #endif
 }
 
-// False when it is given up instead.
+// False when it is given up instead. Without `aborted` it is not: the same kernel raises it, whatever becomes of the call.
 AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned* aborted) {
   for (int polls = 1;; ++polls) {
 #ifdef __CUDACC__
@@ -81,7 +81,7 @@ AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned*
     const unsigned found = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
 #endif
     if (static_cast<int>(found - number) >= 0) return true;
-    if (polls % 1024 == 0 && is_set(aborted)) return false;
+    if (polls % 1024 == 0 && aborted && is_set(aborted)) return false;
     AL_PAUSE();
   }
 }
@@ -166,6 +166,7 @@ AL_DEVICE unsigned take_rounds(const BulkPlaces& places, long long block, unsign
 }
 // After everything that the threads of the block do.
 AL_DEVICE void keep_number(unsigned* at, unsigned number) {
+  AL_LET_THE_NEXT_COME();
   AL_SYNCHRONIZE();
   if (AL_THREAD == 0) *at = number;
 }
@@ -291,19 +292,27 @@ AL_DEVICE Chunks chunks_for(const BulkFold& job, int rank, long long block) {
 AL_DEVICE long long rounds_of(const BulkFold& job, long long block) {
   return rounds_of(Chunks{job.longest, job.chunk, block, job.blocks});
 }
+// Where a block counts: rounds that it has pushed, or taken; calls that it has pushed, or taken.
+enum FoldCount { kFoldPushed, kFoldTaken, kFoldCallsPushed, kFoldCallsTaken };
+AL_DEVICE unsigned* fold_count(const BulkPlaces& places, FoldCount what, long long block) {
+  return places.numbers + what * places.blocks + block;
+}
 template <class Number>
 AL_DEVICE void push_fold(const BulkFold& job, long long block) {
   const BulkPlaces& places = job.places;
-  unsigned* const last = places.numbers + block;
-  keep_number(last, push_rounds(places, block, *last, rounds_of(job, block), 0, places.number,
-                                [&](long long round, long long slot) {
-    for (int turn = 1; turn < places.number; ++turn) {
-      const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
-      const Chunks chunks = chunks_for(job, rank, block);
-      push_part<Number>(job, places.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
-                        length_of(chunks, round));
-    }
-  }));
+  unsigned* const last = fold_count(places, kFoldPushed, block);
+  unsigned* const calls = fold_count(places, kFoldCallsPushed, block);
+  const unsigned number = push_rounds(
+      places, block, *last, rounds_of(job, block), 0, places.number, [&](long long round, long long slot) {
+        for (int turn = 1; turn < places.number; ++turn) {
+          const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
+          const Chunks chunks = chunks_for(job, rank, block);
+          push_part<Number>(job, places.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
+                            length_of(chunks, round));
+        }
+      });
+  keep_number(last, number);
+  if (AL_THREAD == 0) raise_flag(calls, *calls + 1);
 }
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void take_fold(const BulkFold& job, long long block) {
@@ -311,7 +320,8 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
   const BulkPlaces& places = job.places;
   const auto* own = static_cast<const Stored*>(job.input) + job.begins[places.rank];
   const Chunks chunks = chunks_for(job, places.rank, block);
-  unsigned* const last = places.numbers + places.blocks + block;
+  unsigned* const last = fold_count(places, kFoldTaken, block);
+  unsigned* const calls = fold_count(places, kFoldCallsTaken, block);
   const long long rounds = rounds_of(job, block);
   long long taken;
   AL_SHARED(ShareJob, work);
@@ -332,8 +342,12 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
         AL_SYNCHRONIZE();
         reduce_share<Number, Operator, kMean>(work, length_of(chunks, round));
       });
+  // What is given up may still be read by the block that pushes.
+  if (taken < rounds && AL_THREAD == 0) await_flag(fold_count(places, kFoldCallsPushed, block), *calls + 1, nullptr);
+  AL_SYNCHRONIZE();
   for (; taken < rounds; ++taken) mark_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
   keep_number(last, number);
+  if (AL_THREAD == 0) ++*calls;
 }
 
 // What has not come, of a block's tiles: those from `first` on.
@@ -408,8 +422,7 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
     AL_SYNCHRONIZE();
     before = tile;
   }
-  AL_SYNCHRONIZE();
-  if (AL_THREAD == 0) places.numbers[block] = number;
+  keep_number(places.numbers + block, number);
 }
 
 // Where a block counts of one other rank: rounds that were sent, rounds that were taken; and of what is exchanged in place,
@@ -426,14 +439,16 @@ AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
   const Chunks chunks = {job.sent[peer], job.chunk_sent[peer], block, job.blocks_sent[peer]};
   unsigned* const last = mail_count(places, kMailSent, peer, block);
   unsigned* const read = mail_count(places, kMailRead, peer, block);
+  const unsigned before = *read;
   const unsigned number = push_rounds(
       places, block, *last, rounds_of(chunks), peer, peer + 1, [&](long long round, long long slot) {
         copy_bytes(places.theirs[peer] + slot, input + begin_of(chunks, round), length_of(chunks, round));
-        if (!job.in_place) return;
+        if (!job.in_place[peer]) return;
         AL_SYNCHRONIZE();
-        if (AL_THREAD == 0) raise_flag(read, *read + 1);
+        if (AL_THREAD == 0) raise_flag(read, before + static_cast<unsigned>(round) + 1);
       });
   keep_number(last, number);
+  if (job.in_place[peer] && AL_THREAD == 0) raise_flag(read, before + static_cast<unsigned>(rounds_of(chunks)));
 }
 AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
   const BulkPlaces& places = job.places;
@@ -443,21 +458,22 @@ AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
   unsigned* const overwritten = mail_count(places, kMailOverwritten, peer, block);
   const unsigned before = *overwritten;
   const long long rounds = rounds_of(chunks);
+  const auto await_reading = [&](long long of) {
+    if (!job.in_place[peer]) return;
+    if (AL_THREAD == 0) await_flag(mail_count(places, kMailRead, peer, block), before + static_cast<unsigned>(of), nullptr);
+    AL_SYNCHRONIZE();
+  };
   long long taken;
   const unsigned number = take_rounds(
       places, block, *last, rounds, peer, peer + 1, taken, [&](long long round, long long slot) {
-        if (job.in_place) {
-          if (AL_THREAD == 0)
-            await_flag(mail_count(places, kMailRead, peer, block), before + static_cast<unsigned>(round) + 1,
-                       places.aborted);
-          AL_SYNCHRONIZE();
-        }
+        await_reading(round + 1);
         copy_bytes(output + begin_of(chunks, round), places.mine[peer] + slot, length_of(chunks, round));
       });
+  if (taken < rounds) await_reading(rounds);
   for (; taken < rounds; ++taken)
     overwrite({output + begin_of(chunks, taken), length_of(chunks, taken), job.poison[peer], nullptr}, 0, 1);
   keep_number(last, number);
-  if (job.in_place && AL_THREAD == 0) *overwritten = before + static_cast<unsigned>(rounds);
+  if (job.in_place[peer] && AL_THREAD == 0) *overwritten = before + static_cast<unsigned>(rounds);
 }
 // What a rank has for itself.
 AL_DEVICE void keep_mail(const BulkMail& job, long long block) {

@@ -15,13 +15,15 @@
 #define AL_UNROLL
 #endif
 
-// A kernel may be launched while the one before it in the stream still runs. Here it waits until that has ended, and lets
-// the next one be launched in its turn: what a launch takes is hidden so.
+// A kernel may be put on the multiprocessors while the one before it in the stream still runs, and waits there until that
+// has ended: what a launch takes is hidden so. A kernel says from when on the next one may come: not while it waits for
+// another rank, for what is parked on a multiprocessor keeps others from it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define AL_AFTER_WHAT_CAME_BEFORE() \
-  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory")
+#define AL_AFTER_WHAT_CAME_BEFORE() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define AL_LET_THE_NEXT_COME() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
 #else
 #define AL_AFTER_WHAT_CAME_BEFORE()
+#define AL_LET_THE_NEXT_COME()
 #endif
 
 namespace altorch::kernels {

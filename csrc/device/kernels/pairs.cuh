@@ -95,6 +95,7 @@ AL_DEVICE void run_exchange_pairs(const Pairs& job) {
   const Turn turn = turn_of(job, pair, blockIdx.x);
   post_pair(pair, turn);
   take_pair(job, pair, turn);
+  AL_LET_THE_NEXT_COME();
   end_turn(pair, turn);
 }
 #endif

@@ -28,6 +28,7 @@ AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
 #ifdef __CUDACC__
 // One thread of a block looks: the word may lie on the host.
 AL_DEVICE void run_poison_given_up(const Poison& job) {
+  AL_LET_THE_NEXT_COME();
   __shared__ bool given_up;
   if (threadIdx.x == 0) given_up = is_set(job.given_up);
   __syncthreads();

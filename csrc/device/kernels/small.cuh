@@ -337,6 +337,7 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
     }
   });
   meet(job, turn, job.wants && units.begin < units.end, 0, job.number);
+  AL_LET_THE_NEXT_COME();
   end_turn(job, turn);
 }
 
@@ -367,6 +368,7 @@ AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
     }
   });
   meet(job, turn, job.wants && units.begin < units.end, job.first, job.behind);
+  AL_LET_THE_NEXT_COME();
   end_turn(job, turn);
 }
 

@@ -207,6 +207,7 @@ AL_DEVICE void window_number(const WindowNumber& job) {
 #ifdef __CUDACC__
 // What tells somebody is one block: its data is there before.
 AL_DEVICE void run_window_move(const WindowMove& job) {
+  AL_LET_THE_NEXT_COME();
   if (is_set(job.ended)) return;
   window_move(job, linear_thread(), all_threads());
   if (!job.raised) return;
@@ -220,6 +221,7 @@ AL_DEVICE void run_window_wait(const WindowWait& job) {
     there = await_signal(job);
   }
   __syncthreads();
+  AL_LET_THE_NEXT_COME();
   if (!there) overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
   __syncthreads();
   if (threadIdx.x == 0) raise(job.done, job.tells_done);

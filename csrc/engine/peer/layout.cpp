@@ -38,6 +38,7 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
+  layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.small_bytes = small_bytes_among(ranks);
   layout.pair_bytes = pair_bytes_among(ranks);
   layout.part_bytes = kLargestPart;
@@ -49,11 +50,14 @@ PeerLayout::Offsets PeerLayout::offsets() const {
   Offsets at{};
   at.pairs = at.small + aligned(small_shape().bytes());
   at.flags = at.pairs + aligned(pair_shape().bytes());
-  at.shares = at.flags + aligned(static_cast<std::size_t>(share_blocks + 2 * fold_blocks + 2 * mail_blocks) *
-                                 sizeof(std::uint32_t));
+  at.shares =
+      at.flags +
+      aligned(static_cast<std::size_t>(share_blocks + 2 * fold_blocks + 2 * mail_blocks + 2 * letter_blocks) *
+              sizeof(std::uint32_t));
   at.folds = at.shares + (reduces_in_shares() ? aligned(place_bytes(share_blocks, part_bytes)) : 0);
   at.mail = at.folds + aligned(place_bytes(fold_blocks, part_bytes));
-  at.end = at.mail + aligned(place_bytes(mail_blocks, part_bytes));
+  at.letters = at.mail + aligned(place_bytes(mail_blocks, part_bytes));
+  at.end = at.letters + aligned(place_bytes(letter_blocks, part_bytes));
   return at;
 }
 

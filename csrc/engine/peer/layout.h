@@ -15,10 +15,11 @@ struct PeerLayout {
       64 << 10;  // what a rank may post for each in one kernel, with numbers beside its data
   std::size_t pair_bytes = 64 << 10;   // the same for one other
   std::size_t part_bytes = 128 << 10;  // what a block of threads has under way at once
-  // Blocks of threads: of small exchanges, of reductions in shares, of folds, of mail to or from each rank. Of the last two
-  // as many again take what comes.
+  // Blocks of threads: of small exchanges, of reductions in shares, of folds; of mail to or from each rank in collectives, and
+  // of letters: messages are not in one order with collectives. Of the last three as many again take what comes.
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
-      fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2;
+      fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
+      letter_blocks = BulkPlaces::kMostBlocks / 4;
 
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
@@ -33,7 +34,7 @@ struct PeerLayout {
 
   // Of a region, in bytes from its beginning.
   struct Offsets {
-    std::size_t small, pairs, flags, shares, folds, mail, end;
+    std::size_t small, pairs, flags, shares, folds, mail, letters, end;
   };
   Offsets offsets() const;
   // Where the region of `source` begins in the memory of another rank; nobody has one of its own, but a rank alone.

@@ -37,17 +37,21 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       layout_(layout),
       rank_(rank),
       small_(*device_, small_places(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
-      numbers_(device_->allocate(sizeof(std::uint32_t) *
-                                 static_cast<std::size_t>(layout.share_blocks + 4 * layout.fold_blocks +
-                                                          4 * layout.ranks * layout.mail_blocks))),
+      numbers_(device_->allocate(
+          sizeof(std::uint32_t) *
+          static_cast<std::size_t>(layout.share_blocks + 6 * layout.fold_blocks +
+                                   4 * layout.ranks * (layout.mail_blocks + layout.letter_blocks)))),
       sides_(*device_, 2) {
   const PeerLayout::Offsets at = layout.offsets();
-  const int folds = layout.share_blocks, mail = folds + 2 * layout.fold_blocks;
+  const int folds = layout.share_blocks, mail = folds + 2 * layout.fold_blocks,
+            letters = mail + 2 * layout.mail_blocks, counted = folds + 6 * layout.fold_blocks;
   shares_ = places(at.shares, layout.share_blocks, 0, 0);
   folds_ = places(at.folds, layout.fold_blocks, folds, folds);
-  folds_.raised[rank] = folds_.numbers + 2 * layout.fold_blocks;
+  folds_.raised[rank] = folds_.numbers + 4 * layout.fold_blocks;
   folds_.awaited[rank] = folds_.raised[rank];
-  mail_ = places(at.mail, layout.mail_blocks, mail, folds + 4 * layout.fold_blocks);
+  mail_ = places(at.mail, layout.mail_blocks, mail, counted);
+  letters_ =
+      places(at.letters, layout.letter_blocks, letters, counted + 4 * layout.ranks * layout.mail_blocks);
   device_->prepare_mail();
 }
 
@@ -122,16 +126,16 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
 void PeerRoute::add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const {
   job.input[peer] = data;
   job.sent[peer] = bytes;
-  job.blocks_sent[peer] = blocks_for(bytes, kMovedByBlock, layout_.mail_blocks);
-  job.chunk_sent[peer] = chunk_of(bytes, job.blocks_sent[peer], mail_.part);
+  job.blocks_sent[peer] = blocks_for(bytes, kMovedByBlock, job.places.blocks);
+  job.chunk_sent[peer] = chunk_of(bytes, job.blocks_sent[peer], job.places.part);
 }
 
 void PeerRoute::add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes,
                           std::uint64_t poison) const {
   job.output[peer] = data;
   job.taken[peer] = bytes;
-  job.blocks_taken[peer] = blocks_for(bytes, kMovedByBlock, layout_.mail_blocks);
-  job.chunk_taken[peer] = chunk_of(bytes, job.blocks_taken[peer], mail_.part);
+  job.blocks_taken[peer] = blocks_for(bytes, kMovedByBlock, job.places.blocks);
+  job.chunk_taken[peer] = chunk_of(bytes, job.blocks_taken[peer], job.places.part);
   job.poison[peer] = poison;
 }
 
@@ -139,7 +143,7 @@ void PeerRoute::add_taken(BulkMail& job, int peer, void* data, std::int64_t byte
 // is taken, for a peer may want the second before it sends the first.
 void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const auto wave = [&](const auto& wanted, Stream on) {
-    BulkMail job{.places = mail_};
+    BulkMail job{.places = letters_};
     bool sends[BulkPlaces::kMostRanks] = {}, takes[BulkPlaces::kMostRanks] = {};
     std::erase_if(messages, [&](const BlockMessage& message) {
       const int peer = message.peer;
@@ -253,7 +257,8 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
         add_taken(job, block.peer, block.data, bytes, poison);
       }
     }
-    job.in_place = operation.input == operation.output;
+    for (int peer = 0; peer < ranks; ++peer)
+      job.in_place[peer] = job.input[peer] == job.output[peer] && job.sent[peer] == job.taken[peer];
   }
   run(job, stream);
 }

@@ -51,9 +51,9 @@ class PeerRoute : public GpuRoute {
   const PeerLayout layout_;
   const int rank_;
   SmallExchanges small_;
-  // Of rounds: of reductions in shares, of folds, of mail; and this rank's flags to itself, of folds.
+  // Of rounds: of reductions in shares, of folds, of mail, of letters; and this rank's flags to itself, of folds.
   const DeviceMemory numbers_;
-  BulkPlaces shares_, folds_, mail_;
+  BulkPlaces shares_, folds_, mail_, letters_;
   SideStreams sides_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
-constexpr std::size_t kMemory = 40 << 20;
+constexpr std::size_t kMemory = 48 << 20;
 // In place of NCCL, by the larger buffer of a rank. Between two GPUs: up to where the device is done earlier, measured by
 // benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others.
 // Among more nobody has measured anything larger yet.
@@ -59,11 +59,16 @@ std::string steps(const Operation& asked, const World& world) {
     return "one kernel per rank: it writes this rank's part into the others' memory, with a number beside "
            "every four "
            "bytes, and takes theirs when they are there\n";
-  const std::string round =
-      " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
-      " for each rank and block of threads: it writes into the others' memory, raises a flag, ";
-  if (!asked.reduces()) return "one kernel per rank, in rounds" + round + "and takes what has come\n";
-  return "one kernel per rank, in rounds" + round + "reduces its share of everybody's, and passes that on\n";
+  const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
+                           " for each rank and block of threads: ";
+  if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
+    return "one kernel per rank, in rounds" + upto +
+           "it writes into the others' memory, raises a flag, reduces its share of everybody's, and passes "
+           "that "
+           "on\n";
+  return "one kernel per rank, in chunks" + upto +
+         "half of its blocks write into the others' memory, with a flag behind each chunk, the other half " +
+         (asked.reduces() ? "reduce" : "take") + " what has come\n";
 }
 
 Opened open(GpuGroup& group) {

@@ -56,9 +56,10 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
       kernels_meet_(kernels_meet),
       no_atomics_(std::move(no_atomics)),
       own_stream_(memory_->device->make_stream()),
-      used_{own_stream_},
+      used_{{own_stream_, true}},
       enqueued_(std::make_unique<std::atomic<std::uint32_t>[]>(place(ranks_, 0))) {
-  for (std::size_t each = 0; each < kAnswers; ++each) free_answers_.push_back(each);
+  for (std::size_t each = 0; each + 1 < kAnswers; ++each)
+    free_answers_.push_back(each);  // the last is close()'s
   memory_->device->prepare_windows();
   if (marks_) memory_->device->prepare_poison();
   const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
@@ -111,7 +112,7 @@ State DeviceWindow::begin(WindowCall& call, std::optional<Error>& error) {
 State DeviceWindow::enqueue(WindowCall& call) {
   if (is_atomic(call.access) && !no_atomics_[static_cast<std::size_t>(call.peer)].empty())
     throw Error(ErrorKind::kUnsupported, no_atomics_[static_cast<std::size_t>(call.peer)]);
-  remember(call);
+  remember(call, /*waits=*/false);
   if (call.access == Access::kFetchAdd || call.access == Access::kCompareSwap) return ask(call);
   if (call.access == Access::kAccumulate) {
     update(call);
@@ -122,14 +123,20 @@ State DeviceWindow::enqueue(WindowCall& call) {
   return State::kDone;
 }
 
-void DeviceWindow::remember(const WindowCall& call) {
+void DeviceWindow::remember(const WindowCall& call, bool waits) {
   captured_ |= call.captured;
-  if (call.captured || std::find(used_.begin(), used_.end(), call.stream) != used_.end()) return;
+  if (call.captured) return;
+  const auto found =
+      std::find_if(used_.begin(), used_.end(), [&](const Used& used) { return used.stream == call.stream; });
+  if (found != used_.end()) {
+    found->accesses |= !waits;
+    return;
+  }
   if (used_.size() == kMostStreams) {
-    memory_->device->wait_for_stream(own_stream_, used_[1]);
+    memory_->device->wait_for_stream(own_stream_, used_[1].stream);
     used_.erase(used_.begin() + 1);
   }
-  used_.push_back(call.stream);
+  used_.push_back({call.stream, !waits});
 }
 
 void DeviceWindow::add_signal(const WindowCall& call, WindowMove& move) const {
@@ -236,7 +243,7 @@ void DeviceWindow::wait(const WindowCall& call) {
         ErrorKind::kUnsupported,
         "a wait for a signal cannot go into a CUDA graph here: ranks share one GPU without MPS, so that "
         "no kernel may wait for another one's");
-  remember(call);
+  remember(call, /*waits=*/true);
   Device& device = *memory_->device;
   const std::size_t at = place(call.peer, call.slot);
   const std::size_t marked = marks_ ? own_.bytes : 0;
@@ -286,17 +293,22 @@ void DeviceWindow::end() {
   }
 }
 
-void DeviceWindow::mark() {
+void DeviceWindow::mark(bool waits_too) {
   const std::lock_guard lock(mutex_);
   ++marks_made_;
-  marked_ = used_.size();
-  for (std::size_t each = 0; each < used_.size(); ++each)
-    memory_->device->raise(mark_of(each), marks_made_, used_[each]);
+  std::uint64_t marked = 0;
+  for (std::size_t each = 0; each < used_.size(); ++each) {
+    if (!used_[each].accesses && !waits_too) continue;
+    memory_->device->raise(mark_of(each), marks_made_, used_[each].stream);
+    marked |= std::uint64_t{1} << each;
+  }
+  marked_ = marked;
 }
 
 bool DeviceWindow::is_past() const {
-  for (std::size_t each = 0; each < marked_; ++each) {
-    if (!mark_of(each).reached(marks_made_)) return false;
+  const std::uint64_t marked = marked_;
+  for (std::size_t each = 0; each <= kMostStreams; ++each) {
+    if ((marked >> each & 1) != 0 && !mark_of(each).reached(marks_made_)) return false;
   }
   return true;
 }
@@ -314,7 +326,7 @@ bool DeviceWindow::close(bool agreed) {
       one.found = 1;
       memory_->device->copy_to_device(ended(), &one.found, sizeof(std::uint32_t), own_stream_);
     }
-    if (agreed) mark();
+    if (agreed) mark(/*waits_too=*/true);
     const auto until = Clock::now() + kLastCalls;
     while (agreed && !(past = is_past()) && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(100));

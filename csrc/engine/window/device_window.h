@@ -51,7 +51,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::uint32_t over(int source, int slot) const override;
   Replayed replayed(int source, int slot) const override;
   void end() override;
-  void mark() override;
+  void mark(bool waits_too) override;
   bool is_past() const override;
 
  private:
@@ -81,7 +81,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   void signal(const WindowCall& call);
   void add_signal(const WindowCall& call, WindowMove& move) const;
   State ask(WindowCall& call);
-  void remember(const WindowCall& call);
+  void remember(const WindowCall& call, bool waits);
 
   Flag& mark_of(std::size_t stream) const;
 
@@ -92,13 +92,17 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   const std::vector<std::string> no_atomics_;
   const Stream own_stream_;
   std::mutex mutex_;  // guards the device and what follows
-  std::vector<Stream> used_;
+  struct Used {
+    Stream stream;
+    bool accesses;  // not only waits
+  };
+  std::vector<Used> used_;
   std::vector<std::size_t> free_answers_;
   bool captured_ = false;
   // Waits given to streams, by place, where kernels do not meet: end() must not wait for who holds the mutex.
   const std::unique_ptr<std::atomic<std::uint32_t>[]> enqueued_;
   std::atomic<std::uint32_t> marks_made_{0};
-  std::atomic<std::size_t> marked_{0};  // streams
+  std::atomic<std::uint64_t> marked_{0};  // streams, a bit each
 };
 
 }  // namespace altorch

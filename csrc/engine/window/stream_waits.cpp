@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "engine/callback_thread.h"
 
 namespace altorch {
 namespace {
@@ -16,7 +17,9 @@ bool reached(std::uint32_t number, std::uint32_t least) {
 }  // namespace
 
 // Looked after from before it is enqueued on, for that may hold the host up.
-void StreamWaits::add(const Operation& operation, const WindowCall& call) {
+void StreamWaits::add(const Operation& operation, const WindowCall& call,
+                      const std::function<void()>& entered) {
+  const std::lock_guard one_by_one(adding_);
   const Place place(call.peer, call.slot);
   std::uint32_t number = 0;
   {
@@ -29,6 +32,7 @@ void StreamWaits::add(const Operation& operation, const WindowCall& call) {
       if (entries_.size() > kMostEntries) entries_.pop_front();
     }
   }
+  if (entered) entered();
   try {
     streams_.wait(call);
   } catch (...) {
@@ -40,11 +44,15 @@ void StreamWaits::add(const Operation& operation, const WindowCall& call) {
   }
 }
 
-std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
-  const auto now = Watchdog::Clock::now();
+void StreamWaits::forget_what_is_over() {
   std::erase_if(entries_, [&](const Entry& entry) {
     return reached(streams_.over(entry.place.first, entry.place.second), entry.number);
   });
+}
+
+std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
+  const auto now = Watchdog::Clock::now();
+  forget_what_is_over();
   for (Entry& entry : entries_) {
     if (const auto cause = group_.watchdog().look_after(entry.operation, entry.wait, now))
       return Trouble{entry.operation, *cause, entry.wait};
@@ -61,18 +69,29 @@ std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
   return std::nullopt;
 }
 
+// A signal that comes late may take back what end() has raised, so that it is raised until nothing waits.
 bool StreamWaits::look() {
+  auto group = alive_.lock();
+  if (!group) return false;
   std::optional<Trouble> found;
+  bool waits = false, ended = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return true;
-    if (over_) return false;
-    found = trouble();
-    if (!found) return !entries_.empty() || !in_graphs_.empty();
-    over_ = true;
+    if (!over_) found = trouble();
+    if (over_) forget_what_is_over();
+    ended = over_;
+    over_ |= found.has_value();
+    waits = !entries_.empty() || (!over_ && !in_graphs_.empty());
   }
-  end(*found);
-  return false;
+  if (found) {
+    end(*found);
+  } else if (ended && waits) {
+    streams_.end();
+  }
+  // Its end may take long, and others need this thread meanwhile.
+  if (group.use_count() == 1) CallbackThread::instance().push([last = std::move(group)] {});
+  return waits;
 }
 
 void StreamWaits::end(const Trouble& found) {

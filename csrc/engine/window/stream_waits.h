@@ -5,7 +5,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -19,10 +21,11 @@ namespace altorch {
 class StreamWaits {
  public:
   StreamWaits(Communicator& group, StreamOrdered& streams, OnError on_error)
-      : group_(group), streams_(streams), on_error_(on_error) {}
+      : group_(group), alive_(group.weak_from_this()), streams_(streams), on_error_(on_error) {}
 
-  // Enqueues it. `operation` describes it, deadline and all. Throws Error.
-  void add(const Operation& operation, const WindowCall& call);
+  // Enqueues it. `operation` describes it, deadline and all. `entered`: called when it is looked after, before it is enqueued,
+  // which may hold the host up. Throws Error.
+  void add(const Operation& operation, const WindowCall& call, const std::function<void()>& entered = {});
   // False when nothing is left to look after.
   bool look();
   // Nothing waits any more: the window is closed.
@@ -52,14 +55,18 @@ class StreamWaits {
   std::optional<Trouble> trouble();
   void end(const Trouble& found);
 
+  void forget_what_is_over();
+
   Communicator& group_;
+  const std::weak_ptr<Communicator> alive_;  // who looks may outlive it
   StreamOrdered& streams_;
   const OnError on_error_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex adding_;  // one by one, so that one that is refused leaves no gap in the numbers
+  std::mutex mutex_;   // guards what follows
   std::map<Place, std::uint32_t> numbers_;
   std::deque<Entry> entries_;
   std::map<Place, InGraphs> in_graphs_;
-  bool over_ = false;
+  bool over_ = false;  // nothing is looked after any more, but that what waits does go on
   std::optional<Error> failure_;
 };
 

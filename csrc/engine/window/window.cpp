@@ -344,7 +344,7 @@ void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout
 }
 
 void Window::enqueue_wait(int source, int slot, void* stream, bool captured,
-                          std::chrono::milliseconds timeout) {
+                          std::chrono::milliseconds timeout, const std::function<void()>& entered) {
   WindowCall call;
   call.peer = source;
   call.slot = slot;
@@ -354,7 +354,7 @@ void Window::enqueue_wait(int source, int slot, void* stream, bool captured,
   admit(operation, call);
   group_.issue(operation);
   try {
-    waits_->add(operation, call);
+    waits_->add(operation, call, entered);
   } catch (const Error& error) {
     throw is_refusal(error) ? group_.explain(operation, error) : group_.watchdog().fail(operation, error, {});
   }
@@ -366,7 +366,7 @@ void Window::drain(std::chrono::milliseconds timeout) {
   const Operation operation = operation_on(number_, "the end of its calls at", kAnySource, timeout);
   Wait wait = group_.watchdog().begin_wait(operation);
   try {
-    remote_->streams()->mark();
+    remote_->streams()->mark(/*waits_too=*/false);
     AdaptiveWait pauses;
     while (!remote_->streams()->is_past()) {
       pauses.pause(wait.patience);

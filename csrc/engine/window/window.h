@@ -46,7 +46,9 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // Whether calls are enqueued on streams, as memory on GPUs has it: access() then returns when that is done (but
   // fetch_add and compare_swap), start() is not for it, and signals are waited for by streams.
   bool is_on_streams() const { return waits_ != nullptr; }
-  void enqueue_wait(int source, int slot, void* stream, bool captured, std::chrono::milliseconds timeout);
+  // `entered`: called when it is looked after, before the stream gets it.
+  void enqueue_wait(int source, int slot, void* stream, bool captured, std::chrono::milliseconds timeout,
+                    const std::function<void()>& entered = {});
   // Ends waits that cannot end by themselves.
   bool look() override { return waits_ && waits_->look(); }
   // Why it has ended some.

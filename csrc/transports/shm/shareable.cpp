@@ -40,13 +40,14 @@ std::byte* map(const Descriptor& file, std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// The size of what it was.
+// The size of what it was; 0 where it is not known.
 std::size_t forget(const void* memory) {
   Registry::Entry entry{};
   {
     Registry& known = registry();
     const std::lock_guard lock(known.mutex);
     const auto found = known.entries.find(reinterpret_cast<std::uintptr_t>(memory));
+    if (found == known.entries.end()) return 0;
     entry = found->second;
     known.entries.erase(found);
   }

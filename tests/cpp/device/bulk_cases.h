@@ -225,8 +225,8 @@ class LaidBulk {
       job.output[peer] = memory + output_ + peer * job.taken[peer];
       job.chunk_sent[peer] = job.chunk_taken[peer] = BulkCase::kPart;
       job.blocks_sent[peer] = job.blocks_taken[peer] = BulkCase::kBlocks;
+      job.in_place[peer] = case_.in_place;
     }
-    job.in_place = case_.in_place;
     return job;
   }
 

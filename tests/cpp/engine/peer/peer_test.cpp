@@ -25,7 +25,8 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .small_blocks = 4,
                           .share_blocks = 4,
                           .fold_blocks = 4,
-                          .mail_blocks = 2};
+                          .mail_blocks = 2,
+                          .letter_blocks = 2};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
@@ -47,6 +48,59 @@ TEST(Peer, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(peer); }
 TEST(Peer, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(peer); }
 TEST(Peer, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(peer); }
 TEST(Peer, MarksResultsThatAreGivenUp) { marks_what_is_given_up(peer); }
+
+// A message may be sent before a collective that its receiver calls first.
+TEST(Peer, KeepsMessagesApartFromCollectives) {
+  on_ranks(peer, 2, [](Rank& me) {
+    const std::int64_t count = 5000;
+    const auto message = numbers(count, me.rank, 1), block = numbers(2 * kPieceOfFloats, me.rank, 2);
+    std::vector<float> received(static_cast<std::size_t>(count)), gathered(2 * block.size());
+    const auto gather = operation_of(OpKind::kAllGather, block.data(), gathered.data(), 2 * kPieceOfFloats);
+    if (me.rank == 0) {
+      me.enqueue(operation_of(OpKind::kSend, message.data(), nullptr, count, 1));
+      me.enqueue(gather);
+    } else {
+      me.enqueue(gather);
+      me.enqueue(operation_of(OpKind::kReceive, nullptr, received.data(), count, 0));
+    }
+    me.finish();
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(slice(gathered, rank * 2 * kPieceOfFloats, 2 * kPieceOfFloats),
+                numbers(2 * kPieceOfFloats, rank, 2));
+    if (me.rank == 1) {
+      EXPECT_EQ(received, numbers(count, 0, 1));
+    }
+  });
+}
+
+TEST(Peer, ExchangesInPlace) {
+  for (const int size : {2, 3}) {
+    on_ranks(peer, size, [](Rank& me) {
+      if (me.size == 2) {  // blocks that stay where they are, beside one of another size
+        const std::int64_t small = 100, large = 2 * kPieceOfFloats, own = me.rank == 0 ? small : 50;
+        const std::vector<std::int64_t> counts =
+            me.rank == 0 ? std::vector<std::int64_t>{own, large} : std::vector<std::int64_t>{large, own};
+        auto both = numbers(own + large, me.rank, 3);
+        auto exchange = operation_of(OpKind::kAllToAll, both.data(), both.data(), 0);
+        exchange.input_counts = exchange.output_counts = counts;
+        me.enqueue(exchange);
+        me.finish();
+        const auto theirs = numbers((me.rank == 0 ? 50 : small) + large, 1 - me.rank, 3);
+        EXPECT_EQ(slice(both, me.rank == 0 ? small : 0, large),
+                  slice(theirs, me.rank == 0 ? 0 : small, large));
+      }
+      for (const std::int64_t count : {std::int64_t{7}, 3 * kPieceOfFloats + 1}) {
+        const std::int64_t total = me.size * count;
+        auto both = numbers(total, me.rank);
+        me.enqueue(operation_of(OpKind::kAllToAll, both.data(), both.data(), count));
+        me.finish();
+        for (int peer = 0; peer < me.size; ++peer)
+          EXPECT_EQ(slice(both, peer * count, count), slice(numbers(total, peer), me.rank * count, count))
+              << count << " of " << peer;
+      }
+    });
+  }
+}
 
 // The peer wants the second message before it sends what this rank takes in the same window.
 TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
@@ -76,7 +130,11 @@ TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
 
 // One rank gives up while the other has not begun: what that one finds then is right, or marked, never another call's.
 TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
-  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReceive}) {
+  constexpr std::pair<OpKind, bool> kCases[] = {{OpKind::kAllReduce, false},
+                                                {OpKind::kAllReduce, true},
+                                                {OpKind::kAllGather, false},
+                                                {OpKind::kReceive, false}};
+  for (const auto& [kind, in_place] : kCases) {
     ThreadGroup groups(2);
     const auto errors = groups.run([&](int number, Communicator& group) {
       Rank me = make_rank(peer, group, {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
@@ -91,8 +149,9 @@ TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
         me.device->launch([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, me.stream);
       for (unsigned call = 0; call < kCalls; ++call) {
         const bool sends = kind == OpKind::kReceive && me.rank == 0;
-        me.enqueue(operation_of(sends ? OpKind::kSend : kind, in[call].data(), out[call].data(), count,
-                                1 - me.rank));
+        if (in_place) out[call] = in[call];
+        me.enqueue(operation_of(sends ? OpKind::kSend : kind, in_place ? out[call].data() : in[call].data(),
+                                out[call].data(), count, 1 - me.rank));
       }
       if (me.rank == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -126,7 +185,8 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
     if (layout.reduces_in_shares()) EXPECT_GE(at.folds - at.shares, room(layout.share_blocks));
     EXPECT_GE(at.mail - at.folds, room(layout.fold_blocks));
-    EXPECT_GE(at.end - at.mail, room(layout.mail_blocks));
+    EXPECT_GE(at.letters - at.mail, room(layout.mail_blocks));
+    EXPECT_GE(at.end - at.letters, room(layout.letter_blocks));
     for (int owner = 0; owner < ranks; ++owner) {
       std::set<std::size_t> begins;
       for (int source = 0; source < ranks; ++source)
