@@ -93,7 +93,8 @@ void run_blocks(const kernels::BulkReduction& job) {
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::BulkFold& job) {
   std::thread pushes([&job] {
-    for (int block = 0; block < job.blocks; ++block) FakeBlock::run([&] { kernels::push_fold<Number>(job, block); });
+    for (int block = 0; block < job.blocks; ++block)
+      FakeBlock::run([&] { kernels::push_fold<Number>(job, block); });
   });
   for (int block = 0; block < job.blocks; ++block)
     FakeBlock::run([&] { kernels::take_fold<Number, Operator, kMean>(job, block); });
@@ -231,7 +232,8 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
         std::vector<std::thread> rows;
         for (int peer = 0; peer < job.places.number; ++peer) {
           if (peer == job.places.rank) {
-            for (int block = 0; block < job.blocks_sent[peer]; ++block) FakeBlock::run([&] { kernels::keep_mail(job, block); });
+            for (int block = 0; block < job.blocks_sent[peer]; ++block)
+              FakeBlock::run([&] { kernels::keep_mail(job, block); });
             continue;
           }
           rows.emplace_back([&job, peer] {
