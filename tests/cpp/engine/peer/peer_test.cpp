@@ -183,7 +183,7 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
     EXPECT_GE(at.flags - at.pairs, layout.pair_shape().bytes());
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
-    if (layout.reduces_in_shares()) EXPECT_GE(at.folds - at.shares, room(layout.share_blocks));
+    EXPECT_GE(at.folds - at.shares, layout.reduces_in_shares() ? room(layout.share_blocks) : 0);
     EXPECT_GE(at.mail - at.folds, room(layout.fold_blocks));
     EXPECT_GE(at.letters - at.mail, room(layout.mail_blocks));
     EXPECT_GE(at.end - at.letters, room(layout.letter_blocks));
