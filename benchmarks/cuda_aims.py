@@ -9,7 +9,7 @@ from altorch.bench.cases import CASES
 from altorch.bench.rows import Row
 
 KIB, MIB = 1 << 10, 1 << 20
-STAGED = "al:host_staged"
+STAGED, PEER, SYMMETRIC = "al:host_staged", "al:peer", "symm:two_shot"
 LARGEST = 1 << 40
 PRODUCT = [4096, 4096, 4096]  # rows, columns, inner: what communication hides behind
 ALL_REDUCE = {"benchmark": "cuda_collectives", "operation": "all_reduce", "dtype": "float32", "mode": "sync"}
@@ -21,6 +21,38 @@ def against_nccl(what: str, target: float, figure: str, mode: str = "sync", **wa
     return Aim(
         f"{what}, against nccl", target, lambda results: results.ratios("al", "nccl", figure, **wanted)
     )
+
+
+def by_peer(what: str, target: float, contender: str, figure: str, mode: str, **wanted: Any) -> Aim:
+    """Where GPUs map each other's memory, in bfloat16: how many times faster than the contender."""
+    wanted |= {"benchmark": "cuda_collectives", "dtype": "bfloat16", "mode": mode}
+    return Aim(
+        f"{PEER}, {what}, against {contender}", target,
+        lambda results: results.ratios(PEER, contender, figure, **wanted),
+    )  # fmt: skip
+
+
+def small_by_peer(figure: str, mode: str, target: float) -> Aim:
+    wanted = ALL_REDUCE | {"dtype": "bfloat16", "mode": mode, "bytes": range(8, 16 * KIB + 1)}
+    return Aim(
+        f"{PEER}, all_reduce, 8 B to 16 KiB, {'in a graph' if mode == 'graph' else 'on the device'}", target,
+        lambda results: labelled(results.figures(figure, contender=PEER, **wanted)),
+        unit=" us", digits=1, at_most=True, ranks=2,
+    )  # fmt: skip
+
+
+def decoding(target: float) -> Aim:
+    def ratios(results: Results) -> Cases:
+        took = {
+            (row["contender"], row["batch"]): row["median_us"] for row in results.of(benchmark="cuda_decode")
+        }
+        return {
+            f"{batch} tokens": took["nccl", batch] / mine
+            for (name, batch), mine in took.items()
+            if name == "al" and ("nccl", batch) in took
+        }
+
+    return Aim("a layer of a decoding step, in a graph, against nccl", target, ratios)
 
 
 def staged_against(contender: str, target: float) -> Aim:
@@ -92,6 +124,12 @@ AIMS = [
     against_nccl("eager synchronous, <= 64 KiB", 1.5, "median_us", bytes=range(64 * KIB + 1)),
     against_nccl("host time to issue a call", 2, "host_us"),
     against_nccl("replay of a CUDA graph", 0.97, "median_us", mode="graph"),
+    small_by_peer("median_us", "graph", 5.0),
+    small_by_peer("device_us", "sync", 5.5),
+    by_peer("<= 256 KiB, in a graph", 1.5, "nccl", "median_us", "graph", bytes=range(256 * KIB + 1)),
+    by_peer("64 KiB to 4 MiB, in a graph", 1, SYMMETRIC, "median_us", "graph", bytes=range(64 * KIB, 4 * MIB + 1)),
+    by_peer("host time, <= 1 MiB", 1 / 0.35, "nccl", "host_us", "sync", bytes=range(MIB + 1)),
+    decoding(1.25),
     Aim(
         f"{STAGED}, all_reduce, 8 B to 4 KiB, on the device", 8, small_staged,
         unit=" us", digits=1, at_most=True, ranks=2,
