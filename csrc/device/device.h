@@ -84,7 +84,7 @@ struct PairExchange {
 };
 
 // Where the ranks of a collective of any size leave their data for each other, in memory of their GPUs: see
-// kernels/bulk.cuh. By rank; what a rank would have of itself stays null, but for flags where it says so. Flags: by block,
+// kernels/rounds.cuh. By rank; what a rank would have of itself stays null, but for flags where it says so. Flags: by block,
 // that data is there; behind them, but not of reductions in shares, that it was taken.
 struct BulkPlaces {
   static constexpr int kMostRanks = 16;
@@ -115,7 +115,7 @@ struct BulkReduction {
 };
 
 // A reduction in which each rank reduces of everybody what it wants itself: a block of its own, or all. It has flags of
-// its own; numbers in the places: four by block (kernels/bulk.cuh).
+// its own; numbers in the places: four by block (kernels/fold.cuh).
 struct BulkFold {
   BulkPlaces places;
   const void* input = nullptr;
@@ -129,7 +129,7 @@ struct BulkFold {
 };
 
 // Blocks between this rank and each other one, and what it has for itself, in bytes. `chunk`: what goes at once, at most a
-// part. Numbers in the places: by rank and block, of what is sent, then of what is taken, then two more (kernels/bulk.cuh).
+// part. Numbers in the places: by rank and block, of what is sent, then of what is taken, then two more (kernels/mail.cuh).
 struct BulkMail {
   BulkPlaces places;
   const void* input[BulkPlaces::kMostRanks] = {};

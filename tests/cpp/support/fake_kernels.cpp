@@ -15,7 +15,11 @@
 #include "device/kernels/small.cuh"
 #include "device/kernels/pairs.cuh"
 #include "device/kernels/poison.cuh"
-#include "device/kernels/bulk.cuh"
+#include "device/kernels/rounds.cuh"
+#include "device/kernels/parts.cuh"
+#include "device/kernels/fold.cuh"
+#include "device/kernels/shares.cuh"
+#include "device/kernels/mail.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"

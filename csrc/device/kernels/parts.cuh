@@ -1,0 +1,93 @@
+// What ranks reduce of each other, part by part in the order of the ranks. After rounds.cuh.
+
+namespace altorch::kernels {
+
+// Where a block's threads find the parts of a share, and leave the result.
+struct ShareJob {
+  const void* parts[16];
+  void* results[16];
+  int number, results_number, own, scaled;
+  double factor;
+};
+
+// So many groups of elements at once, from `at` on, `stride` apart: their loads are under way together.
+template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
+AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {
+  using Stored = typename Number::Stored;
+  constexpr int kLength = sizeof(Group) / sizeof(Stored);
+  constexpr int kParts = 2;  // whose loads are under way together, too
+  typename Number::Computed sum[kAtOnce][kLength]{};
+  for (int first = 0; first < job.number; first += kParts) {
+    Group groups[kParts][kAtOnce];
+    AL_UNROLL for (int part = 0; part < kParts; ++part) {
+      const int there = first + part < job.number ? first + part : first;  // the last one twice
+      const Group* from = static_cast<const Group*>(job.parts[there]) + at;
+      AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) groups[part][turn] = from[turn * stride];
+    }
+    AL_UNROLL for (int part = 0; part < kParts; ++part) {
+      if (first + part >= job.number) break;
+      AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
+        const Stored* elements = reinterpret_cast<const Stored*>(&groups[part][turn]);
+        AL_UNROLL for (int i = 0; i < kLength; ++i) {
+          typename Number::Computed value = Number::widen(elements[i]);
+          if constexpr (requires { Number::scale(value, 1.0); }) {
+            // Narrowed as what the others have sent.
+            if (first + part == job.own && job.scaled)
+              value = Number::widen(Number::narrow(Number::scale(value, job.factor)));
+          }
+          sum[turn][i] = first + part == 0 ? value : Operator::template apply<Number>(sum[turn][i], value);
+        }
+      }
+    }
+  }
+  AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
+    Group result;
+    Stored* elements = reinterpret_cast<Stored*>(&result);
+    AL_UNROLL for (int i = 0; i < kLength; ++i) {
+      if constexpr (kMean) sum[turn][i] = Number::mean(sum[turn][i], job.number);
+      elements[i] = Number::narrow(sum[turn][i]);
+    }
+    for (int i = 0; i < job.results_number; ++i) static_cast<Group*>(job.results[i])[at + turn * stride] = result;
+  }
+}
+
+// In place, too: a thread writes the elements that it has read itself.
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
+  using Stored = typename Number::Stored;
+  using Vector = Pack<Stored>;
+  constexpr int kAtOnce = sizeof(Stored) == 1 ? 1 : 2;  // as many sums as registers hold
+  unsigned long long addresses = 0;
+  for (int i = 0; i < job.number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.parts[i]);
+  for (int i = 0; i < job.results_number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.results[i]);
+  const long long packs = addresses % 16 == 0 ? count / Vector::kLength : 0;
+  long long at = AL_THREAD;
+  for (; at + (kAtOnce - 1) * AL_THREADS < packs; at += kAtOnce * AL_THREADS)
+    reduce_groups<Number, Operator, kMean, Vector, kAtOnce>(job, at, AL_THREADS);
+  for (; at < packs; at += AL_THREADS) reduce_groups<Number, Operator, kMean, Vector, 1>(job, at, 0);
+  for (at = packs * Vector::kLength + AL_THREAD; at < count; at += AL_THREADS)
+    reduce_groups<Number, Operator, kMean, Stored, 1>(job, at, 0);
+}
+
+// What this rank sends of its vector: multiplied where that is asked for.
+template <class Number, class Job>
+AL_DEVICE void push_part(const Job& job, void* to, long long begin, long long count) {
+  using Stored = typename Number::Stored;
+  const Stored* from = static_cast<const Stored*>(job.input) + begin;
+  if constexpr (requires(typename Number::Computed value) { Number::scale(value, 1.0); }) {
+    for (long long at = AL_THREAD; job.scaled && at < count; at += AL_THREADS)
+      static_cast<Stored*>(to)[at] = Number::narrow(Number::scale(Number::widen(from[at]), job.factor));
+    if (job.scaled) return;
+  }
+  copy_bytes(to, from, count * static_cast<long long>(sizeof(Stored)));
+}
+
+// Elements of the result that do not come.
+template <class Number, class Job>
+AL_DEVICE void mark_part(const Job& job, long long begin, long long count) {
+  using Stored = typename Number::Stored;
+  overwrite({static_cast<Stored*>(job.output) + begin, count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
+            0, 1);
+}
+
+}  // namespace altorch::kernels

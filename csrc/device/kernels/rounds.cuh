@@ -1,0 +1,152 @@
+// Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and takes what they have pushed: flags, slots,
+// chunks. Collectives of any size are made of them (fold.cuh, mail.cuh; shares.cuh has rounds of its own). After reduce.cuh,
+// small.cuh and poison.cuh.
+//
+// Every block of threads has places and flags of its own, and goes through its rounds with the same block of the other ranks.
+// A rank has blocks that push and blocks that take, so that both are under way at all times. A place has four slots, used in turn;
+// there are flags that say what is there, and behind them flags that say what was taken.
+//
+// Whoever gives up stays given up: flags that he would raise in later calls might be taken for those of this one.
+
+namespace altorch::kernels {
+
+// As BulkPlaces in device/device.h.
+struct BulkPlaces {
+  unsigned char* theirs[16];
+  const unsigned char* mine[16];
+  unsigned* raised[16];
+  const unsigned* awaited[16];
+  unsigned* numbers;
+  const unsigned* aborted;
+  long long part;
+  int rank, number, blocks, reserved;
+};
+
+// What is counted here are rounds, of which four begin again with the first slot, also behind the last number. In place
+// of its last one stands this where a block has given up.
+constexpr unsigned kGivenUp = 0xFFFFFFFFu;
+AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFBu ? 0 : last + 1; }
+AL_DEVICE unsigned fourth_before(unsigned round) { return round <= 3 ? round - 8 : round - 4; }
+
+AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
+#ifdef __CUDACC__
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(number) : "memory");
+#else
+  __atomic_store_n(flag, number, __ATOMIC_RELEASE);
+#endif
+}
+
+// False when it is given up instead. Without `aborted` it is not: the same kernel raises it, whatever becomes of the call.
+AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned* aborted) {
+  for (int polls = 1;; ++polls) {
+#ifdef __CUDACC__
+    unsigned found;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");
+#else
+    const unsigned found = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+#endif
+    if (static_cast<int>(found - number) >= 0) return true;
+    if (polls % 1024 == 0 && aborted && is_set(aborted)) return false;
+    AL_PAUSE();
+  }
+}
+
+template <class Unit>
+AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long end) {
+  constexpr int kAtOnce = 8;  // loads of a thread under way
+  const Unit* source = static_cast<const Unit*>(from);
+  Unit* target = static_cast<Unit*>(to);
+  long long at = begin + AL_THREAD;
+  for (; at + (kAtOnce - 1) * AL_THREADS < end; at += kAtOnce * AL_THREADS) {
+    Unit held[kAtOnce];
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) held[i] = source[at + i * AL_THREADS];
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) target[at + i * AL_THREADS] = held[i];
+  }
+  for (; at < end; at += AL_THREADS) target[at] = source[at];
+}
+
+// By all threads of a block.
+AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
+  const auto addresses = reinterpret_cast<unsigned long long>(to) | reinterpret_cast<unsigned long long>(from);
+  long long wide = 0;
+  if (addresses % 16 == 0) {
+    copy_units<Pack<unsigned char>>(to, from, 0, (wide = bytes / 16 * 16) / 16);
+  } else if (addresses % 4 == 0) {
+    copy_units<unsigned>(to, from, 0, (wide = bytes / 4 * 4) / 4);
+  } else if (addresses % 2 == 0) {
+    copy_units<unsigned short>(to, from, 0, (wide = bytes / 2 * 2) / 2);
+  }
+  copy_units<unsigned char>(to, from, wide, bytes);
+}
+
+// By all threads of a block: raises a flag of this rank's at each of the ranks first to behind - 1, when what they have
+// written is there. Nothing for a rank without one.
+AL_DEVICE void tell(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
+  AL_SYNCHRONIZE();
+  for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
+    if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
+}
+// Waits for theirs. False when it is given up instead.
+AL_DEVICE bool await(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
+  bool here = true;
+  for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
+    if (places.awaited[rank]) here = await_flag(places.awaited[rank] + flag, number, places.aborted);
+  return AL_ALL(here);
+}
+
+// Where a block has its data of a round, in a place.
+AL_DEVICE long long slot_at(const BulkPlaces& places, long long block, unsigned number) {
+  return (number % 4 * places.blocks + block) * places.part;
+}
+
+// Rounds in which a block pushes to the ranks first to behind - 1. `push` is given the round's place among them, and where
+// its data lies. Returns the number of the last round, or kGivenUp.
+template <class Push>
+AL_DEVICE unsigned push_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+                               int behind, const Push& push) {
+  for (long long round = 0; round < rounds; ++round) {
+    const unsigned next = next_round(number);
+    if (number == kGivenUp || !await(places, places.blocks + block, fourth_before(next), first, behind)) return kGivenUp;
+    number = next;
+    push(round, slot_at(places, block, number));
+    tell(places, block, number, first, behind);
+  }
+  return number;
+}
+// The same of what these have pushed. `taken` is how many rounds were taken.
+template <class Take>
+AL_DEVICE unsigned take_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+                               int behind, long long& taken, const Take& take) {
+  for (taken = 0; taken < rounds; ++taken) {
+    const unsigned next = next_round(number);
+    if (number == kGivenUp || !await(places, block, next, first, behind)) return kGivenUp;
+    number = next;
+    take(taken, slot_at(places, block, number));
+    tell(places, places.blocks + block, number, first, behind);
+  }
+  return number;
+}
+// After everything that the threads of the block do.
+AL_DEVICE void keep_number(unsigned* at, unsigned number) {
+  AL_LET_THE_NEXT_COME();
+  AL_SYNCHRONIZE();
+  if (AL_THREAD == 0) *at = number;
+}
+
+// What comes in chunks, of which each of so many blocks has every so manieth.
+struct Chunks {
+  long long all, chunk, block, blocks;
+};
+AL_DEVICE long long rounds_of(const Chunks& chunks) {
+  const long long left = chunks.all - chunks.block * chunks.chunk, step = chunks.blocks * chunks.chunk;
+  return left <= 0 ? 0 : (left + step - 1) / step;
+}
+AL_DEVICE long long begin_of(const Chunks& chunks, long long round) {
+  return (chunks.block + round * chunks.blocks) * chunks.chunk;
+}
+AL_DEVICE long long length_of(const Chunks& chunks, long long round) {
+  const long long left = chunks.all - begin_of(chunks, round);
+  return left < 0 ? 0 : left < chunks.chunk ? left : chunks.chunk;
+}
+
+}  // namespace altorch::kernels

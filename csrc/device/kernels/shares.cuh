@@ -1,0 +1,115 @@
+// A reduction in shares, which are passed on. After parts.cuh.
+//
+// It goes in two slots, used in turn: a block that begins a round has seen everybody's flag of the round before, which nobody raises
+// before he has taken all of the round before that one.
+
+namespace altorch::kernels {
+
+// As BulkReduction in device/device.h.
+struct BulkReduction {
+  BulkPlaces places;
+  const void* input;
+  void* output;
+  long long count, share, stride, step, tiles;
+  int goes_to, blocks, scaled, reserved;
+  double factor;
+  unsigned long long poison;
+};
+
+// Where a block has its data of a round, in a place: two parts.
+AL_DEVICE long long parts_at(const BulkPlaces& places, long long block, unsigned number) {
+  return ((number & 1) * places.blocks + block) * 2 * places.part;
+}
+
+// A rank's share of a tile, in elements from the beginning of the vector.
+struct Share {
+  long long at, count;
+};
+AL_DEVICE Share share_of(const BulkReduction& job, long long tile, int rank) {
+  const long long at = rank * job.stride + tile * job.step, left = job.count - at;
+  return {at, left < 0 ? 0 : left < job.share ? left : job.share};
+}
+
+// What has not come, of a block's tiles: those from `first` on.
+template <class Number>
+AL_DEVICE void mark_tiles(const BulkReduction& job, long long first, bool takes_all) {
+  for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
+    for (int rank = 0; rank < job.places.number; ++rank) {
+      const Share share = share_of(job, tile, rank);
+      mark_part<Number>(job, share.at, share.count);
+    }
+  }
+}
+
+// A vector in tiles, each of a share per rank: a rank gets its share of everybody, reduces it, and sends the result
+// on at once, to be taken in the next round, in which the next tile's parts come.
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
+  using Stored = typename Number::Stored;
+  constexpr long long kElement = sizeof(Stored);
+  constexpr int kAll = -1;
+  const BulkPlaces& places = job.places;
+  auto* output = static_cast<Stored*>(job.output);
+  const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
+  AL_SHARED(ShareJob, work);
+  unsigned number = places.numbers[block];
+  long long before = -1;  // the tile whose results are under way
+  for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
+    const bool reduces = tile < job.tiles;
+    if (number == kGivenUp) {
+      mark_tiles<Number>(job, tile, takes_all);
+      break;
+    }
+    number = next_round(number);
+    const long long data = parts_at(places, block, number);
+    for (int turn = 1; reduces && turn < places.number; ++turn) {
+      const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
+      const Share share = share_of(job, tile, rank);
+      push_part<Number>(job, places.theirs[rank] + data, share.at, share.count);
+    }
+    tell(places, block, number, 0, places.number);
+    if (!await(places, block, number, 0, places.number)) {
+      mark_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
+      number = kGivenUp;
+      break;
+    }
+    for (int turn = 1; before >= 0 && takes_all && turn < places.number; ++turn) {
+      const int rank = (places.rank + turn) % places.number;
+      const Share share = share_of(job, before, rank);
+      copy_bytes(output + share.at, places.mine[rank] + data + places.part, share.count * kElement);
+    }
+    before = -1;
+    if (!reduces) continue;
+    const Share own = share_of(job, tile, places.rank);
+    if (AL_THREAD == 0) {
+      work.number = places.number;
+      work.own = places.rank;
+      work.scaled = job.scaled;
+      work.factor = job.factor;
+      work.results_number = 0;
+      if (takes_all) work.results[work.results_number++] = output + own.at;
+      const long long next = parts_at(places, block, next_round(number)) + places.part;
+      for (int rank = 0; rank < places.number; ++rank) {
+        work.parts[rank] = rank == places.rank
+                               ? static_cast<const void*>(static_cast<const Stored*>(job.input) + own.at)
+                               : places.mine[rank] + data;
+        if (rank != places.rank && (job.goes_to == kAll || job.goes_to == rank))
+          work.results[work.results_number++] = places.theirs[rank] + next;
+      }
+    }
+    AL_SYNCHRONIZE();
+    reduce_share<Number, Operator, kMean>(work, own.count);
+    AL_SYNCHRONIZE();
+    before = tile;
+  }
+  keep_number(places.numbers + block, number);
+}
+
+#ifdef __CUDACC__
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void run_bulk_reduce(const BulkReduction& job) {
+  reduce_bulk<Number, Operator, kMean>(job, blockIdx.x);
+}
+#endif
+
+}  // namespace altorch::kernels
