@@ -70,11 +70,14 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::Stream current = devices().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
   if (!async) {
-    // After the asynchronous ones before it. A graph under capture knows none of them.
-    if (of == kAccesses && !captured && accesses_.exchange(false)) {
-      c10::Event behind(c10::DeviceType::CUDA);
-      behind.record(side(of));
-      behind.block(current);
+    // After the asynchronous ones before it, where both are captured or neither is: a graph knows nothing from outside.
+    if (of == kAccesses && accesses_.load()) {
+      const c10::Stream own = side(of);
+      if (CudaRuntime::instance().is_capturing(own.native_handle()) == captured) {
+        c10::Event behind(c10::DeviceType::CUDA);
+        behind.record(own);
+        behind.block(current);
+      }
     }
     return {current, captured};
   }

@@ -43,7 +43,7 @@ class WindowStreams {
 
   const c10::Device device_;
   std::atomic<bool> accesses_{
-      false};         // asynchronous ones, after which the current stream has not been put yet
+      false};         // there were asynchronous ones
   std::mutex mutex_;  // guards what follows
   std::map<int, c10::Stream> sides_;
 };

@@ -24,6 +24,22 @@ using cuda::driver;
 // copies to the host; those on the device never do.
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
 
+// Another context for a while: who lets something go keeps his current device.
+class Within {
+ public:
+  explicit Within(void* context) {
+    if (driver().get_context(&before_) != cuda::kSuccess) before_ = nullptr;
+    driver().set_context(context);
+  }
+  ~Within() {
+    if (before_) driver().set_context(before_);
+  }
+  Within(const Within&) = delete;
+
+ private:
+  void* before_ = nullptr;
+};
+
 constexpr std::int64_t kThreads = 512;  // of a block, at most
 
 // A number of equal rows, or 0.
@@ -118,7 +134,7 @@ CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) 
 // The context stays retained: it is torch's, and lives as long as the process.
 CudaDevice::~CudaDevice() {
   const cuda::Driver& cuda = driver();
-  cuda.set_context(context_);
+  const Within within(context_);
   if (event_) cuda.event_destroy(event_);
   for (Stream stream : streams_) cuda.stream_destroy(stream);
 }
@@ -148,7 +164,7 @@ PinnedMemory CudaDevice::pin(std::size_t bytes) {
   }
   std::memset(memory, 0, bytes);
   return {static_cast<std::byte*>(memory), [context = context_](std::byte* pinned) {
-            driver().set_context(context);  // whichever thread is the last to let go
+            const Within within(context);  // whichever thread is the last to let go
             driver().host_free(pinned);
           }};
 }
@@ -168,7 +184,7 @@ PinnedMemory CudaDevice::pin(std::shared_ptr<std::byte> memory, std::size_t byte
   }
   std::byte* pinned = memory.get();
   return {pinned, [memory = std::move(memory), context = context_](std::byte* address) {
-            driver().set_context(context);
+            const Within within(context);
             driver().host_unregister(address);
           }};
 }
@@ -183,7 +199,7 @@ DeviceMemory CudaDevice::allocate(std::size_t bytes) {
                     " MiB left to stage in (cuMemAlloc: CUDA error " + std::to_string(result) + ")");
   }
   DeviceMemory held(reinterpret_cast<std::byte*>(memory), [context = context_](std::byte* freed) {
-    driver().set_context(context);
+    const Within within(context);
     driver().release(address(freed));
   });
   clear(memory, bytes);
@@ -275,7 +291,7 @@ DeviceMemory CudaDevice::map(std::uint64_t handle, std::size_t bytes) {
   }
   return {reinterpret_cast<std::byte*>(place), [context = context_, bytes](std::byte* mapped) {
             const cuda::Driver& driver = cuda::driver();
-            driver.set_context(context);
+            const Within within(context);
             driver.unmap_memory(address(mapped), bytes);
             driver.free_address(address(mapped), bytes);
           }};

@@ -70,6 +70,7 @@ AL_DEVICE void take_pair(const Pairs& job, const Pairs::Pair& pair, const Turn& 
 
 AL_DEVICE void end_turn(const Pairs::Pair& pair, const Turn& turn) {
   AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
   if (AL_THREAD == 0) pair.numbers[turn.block] = turn.exchange;
 }
 
@@ -95,7 +96,6 @@ AL_DEVICE void run_exchange_pairs(const Pairs& job) {
   const Turn turn = turn_of(job, pair, blockIdx.x);
   post_pair(pair, turn);
   take_pair(job, pair, turn);
-  AL_LET_THE_NEXT_COME();
   end_turn(pair, turn);
 }
 #endif

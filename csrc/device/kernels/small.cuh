@@ -203,6 +203,7 @@ AL_DEVICE Turn turn_of(const Small& job, long long block, long long blocks) {
 // After everything that the threads of the block do in the exchange.
 AL_DEVICE void end_turn(const Small& job, const Turn& turn) {
   AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
   if (AL_THREAD == 0) job.numbers[turn.block] = turn.exchange;
 }
 
@@ -337,7 +338,6 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
     }
   });
   meet(job, turn, job.wants && units.begin < units.end, 0, job.number);
-  AL_LET_THE_NEXT_COME();
   end_turn(job, turn);
 }
 
@@ -368,7 +368,6 @@ AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
     }
   });
   meet(job, turn, job.wants && units.begin < units.end, job.first, job.behind);
-  AL_LET_THE_NEXT_COME();
   end_turn(job, turn);
 }
 
