@@ -42,9 +42,8 @@ class WindowStreams {
   c10::Stream side(int of);
 
   const c10::Device device_;
-  std::atomic<bool> accesses_{
-      false};         // there were asynchronous ones
-  std::mutex mutex_;  // guards what follows
+  std::atomic<bool> accesses_{false};  // there were asynchronous ones
+  std::mutex mutex_;                   // guards what follows
   std::map<int, c10::Stream> sides_;
 };
 
