@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, names_all, on_ranks
 from test_cuda import SPIN, device, kernels_meet
+from test_one_sided import count_together
 
 import altorch
 
@@ -84,17 +85,7 @@ def test_tensors_of_any_layout(world):
 def test_counting(world):
     for dtype in (torch.int32, torch.int64):
         window, tensor, after, _before = opened(world, 4, dtype=dtype)
-        window.fence()
-        drawn = [window.fetch_add(0, 1, 2) for _ in range(50)]
-        assert sorted(set(drawn)) == drawn, "a number was drawn twice"
-        assert window.compare_swap(after, 2, 5, 6) == 0
-        assert window.compare_swap(after, 2, 0, -7) == 0
-        assert window.compare_swap(after, 2, -7, 8) == -7
-        window.fence()
-        if world.rank == 0:
-            assert tensor.tolist() == [0, 100 * world.size, 8, 0]
-        window.fence()
-        window.tensor_deregister()
+        count_together(world, window, tensor, after)
 
 
 @on_ranks(2, 3)

@@ -85,22 +85,27 @@ def test_tensors_of_any_layout(world):
     window.tensor_deregister()
 
 
+def count_together(world, window, tensor, after):
+    """All ranks count in a window over four zeros of integers, which is released then."""
+    window.fence()
+    drawn = [window.fetch_add(0, 1, 2) for _ in range(50)]
+    assert sorted(set(drawn)) == drawn, "a number was drawn twice"
+    assert window.compare_swap(after, 2, 5, 6) == 0
+    assert window.compare_swap(after, 2, 0, -7) == 0
+    assert window.compare_swap(after, 2, -7, 8) == -7
+    window.fence()
+    if world.rank == 0:
+        assert tensor.tolist() == [0, 100 * world.size, 8, 0]
+    window.fence()
+    window.tensor_deregister()
+
+
 @on_ranks(2, 4)
 @MEMORY
 def test_counting(world, memory):
     for dtype in (torch.int32, torch.int64):
         window, after, _before = opened(world, tensor := allocate(memory, 4, dtype))
-        window.fence()
-        drawn = [window.fetch_add(0, 1, 2) for _ in range(50)]
-        assert sorted(set(drawn)) == drawn, "a number was drawn twice"
-        assert window.compare_swap(after, 2, 5, 6) == 0
-        assert window.compare_swap(after, 2, 0, -7) == 0
-        assert window.compare_swap(after, 2, -7, 8) == -7
-        window.fence()
-        if world.rank == 0:
-            assert tensor.tolist() == [0, 100 * world.size, 8, 0]
-        window.fence()
-        window.tensor_deregister()
+        count_together(world, window, tensor, after)
 
 
 @on_ranks(2, 3)

@@ -36,17 +36,20 @@ std::optional<std::string> obstacle_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
+// What a rank posts of a call of two ranks, at most, as fits() counts it.
+std::size_t most_between_two(OpKind kind) {
+  if (kind == OpKind::kAllReduce || kind == OpKind::kReduce) return kReducedBetweenTwo;
+  return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
+}
+
 // Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one way.
 const char* takes_small(const Operation& operation, const World& world) {
   const std::size_t small = PeerLayout::small_bytes_among(world.ranks);
   if (SmallExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
     return "small: one kernel that writes into the memory of the other GPUs";
   if (world.ranks != 2) return nullptr;
-  const std::size_t most = operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce
-                               ? kReducedBetweenTwo
-                           : operation.kind == OpKind::kAllGather ? kMovedBetweenTwo / 2
-                                                                  : kMovedBetweenTwo;
-  if (operation.kind != OpKind::kAllToAll && !SmallExchanges::fits(operation, world.ranks, most))
+  if (operation.kind != OpKind::kAllToAll &&
+      !SmallExchanges::fits(operation, world.ranks, most_between_two(operation.kind)))
     return nullptr;
   return "two GPUs: one kernel that writes into the memory of the other";
 }
@@ -63,9 +66,8 @@ std::string steps(const Operation& asked, const World& world) {
                            " for each rank and block of threads: ";
   if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
     return "one kernel per rank, in rounds" + upto +
-           "it writes into the others' memory, raises a flag, reduces its share of everybody's, and passes "
-           "that "
-           "on\n";
+           "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
+           "and passes that on\n";
   return "one kernel per rank, in chunks" + upto +
          "half of its blocks write into the others' memory, with a flag behind each chunk, the other half " +
          (asked.reduces() ? "reduce" : "take") + " what has come\n";

@@ -100,7 +100,7 @@ def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.Pro
     provide(backend)
     variables, options = settings(name, device, operations)
     with _set(variables):
-        known = {SYMMETRIC: "nccl"}.get(backend, "fake" if backend in MOVE_NOTHING else backend)
+        known = "fake" if backend in MOVE_NOTHING else "nccl" if backend == SYMMETRIC else backend
         group = dist.new_group(backend=known, pg_options=_options(backend, options) if options else None)
         dist.all_reduce(torch.zeros(1, device=device), group=group)
         if device.type == "cuda":
