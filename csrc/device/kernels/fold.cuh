@@ -58,12 +58,8 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
       places, block, *last, rounds, 0, places.number, taken, [&](long long round, long long slot) {
         const long long at = begin_of(chunks, round);
         if (AL_THREAD == 0) {
-          work.number = places.number;
-          work.own = places.rank;
-          work.scaled = job.scaled;
-          work.factor = job.factor;
-          work.results_number = 1;
-          work.results[0] = static_cast<Stored*>(job.output) + at;
+          begin_share(work, job);
+          work.results[work.results_number++] = static_cast<Stored*>(job.output) + at;
           for (int rank = 0; rank < places.number; ++rank)
             work.parts[rank] =
                 rank == places.rank ? static_cast<const void*>(own + at) : places.mine[rank] + slot;

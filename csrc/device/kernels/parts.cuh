@@ -10,6 +10,16 @@ struct ShareJob {
   double factor;
 };
 
+// For the call that `job` says, without parts and results yet. By one thread, for the block.
+template <class Job>
+AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
+  share.number = job.places.number;
+  share.own = job.places.rank;
+  share.scaled = job.scaled;
+  share.factor = job.factor;
+  share.results_number = 0;
+}
+
 // So many groups of elements at once, from `at` on, `stride` apart: their loads are under way together.
 template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
 AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {

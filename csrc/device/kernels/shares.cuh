@@ -82,11 +82,7 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
     if (!reduces) continue;
     const Share own = share_of(job, tile, places.rank);
     if (AL_THREAD == 0) {
-      work.number = places.number;
-      work.own = places.rank;
-      work.scaled = job.scaled;
-      work.factor = job.factor;
-      work.results_number = 0;
+      begin_share(work, job);
       if (takes_all) work.results[work.results_number++] = output + own.at;
       const long long next = parts_at(places, block, next_round(number)) + places.part;
       for (int rank = 0; rank < places.number; ++rank) {
