@@ -66,6 +66,13 @@ void AlBackend::abort() {
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }
 
+void AlBackend::retire() {
+  const bool failed = communicator_->failure().has_value();
+  communicator_->close("the group was reconfigured", /*tell=*/true);
+  if (!failed) return;  // GPUs have nothing to be freed from: their share ends with the group
+  for (const auto& group : cuda_groups()) group->abort("the group was reconfigured");
+}
+
 void AlBackend::shutdown() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());

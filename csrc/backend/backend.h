@@ -6,6 +6,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -68,6 +69,16 @@ class AlBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
+  // A group of `size` ranks that meet in `store`, from any groups of theirs; collective over those.
+  c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const c10::intrusive_ptr<Options>& options, const int& rank,
+                                    const int& size) override;
+  // A group that was to be made, or why it was not.
+  using Made = std::pair<c10::intrusive_ptr<AlBackend>, std::string>;
+  // How merge() makes one, which is the Python side's to choose; of the process.
+  using MergeMaker = std::function<Made(const c10::intrusive_ptr<c10d::Store>&, const Membership&,
+                                        const c10::intrusive_ptr<AlOptions>&)>;
+  static void set_merge_maker(MergeMaker maker);
   // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;
@@ -83,6 +94,10 @@ class AlBackend : public c10d::Backend {
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
+  // Whether it takes calls.
+  bool is_whole() const { return !communicator_->is_closing(); }
+  // Its ranks have other groups now: what is under way fails, and nobody waits for this rank. Idempotent.
+  void retire();
 
   // NCCL's communicator of this group. Throws where there is none, or not yet.
   nccl::NcclComm& nccl_communicator();
@@ -217,6 +232,8 @@ class AlBackend : public c10d::Backend {
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
+  c10::weak_intrusive_ptr<c10d::Store> last_merge_store_{c10::intrusive_ptr<c10d::Store>()};
+  c10::weak_intrusive_ptr<c10d::Backend> last_merge_{c10::intrusive_ptr<c10d::Backend>()};
   std::mutex order_mutex_;  // from the number of a call to its place in the queue
   CoalescingWindows windows_;
   std::mutex cuda_mutex_;

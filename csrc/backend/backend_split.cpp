@@ -12,7 +12,40 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenQuestions{500};  // to the store, about ranks of other nodes
 
+AlBackend::MergeMaker& merge_maker() {
+  static auto* maker = new AlBackend::MergeMaker();  // never freed: it may belong to Python, which ends
+  return *maker;
+}
+
 }  // namespace
+
+void AlBackend::set_merge_maker(MergeMaker maker) { merge_maker() = std::move(maker); }
+
+c10::intrusive_ptr<c10d::Backend> AlBackend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const c10::intrusive_ptr<Options>& options,
+                                                   const int& rank, const int& size) {
+  if (store && last_merge_store_.lock() == store) return last_merge_.lock();  // as of a split
+  return guarded([&]() -> c10::intrusive_ptr<c10d::Backend> {
+    Membership merged;
+    merged.name = options && !options->group_name.empty() ? options->group_name
+                                                          : communicator_->membership().name + ":merge";
+    merged.rank = rank;
+    merged.timeout = options ? options->timeout : options_->timeout;
+    if (rank < 0 || rank >= size) {
+      throw Error(ErrorKind::kInvalidArgument, "altorch: group '" + merged.name + "': merge: rank " +
+                                                   std::to_string(rank) + " of " + std::to_string(size) +
+                                                   " ranks; more of them have come than there shall be");
+    }
+    // They may be of several jobs, whose numbers mean nothing to each other.
+    for (int each = 0; each < size; ++each) merged.global_ranks.push_back(each);
+    auto own = c10::dynamic_intrusive_pointer_cast<AlOptions>(options);
+    const auto [made, obstacle] = merge_maker()(store, merged, own ? own : options_);
+    if (!made) throw Error(ErrorKind::kTransport, obstacle);
+    last_merge_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
+    last_merge_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+    return made;
+  });
+}
 
 c10::intrusive_ptr<c10d::Backend> AlBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const std::vector<int>& ranks,

@@ -58,9 +58,13 @@ std::string complaint() {
   return "";
 }
 
+// Behind what says which process it is.
+constexpr std::size_t kWatchName = ProcessId::kFields, kWatchRank = kWatchName + 1;
+
 Fields identity_of_this_process(const JobWatch* watch) {
   Fields identity = ProcessId::own().fields();
   identity.push_back(watch ? watch->name : "");
+  identity.push_back(watch ? std::to_string(watch->liveness.settings().rank) : "");
   return identity;
 }
 
@@ -128,13 +132,17 @@ std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std:
   return disagreement(to_compare, group_.global_ranks);
 }
 
-// The watch that all members have in common; where they have none, a new one, of these ranks alone.
+// The watch that all members have in common, under the numbers that they have here; where they have none, a new one, of
+// these ranks alone.
 void Rendezvous::choose_watch(const std::vector<Fields>& identities,
                               const c10::intrusive_ptr<c10d::Store>& callers) {
-  const std::string& name = identities.front().back();
-  const bool is_shared = !group_.is_job && !name.empty() &&
-                         std::all_of(identities.begin(), identities.end(),
-                                     [&](const Fields& identity) { return identity.back() == name; });
+  const std::string& name = identities.front()[kWatchName];
+  bool is_shared = !group_.is_job && !name.empty();
+  for (std::size_t i = 0; i < identities.size(); ++i) {
+    is_shared = is_shared && identities[i][kWatchName] == name &&
+                identities[i][kWatchRank] == std::to_string(group_.global_ranks[i]);
+  }
+  group_.is_apart = !group_.is_job && !is_shared;
   group_.watch = current_watch();
   if (is_shared && group_.watch && group_.watch->name == name) return;
   std::map<int, ProcessId> members;
@@ -155,6 +163,7 @@ void Rendezvous::choose_watch(const std::vector<Fields>& identities,
   }
   watched.members = std::move(members);
   group_.watch = std::make_shared<JobWatch>(group_.key, std::move(watched));
+  if (group_.is_apart) return;
   const std::lock_guard lock(current().mutex);
   current().watch = group_.watch;
 }

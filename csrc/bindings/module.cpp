@@ -10,6 +10,7 @@
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
 #include "backend/gloo/transport.h"
+#include "backend/reconfigurable.h"
 #include "backend/start_mpi.h"
 #include "backend/store.h"
 #include "bindings/window.h"
@@ -244,6 +245,25 @@ PYBIND11_MODULE(_C, module) {
            py::arg("bytes"), py::arg("symmetric"))
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),
            py::arg("address"));
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  using MakeGeneration = std::function<AlBackend::Made(std::int64_t, std::vector<std::string>, int, double)>;
+  py::class_<ReconfigurableBackend, c10::intrusive_ptr<ReconfigurableBackend>, c10d::Backend>(
+      module, "ReconfigurableBackend", "Stands in front of what carries a group whose ranks change.")
+      .def(py::init([](int rank, int size, std::string name, const c10::intrusive_ptr<AlOptions>& options,
+                       MakeGeneration make) {
+             return c10::make_intrusive<ReconfigurableBackend>(
+                 rank, size, std::move(name), options,
+                 [make = std::move(make)](const ReconfigurableBackend::Asked& asked) {
+                   return make(asked.uuid, asked.handles, asked.rank,
+                               std::chrono::duration<double>(asked.timeout).count());
+                 });
+           }),
+           py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("options"), py::arg("make"),
+           "make(uuid, handles, rank, timeout_seconds): the Backend of these ranks, or None and why not.")
+      .def_property_readonly("now", &ReconfigurableBackend::now, "What carries the group now, or None.")
+      .def_property_readonly("options", &ReconfigurableBackend::getBackendOptions)
+      .def("perform_nocolor_split", [](ReconfigurableBackend&, const py::object& /*device*/) {});
+#endif
   py::class_<Transport, std::shared_ptr<Transport>>(module, "Transport", "What links the ranks of groups.");
   py::class_<MpiStart>(module, "MpiStart", "How MPI is to be started, by the ranks of a job together.")
       .def(py::init<std::string, std::string, std::string, std::string>(), py::kw_only(), py::arg("library"),
@@ -266,6 +286,9 @@ PYBIND11_MODULE(_C, module) {
       .def_readonly("rank", &Membership::rank)
       .def_readonly("global_ranks", &Membership::global_ranks)
       .def_readonly("is_job", &Membership::is_job)
+      .def_property_readonly(
+          "timeout_seconds",
+          [](const Membership& self) { return std::chrono::duration<double>(self.timeout).count(); })
       .def_readonly("key", &Membership::key)
       .def_property_readonly("watch_name",
                              [](const Membership& self) { return self.watch ? self.watch->name : ""; })
@@ -273,6 +296,8 @@ PYBIND11_MODULE(_C, module) {
           "has_one_home",
           [](const Membership& self) { return self.watch && !self.watch->liveness.has_far_members(); },
           "Whether all processes of the job see each other.");
+  module.def("set_merge_maker", &AlBackend::set_merge_maker, py::arg("maker"),
+             "maker(store, membership, options): the Backend of a merged group, or None and why not.");
   py::class_<Rendezvous>(module, "Rendezvous", "The ranks of a new group, which have met in the store.")
       .def_property_readonly("prefix", [](const Rendezvous& self) { return self.group().key; })
       .def_property_readonly("words", [](const Rendezvous& self) { return self.words(); })

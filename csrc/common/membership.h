@@ -20,8 +20,9 @@ struct Membership {
   std::shared_ptr<JobWatch> watch;       // over the job; may be null
   int rank = 0;                          // of this process
   bool is_job = false;                   // the job's first group, of this life, or what is left of it
-  std::vector<int> before = {};          // what is left of it: global_ranks, as they were numbered until now
-  std::string key = {};                  // no other group's, of this life or another
+  bool is_apart = false;         // not of one job of today: global_ranks are numbers of this group alone
+  std::vector<int> before = {};  // what is left of it: global_ranks, as they were numbered until now
+  std::string key = {};          // no other group's, of this life or another
   std::chrono::milliseconds timeout{0};  // of what makes the group
 
   int size() const { return static_cast<int>(global_ranks.size()); }

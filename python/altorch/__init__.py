@@ -72,10 +72,12 @@ def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
     import torch
     import torch.distributed as dist
 
+    from altorch import _backend
     from altorch._extension import extension
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-    rows: list[StatisticsRow] = extension().statistics(chosen._get_backend(torch.device("cpu")))
+    backend = _backend.carrying(chosen._get_backend(torch.device("cpu")))
+    rows: list[StatisticsRow] = extension().statistics(backend)
     return rows
 
 
@@ -88,13 +90,14 @@ def new_window(tensor: torch.Tensor | None = None, group: ProcessGroup | None = 
     import torch
     import torch.distributed as dist
 
+    from altorch import _backend
     from altorch._extension import extension
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     kind = (
         "cuda" if tensor is not None and tensor.is_cuda else "cpu"
     )  # what is on neither, all ranks are told of
-    backend = chosen._get_backend(torch.device(kind))
+    backend = _backend.carrying(chosen._get_backend(torch.device(kind)))
     if not isinstance(backend, extension().Backend):
         raise NotImplementedError(
             f"altorch.new_window: {kind} tensors of this group go over backend '{backend.name()}'; make the group with "

@@ -88,7 +88,49 @@ def create(backend_options: Any, options: Any) -> Any:
         timeout=backend_options.timeout,
         is_job=not is_initialized(),
     )
+    if getattr(backend_options, "enable_reconfigure", False):  # torch 2.15
+        from altorch import _reconfigure
+
+        return _reconfigure.create(backend_options.store, member, options)
     return make(backend_options.store, member, options)
+
+
+def merged(store: Store, membership: Any, options: Any) -> tuple[Any, str]:
+    """What Backend.merge() makes, or None and why not."""
+    member = Member(
+        name=membership.name,
+        rank=membership.rank,
+        global_ranks=membership.global_ranks,
+        timeout=timedelta(seconds=membership.timeout_seconds),
+        is_job=False,
+    )
+    try:
+        member.life = _life(store, member)
+        return make(store, member, options), ""
+    except Exception as error:
+        return None, str(error)
+
+
+def _life(store: Store, member: Member) -> str:
+    """A name for what meets in this store, whose prefix the group's own keys leave out; rank 0 draws it."""
+    from torch.distributed import DistBackendError
+
+    key = "altorch/merge"
+    if member.rank == 0:
+        store.set(key, os.urandom(8).hex())
+    try:
+        store.wait([key], member.timeout)
+    except Exception as error:
+        raise DistBackendError(
+            f"altorch: group '{member.name}': merge: rank 0 has not come within {member.timeout.total_seconds():g} s "
+            f"({error}); find the rank that is late or took another path"
+        ) from None
+    return str(store.get(key).decode())
+
+
+def carrying(backend: Any) -> Any:
+    """The one that does the work: where a group's ranks change, another one stands in front of it."""
+    return getattr(backend, "now", None) or backend
 
 
 @dataclass
@@ -103,11 +145,14 @@ class Member:
     before: list[int] = field(
         default_factory=list
     )  # what is left of it: `global_ranks` as they were numbered until now
+    life: str = (
+        ""  # where ranks with one name and the same numbers may be others: a name that only these have
+    )
 
 
 def make(store: Store, member: Member, options: Any) -> Any:
     """The backend of a new group; all its ranks are in it at the same time."""
-    return _Group(store, member, options).create()
+    return Group(store, member, options).create()
 
 
 def leave_mpi() -> None:
@@ -131,7 +176,7 @@ def _chosen_by_user() -> bool:
     return os.environ.get("ALTORCH_MPI", "").lower() not in ("", "none")
 
 
-class _Group:
+class Group:
     def __init__(self, store: Store, member: Member, options: Any) -> None:
         self.rank, self.size, self.global_ranks = member.rank, len(member.global_ranks), member.global_ranks
         self.is_job, self.options = member.is_job, options
@@ -147,7 +192,7 @@ class _Group:
                 is_job=self.is_job,
                 before=member.before,
             ),
-            f"{member.name}/{self.size}.{ranks:08x}",
+            f"{member.name}/{self.size}.{ranks:08x}{member.life and '/' + member.life}",
             options,
             [f"altorch's version={__version__}"],
             self._place().fields(),

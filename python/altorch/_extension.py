@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from types import ModuleType
+from typing import Any
 
 import altorch_hooks
 
@@ -32,10 +33,17 @@ def extension() -> ModuleType:
             ) from error
         _C.set_carries_cuda("cuda" in altorch_hooks.devices())
         _C.set_broken_window_hook(_windows.forget)
+        _C.set_merge_maker(_merged)
         _windows.mend_torch()
         _loaded, _owner = _C, os.getpid()
         atexit.register(finalize)
     return _loaded
+
+
+def _merged(store: Any, membership: Any, options: Any) -> tuple[Any, str]:
+    from altorch import _backend
+
+    return _backend.merged(store, membership, options)
 
 
 def finalize() -> None:

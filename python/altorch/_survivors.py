@@ -136,7 +136,7 @@ def _abandon(made: Any) -> None:
 
 
 def _only_backend(group: ProcessGroup) -> Any:
-    backends = [group._get_backend(device) for device in group._device_types]
+    backends = [_backend.carrying(group._get_backend(device)) for device in group._device_types]
     for each in backends:
         if not isinstance(each, extension().Backend):
             raise NotImplementedError(

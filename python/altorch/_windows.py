@@ -33,7 +33,9 @@ def mend_torch() -> None:
         except BaseException:
             c10d._world.pg_coalesce_state.pop(chosen, None)
             if device is not None:
-                abandon = getattr(chosen._get_backend(device), "abandon_window", None)
+                from altorch import _backend  # which needs this module
+
+                abandon = getattr(_backend.carrying(chosen._get_backend(device)), "abandon_window", None)
                 if abandon is not None:
                     abandon()
             raise

@@ -46,6 +46,16 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for this signal, which would end it otherwise."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    return bool(caught >> (number - 1) & 1)
+
+
 def peer_pid(connection: Connection) -> int:
     """The process at the other end, by its number here: it may live in a process namespace of its own."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
@@ -204,7 +214,12 @@ class Cluster:
                 if grace is not None and outcomes[rank].status in ("error", "died"):
                     end = min(end, time.monotonic() + grace * PATIENCE)
         late = [rank for rank in ranks if rank not in outcomes]
-        for rank in late:  # faulthandler writes every thread's stack into the rank's log
+        for (
+            rank
+        ) in late:  # altorch writes what the rank is at into its log, faulthandler every thread's stack
+            if catches(self.pids[rank], signal.SIGUSR1):
+                with suppress(ProcessLookupError):
+                    os.kill(self.pids[rank], signal.SIGUSR1)
             with suppress(OSError):
                 os.kill(self.pids[rank], signal.SIGUSR2)
         if late:

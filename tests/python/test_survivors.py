@@ -81,8 +81,9 @@ def with_a_thread_that_kills(after):
 
 
 def left_of(outcomes, victims):
+    everybody = "\n".join(outcome.report() for outcome in outcomes)
     for outcome in outcomes:
-        assert outcome.status == ("died" if outcome.rank in victims else "ok"), outcome.report()
+        assert outcome.status == ("died" if outcome.rank in victims else "ok"), everybody
     return [outcome.value for outcome in outcomes if outcome.rank not in victims]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
+from harness import PATIENCE, Cluster, catches
 from launching import backend_under_test, clean_environment, launcher_under_test
 
 from altorch.cli import _processes, _waits
@@ -73,12 +73,6 @@ def calls_of(pid):
 
 def threads_of(pid):
     return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
-
-
-def catches_signal(pid):
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
-    return bool(caught >> (signal.SIGUSR1 - 1) & 1)
 
 
 def meet(world):
@@ -313,22 +307,22 @@ def test_nothing_is_left_when_the_groups_have_ended():
         if not cluster.check(meet)[0]:
             pytest.skip("this group is not altorch's")
         pid = cluster.pids[0]
-        assert sockets_of(pid) and "al-trace" in threads_of(pid) and catches_signal(pid)
+        assert sockets_of(pid) and "al-trace" in threads_of(pid) and catches(pid, signal.SIGUSR1)
         child = cluster.check(fork_and_end)[0]
         assert not sockets_of(pid) and not sockets_of(child)
         until(lambda: "al-trace" not in threads_of(pid))
-        assert not catches_signal(pid) and not catches_signal(child)
+        assert not catches(pid, signal.SIGUSR1) and not catches(child, signal.SIGUSR1)
         os.kill(child, signal.SIGUSR1)
         until(lambda: _processes.state_of(child) in ("Z", ""))
         cluster.check(meet)  # and comes again with the next group
-        assert sockets_of(pid) and catches_signal(pid)
+        assert sockets_of(pid) and catches(pid, signal.SIGUSR1)
 
 
 def test_it_can_be_turned_off():
     with Cluster(2, env={"ALTORCH_TRACE": "off"}) as cluster:
         if not cluster.check(meet)[0]:
             pytest.skip("this group is not altorch's")
-        assert not sockets_of(cluster.pids[0]) and not catches_signal(cluster.pids[0])
+        assert not sockets_of(cluster.pids[0]) and not catches(cluster.pids[0], signal.SIGUSR1)
         assert "ALTORCH_TRACE=off" in altorch(cluster.pids[0], status=1)
 
 

@@ -19,7 +19,7 @@ std::uint64_t group_id(const Membership& group) {
 }  // namespace
 
 std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStore& store) {
-  auto mesh = group.is_job ? nullptr : GlooMesh::current();
+  auto mesh = group.is_job || group.is_apart ? nullptr : GlooMesh::current();
   if (!mesh) {
     const double seconds = std::chrono::duration<double>(group.timeout).count();
     const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,

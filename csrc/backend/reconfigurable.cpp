@@ -1,0 +1,208 @@
+#include "backend/reconfigurable.h"
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "backend/errors.h"
+#include "common/random_name.h"
+
+namespace altorch::backend {
+namespace {
+
+constexpr std::string_view kPrefix = "al:";
+
+// Of what get_reconfigure_handle() gave somewhere: the rank that its process was started as.
+int first_rank_of(const std::string& handle) {
+  int rank = -1;
+  if (handle.starts_with(kPrefix)) {
+    const char* begin = handle.data() + kPrefix.size();
+    const auto read = std::from_chars(begin, handle.data() + handle.size(), rank);
+    if (read.ec == std::errc() && rank >= 0 && *read.ptr == ':') return rank;
+  }
+  throw Error(ErrorKind::kInvalidArgument,
+              "'" + handle + "' is no handle; pass what get_reconfigure_handle() gave on every rank");
+}
+
+// The same on every rank.
+std::vector<std::string> in_order(const c10d::ReconfigureOptions& options) {
+  if (const auto* listed = std::get_if<std::vector<c10d::ReconfigureHandle>>(&options.handles))
+    return *listed;
+  const auto& set = std::get<std::unordered_set<c10d::ReconfigureHandle>>(options.handles);
+  std::vector<std::string> handles(set.begin(), set.end());
+  std::sort(handles.begin(), handles.end(), [](const std::string& one, const std::string& other) {
+    return std::pair(first_rank_of(one), one) < std::pair(first_rank_of(other), other);
+  });
+  return handles;
+}
+
+}  // namespace
+
+ReconfigurableBackend::ReconfigurableBackend(int rank, int size, std::string name,
+                                             c10::intrusive_ptr<AlOptions> options, Make make)
+    : Backend(rank, size),
+      name_(std::move(name)),
+      process_(random_name()),
+      first_rank_(rank),
+      options_(std::move(options)),
+      make_(std::move(make)) {}
+
+c10::intrusive_ptr<AlBackend> ReconfigurableBackend::now() const {
+  const std::lock_guard lock(mutex_);
+  return now_;
+}
+
+c10::intrusive_ptr<AlBackend> ReconfigurableBackend::use() const {
+  if (auto backend = now()) return backend;
+  const std::lock_guard lock(mutex_);
+  throw_as_torch(
+      Error(ErrorKind::kClosed, "altorch: group '" + name_ + "' " +
+                                    (is_closed_ ? "was destroyed; make another one"
+                                                : "has no ranks yet; all of them call reconfigure() first")));
+}
+
+// A rank that tries again has another handle: what is left of an attempt in the store is nobody's.
+c10d::ReconfigureHandle ReconfigurableBackend::get_reconfigure_handle() const {
+  const std::lock_guard lock(mutex_);
+  return std::string(kPrefix) + std::to_string(first_rank_) + ":" + std::to_string(attempts_) + ":" +
+         process_;
+}
+
+ReconfigurableBackend::Asked ReconfigurableBackend::check(const c10d::ReconfigureOptions& options) const {
+  const auto invalid = [](const std::string& what) { return Error(ErrorKind::kInvalidArgument, what); };
+  Asked asked;
+  asked.uuid = options.uuid;
+  asked.timeout = options.timeout.value_or(options_->timeout);
+  asked.handles = in_order(options);
+  std::for_each(asked.handles.begin(), asked.handles.end(), first_rank_of);
+  if (std::set<std::string>(asked.handles.begin(), asked.handles.end()).size() < asked.handles.size())
+    throw invalid("a handle is there twice; pass one for each rank");
+  const std::string own = get_reconfigure_handle();
+  const auto mine = std::find(asked.handles.begin(), asked.handles.end(), own);
+  if (mine == asked.handles.end()) {
+    throw invalid(
+        "this process's handle ('" + own + "') is not among the " + std::to_string(asked.handles.size()) +
+        "; handles change with every reconfigure(), so exchange those of now, and do not call it on a "
+        "rank that is left out");
+  }
+  asked.rank = static_cast<int>(mine - asked.handles.begin());
+  return asked;
+}
+
+ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& options) {
+  return guarded([&]() -> WorkPtr {
+    try {
+      const Asked asked = check(options);
+      {
+        const std::lock_guard lock(mutex_);
+        if (is_closed_) throw Error(ErrorKind::kClosed, "the group was destroyed; make another one");
+        if (is_reconfiguring_) throw Error(ErrorKind::kInvalidArgument, "another thread is in it already");
+        is_reconfiguring_ = true;
+        ++attempts_;
+      }
+      struct Ended {
+        ReconfigurableBackend& backend;
+        ~Ended() {
+          const std::lock_guard lock(backend.mutex_);
+          backend.is_reconfiguring_ = false;
+        }
+      } ended{*this};
+      replace(asked);
+    } catch (const Error& error) {
+      if (std::string_view(error.what()).starts_with("altorch: ")) throw;  // of the group that was to be
+      throw error.with_prefix("altorch: group '" + name_ + "': reconfigure: ");
+    }
+    return c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors());
+  });
+}
+
+void ReconfigurableBackend::replace(const Asked& asked) {
+  auto before = now();
+  if (before && !before->is_whole()) before->retire();
+  const auto [made, obstacle] = make_(asked);
+  if (!made) throw Error(ErrorKind::kTransport, obstacle);
+  made->setTimeout(options_->timeout);
+  made->setGroupUid(getGroupUid());
+  made->setGroupDesc(getGroupDesc());
+  bool is_late = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, hook] : hooks_) made->registerAbortHook(id, hook);
+    is_late = is_closed_;
+    if (!is_late) {
+      now_ = made;
+      rank_ = asked.rank;
+      size_ = static_cast<int>(asked.handles.size());
+    }
+  }
+  if (before) before->retire();
+  if (!is_late) return;
+  made->abort();
+  throw Error(ErrorKind::kClosed, "another thread destroyed the group meanwhile");
+}
+
+void ReconfigurableBackend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
+  const std::lock_guard lock(mutex_);
+  hooks_[id] = hook;
+  if (now_) now_->registerAbortHook(id, std::move(hook));
+}
+
+void ReconfigurableBackend::unregisterAbortHook(std::int64_t id) {
+  const std::lock_guard lock(mutex_);
+  hooks_.erase(id);
+  if (now_) now_->unregisterAbortHook(id);
+}
+
+void ReconfigurableBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
+  use()->addEphemeralTimeout(timeout);
+}
+
+void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  if (const auto backend = now()) backend->setTimeout(timeout);
+}
+
+void ReconfigurableBackend::setGroupUid(const std::string& uid) {
+  Backend::setGroupUid(uid);
+  if (const auto backend = now()) backend->setGroupUid(uid);
+}
+
+c10d::ErrorType ReconfigurableBackend::getError() {
+  const auto backend = now();
+  return backend ? backend->getError() : c10d::ErrorType::SUCCESS;
+}
+
+void ReconfigurableBackend::abort() {
+  if (const auto backend = now()) backend->abort();
+}
+
+void ReconfigurableBackend::shutdown() {
+  c10::intrusive_ptr<AlBackend> last;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    last = now_;
+  }
+  if (last) last->shutdown();
+}
+
+void ReconfigurableBackend::release_resources() {
+  shutdown();
+  Make make;
+  std::map<std::int64_t, c10d::AbortHook> hooks;
+  const std::lock_guard lock(mutex_);
+  now_.reset();
+  make_.swap(make);
+  hooks_.swap(hooks);
+}
+
+// Called as the group is made, before there is anybody to connect to.
+void ReconfigurableBackend::eagerConnectSingleDevice(at::Device device) {
+  if (const auto backend = now()) backend->eagerConnectSingleDevice(device);
+}
+
+}  // namespace altorch::backend
+
+#endif

@@ -1,0 +1,73 @@
+"""Groups whose ranks change in place: what torch calls reconfigure(), with enable_reconfigure=True.
+
+MPI does not do without a rank that it was started with, and takes none in later: such groups go over shared memory,
+Gloo and the GPUs' own routes.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from altorch import _backend
+from altorch._extension import extension
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+
+def create(store: Store, member: _backend.Member, options: Any) -> Any:
+    """A backend that waits for its first reconfigure(). Meets nobody."""
+    _backend.leave_mpi()
+    options = copy.copy(options)
+    options._timeout = member.timeout
+
+    def make(uuid: int, handles: list[str], rank: int, seconds: float) -> tuple[Any, str]:
+        generation = _backend.Member(
+            name=member.name,
+            rank=rank,
+            global_ranks=list(range(len(handles))),
+            timeout=timedelta(seconds=seconds),
+            is_job=True,
+        )
+        try:
+            return _generation(store, uuid, handles, generation, options), ""
+        except Exception as error:
+            return None, str(error)
+
+    return extension().ReconfigurableBackend(
+        member.rank, len(member.global_ranks), member.name, options, make
+    )
+
+
+def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Member, options: Any) -> Any:
+    """The backend of these ranks, all of which are in it at the same time, or the same error on all of them."""
+    from torch.distributed import DistBackendError, PrefixStore
+
+    place = PrefixStore(f"reconfigure/{uuid}", store)
+    claim = hashlib.sha256("\n".join(handles).encode()).hexdigest()
+    if place.compare_set("claimed", "", claim).decode() != claim:
+        raise DistBackendError(
+            f"uuid {uuid} was already used, for other ranks or another attempt; pass one that was not, the same with "
+            "the same handles on all of them"
+        )
+    member.life = claim
+    group = _backend.Group(store, member, options)
+    made, failure = None, ""
+    try:
+        made = group.create()
+    except Exception as error:  # the others have to know
+        failure = str(error)
+    try:
+        # Without one verdict for all, who has made it and who has not would end in different groups.
+        verdicts = group.met.exchange("made", failure)
+        wrong = [rank for rank, verdict in enumerate(verdicts) if verdict]
+        if wrong:
+            raise DistBackendError(f"it failed on rank {wrong[0]}: {verdicts[wrong[0]]}")
+    except BaseException:
+        if made is not None:
+            made.abort()
+        raise
+    return made
