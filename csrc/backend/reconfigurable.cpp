@@ -7,24 +7,40 @@
 #include <set>
 
 #include "backend/errors.h"
-#include "common/random_name.h"
 
 namespace altorch::backend {
 namespace {
 
-constexpr std::string_view kPrefix = "al:";
+// What a handle says: al:<rank as it was started>:<attempts>:<name of the object>:<process id>:<its home>
+struct Handle {
+  int first_rank = -1;
+  ProcessId process;
 
-// Of what get_reconfigure_handle() gave somewhere: the rank that its process was started as.
-int first_rank_of(const std::string& handle) {
-  int rank = -1;
-  if (handle.starts_with(kPrefix)) {
-    const char* begin = handle.data() + kPrefix.size();
-    const auto read = std::from_chars(begin, handle.data() + handle.size(), rank);
-    if (read.ec == std::errc() && rank >= 0 && *read.ptr == ':') return rank;
+  static Handle of(const std::string& text) {
+    Handle handle;
+    std::string parts[5];
+    std::size_t begin = 0;
+    for (std::string& part : parts) {
+      const std::size_t end = std::min(text.find(':', begin), text.size());
+      part = text.substr(begin, end - begin);
+      begin = std::min(end + 1, text.size());
+    }
+    handle.process.home = text.substr(begin);
+    if (parts[0] != "al" || !read(parts[1], handle.first_rank) || !read(parts[4], handle.process.pid) ||
+        handle.first_rank < 0 || handle.process.pid <= 0 || handle.process.home.empty()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "'" + text + "' is no handle; pass what get_reconfigure_handle() gave on every rank");
+    }
+    return handle;
   }
-  throw Error(ErrorKind::kInvalidArgument,
-              "'" + handle + "' is no handle; pass what get_reconfigure_handle() gave on every rank");
-}
+
+ private:
+  template <typename Number>
+  static bool read(const std::string& text, Number& number) {
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+    return result.ec == std::errc() && result.ptr == text.data() + text.size();
+  }
+};
 
 // The same on every rank.
 std::vector<std::string> in_order(const c10d::ReconfigureOptions& options) {
@@ -33,7 +49,7 @@ std::vector<std::string> in_order(const c10d::ReconfigureOptions& options) {
   const auto& set = std::get<std::unordered_set<c10d::ReconfigureHandle>>(options.handles);
   std::vector<std::string> handles(set.begin(), set.end());
   std::sort(handles.begin(), handles.end(), [](const std::string& one, const std::string& other) {
-    return std::pair(first_rank_of(one), one) < std::pair(first_rank_of(other), other);
+    return std::pair(Handle::of(one).first_rank, one) < std::pair(Handle::of(other).first_rank, other);
   });
   return handles;
 }
@@ -44,7 +60,6 @@ ReconfigurableBackend::ReconfigurableBackend(int rank, int size, std::string nam
                                              c10::intrusive_ptr<AlOptions> options, Make make)
     : Backend(rank, size),
       name_(std::move(name)),
-      process_(random_name()),
       first_rank_(rank),
       options_(std::move(options)),
       make_(std::move(make)) {}
@@ -66,8 +81,9 @@ c10::intrusive_ptr<AlBackend> ReconfigurableBackend::use() const {
 // A rank that tries again has another handle: what is left of an attempt in the store is nobody's.
 c10d::ReconfigureHandle ReconfigurableBackend::get_reconfigure_handle() const {
   const std::lock_guard lock(mutex_);
-  return std::string(kPrefix) + std::to_string(first_rank_) + ":" + std::to_string(attempts_) + ":" +
-         process_;
+  const ProcessId own = ProcessId::own();
+  return "al:" + std::to_string(first_rank_) + ":" + std::to_string(attempts_) + ":" + own_name_ + ":" +
+         std::to_string(own.pid) + ":" + own.home;
 }
 
 ReconfigurableBackend::Asked ReconfigurableBackend::check(const c10d::ReconfigureOptions& options) const {
@@ -76,7 +92,7 @@ ReconfigurableBackend::Asked ReconfigurableBackend::check(const c10d::Reconfigur
   asked.uuid = options.uuid;
   asked.timeout = options.timeout.value_or(options_->timeout);
   asked.handles = in_order(options);
-  std::for_each(asked.handles.begin(), asked.handles.end(), first_rank_of);
+  for (const std::string& handle : asked.handles) asked.processes.push_back(Handle::of(handle).process);
   if (std::set<std::string>(asked.handles.begin(), asked.handles.end()).size() < asked.handles.size())
     throw invalid("a handle is there twice; pass one for each rank");
   const std::string own = get_reconfigure_handle();

@@ -8,6 +8,8 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "common/random_name.h"
+#include "observe/process_id.h"
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 
@@ -23,6 +25,7 @@ class ReconfigurableBackend : public c10d::Backend {
   struct Asked {
     std::int64_t uuid = 0;  // which was never used for another set of ranks
     std::vector<std::string> handles;
+    std::vector<ProcessId> processes;  // theirs
     int rank = 0;
     std::chrono::milliseconds timeout{0};
   };
@@ -109,7 +112,7 @@ class ReconfigurableBackend : public c10d::Backend {
   void replace(const Asked& asked);
 
   const std::string name_;
-  const std::string process_;  // in handles: this one, and no other
+  const std::string own_name_ = random_name();  // in handles: of this object, and no other
   const int first_rank_;
   const c10::intrusive_ptr<AlOptions> options_;
   mutable std::mutex mutex_;  // a leaf; guards what follows

@@ -78,7 +78,8 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 
 // A rank's word: its complaint, what must agree, who its process is, and what the caller brought.
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
-                       const AlOptions& options, const Fields& word, std::size_t agreed)
+                       const AlOptions& options, const Fields& word, std::size_t agreed,
+                       const std::vector<ProcessId>& processes)
     : group_(std::move(group)) {
   meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
   const std::string purpose = "to make group '" + group_.name + "'";
@@ -96,7 +97,11 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   // Whoever was watched before this is watched meanwhile too, under the numbers of then.
   C10dStore keys(store, "");
   const bool is_first = group_.is_job && group_.before.empty();
-  WatchedStore attended(keys, is_first ? nullptr : watch,
+  if (!processes.empty()) make_watch(processes, store, "altorch/" + key + "/watch");
+  WatchedStore attended(keys,
+                        group_.watch ? group_.watch
+                        : is_first   ? nullptr
+                                     : watch,
                         group_.before.empty() ? group_.global_ranks : group_.before);
   const Gathering met =
       gather(attended, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
@@ -114,7 +119,11 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   group_.key = met.prefix;
   group_.store = std::make_shared<C10dStore>(store, met.prefix);
   const auto callers = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
-  choose_watch(identities, callers);
+  if (!group_.watch) choose_watch(identities, store);
+  if (!group_.is_apart) {
+    const std::lock_guard lock(current().mutex);
+    current().watch = group_.watch;
+  }
   store_ = std::make_unique<MeetingStore>(callers, lease_, *group_.store, group_.watch, group_.global_ranks);
 }
 
@@ -135,37 +144,38 @@ std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std:
 // The watch that all members have in common, under the numbers that they have here; where they have none, a new one, of
 // these ranks alone.
 void Rendezvous::choose_watch(const std::vector<Fields>& identities,
-                              const c10::intrusive_ptr<c10d::Store>& callers) {
+                              const c10::intrusive_ptr<c10d::Store>& store) {
   const std::string& name = identities.front()[kWatchName];
   bool is_shared = !group_.is_job && !name.empty();
+  std::vector<ProcessId> processes;
   for (std::size_t i = 0; i < identities.size(); ++i) {
     is_shared = is_shared && identities[i][kWatchName] == name &&
                 identities[i][kWatchRank] == std::to_string(group_.global_ranks[i]);
+    processes.push_back(ProcessId::from(identities[i][0], identities[i][1]));
   }
   group_.is_apart = !group_.is_job && !is_shared;
   group_.watch = current_watch();
-  if (is_shared && group_.watch && group_.watch->name == name) return;
-  std::map<int, ProcessId> members;
-  for (std::size_t i = 0; i < identities.size(); ++i)
-    members[group_.global_ranks[i]] = ProcessId::from(identities[i][0], identities[i][1]);
+  if (!is_shared || !group_.watch || group_.watch->name != name) make_watch(processes, store, group_.key);
+}
+
+void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
+                            const c10::intrusive_ptr<c10d::Store>& store, const std::string& name) {
   LivenessSettings watched;
-  watched.store = group_.store;
-  watched.patient = std::make_shared<C10dStore>(callers, group_.key, kPatience);
+  for (std::size_t i = 0; i < processes.size(); ++i) watched.members[group_.global_ranks[i]] = processes[i];
+  watched.store = std::make_shared<C10dStore>(store, name);
+  watched.patient =
+      std::make_shared<C10dStore>(c10::make_intrusive<c10d::PrefixStore>(name, store), name, kPatience);
   watched.rank = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
   const char* master = std::getenv("MASTER_ADDR");
   watched.master = master ? master : "";
-  const bool several_homes = std::any_of(members.begin(), members.end(), [&](const auto& member) {
-    return member.second.home != members.begin()->second.home;
+  const bool several_homes = std::any_of(processes.begin(), processes.end(), [&](const ProcessId& process) {
+    return process.home != processes.front().home;
   });
   if (several_homes) {
     settle();
     watched.address = route_to(watched.master).address;
   }
-  watched.members = std::move(members);
-  group_.watch = std::make_shared<JobWatch>(group_.key, std::move(watched));
-  if (group_.is_apart) return;
-  const std::lock_guard lock(current().mutex);
-  current().watch = group_.watch;
+  group_.watch = std::make_shared<JobWatch>(name, std::move(watched));
 }
 
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,

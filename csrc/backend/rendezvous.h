@@ -44,9 +44,12 @@ class Rendezvous {
  public:
   // Collective over the group. `group`: without store, watch and key, which it gets here; the job's first one
   // begins a new watch. `key`: of its name and its ranks. `word`: for words(); its first `agreed` fields,
-  // "name=value", must be alike on all ranks. Throws Error: kMismatch on every rank when they differ.
+  // "name=value", must be alike on all ranks. Throws Error: kMismatch on every rank when they differ. `processes`: of the
+  // ranks, where they are known beforehand; then whoever dies before he comes is missed at once, and `key` must be no
+  // other meeting's.
   Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
-             const AlOptions& options, const Fields& word = {}, std::size_t agreed = 0);
+             const AlOptions& options, const Fields& word = {}, std::size_t agreed = 0,
+             const std::vector<ProcessId>& processes = {});
 
   const Membership& group() const { return group_; }
   const std::vector<Fields>& words() const { return words_; }  // by rank
@@ -69,7 +72,10 @@ class Rendezvous {
 
  private:
   std::optional<Error> obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const;
-  void choose_watch(const std::vector<Fields>& identities, const c10::intrusive_ptr<c10d::Store>& callers);
+  void choose_watch(const std::vector<Fields>& identities, const c10::intrusive_ptr<c10d::Store>& store);
+  // Over these processes, by rank; with keys in `store` under `name`, which is new, and the same on all ranks.
+  void make_watch(const std::vector<ProcessId>& processes, const c10::intrusive_ptr<c10d::Store>& store,
+                  const std::string& name);
 
   Membership group_;
   std::unique_ptr<MeetingTrace> meeting_;

@@ -49,12 +49,15 @@ std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& 
                                          const Membership& group, const std::string& key,
                                          const c10::intrusive_ptr<AlOptions>& options,
                                          const std::vector<std::string>& agreed,
-                                         const std::vector<std::string>& word) {
+                                         const std::vector<std::string>& word,
+                                         const std::vector<std::pair<std::string, long>>& processes) {
   return guarded([&] {
     warn_of_unknown_settings();
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
-    return std::make_unique<Rendezvous>(store, group, key, *options, both, agreed.size());
+    std::vector<ProcessId> known;
+    for (const auto& [home, pid] : processes) known.push_back({home, pid});
+    return std::make_unique<Rendezvous>(store, group, key, *options, both, agreed.size(), known);
   });
 }
 
@@ -246,7 +249,9 @@ PYBIND11_MODULE(_C, module) {
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),
            py::arg("address"));
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
-  using MakeGeneration = std::function<AlBackend::Made(std::int64_t, std::vector<std::string>, int, double)>;
+  using Processes = std::vector<std::pair<std::string, long>>;
+  using MakeGeneration =
+      std::function<AlBackend::Made(std::int64_t, std::vector<std::string>, Processes, int, double)>;
   py::class_<ReconfigurableBackend, c10::intrusive_ptr<ReconfigurableBackend>, c10d::Backend>(
       module, "ReconfigurableBackend", "Stands in front of what carries a group whose ranks change.")
       .def(py::init([](int rank, int size, std::string name, const c10::intrusive_ptr<AlOptions>& options,
@@ -254,12 +259,15 @@ PYBIND11_MODULE(_C, module) {
              return c10::make_intrusive<ReconfigurableBackend>(
                  rank, size, std::move(name), options,
                  [make = std::move(make)](const ReconfigurableBackend::Asked& asked) {
-                   return make(asked.uuid, asked.handles, asked.rank,
+                   Processes processes;
+                   for (const ProcessId& each : asked.processes) processes.emplace_back(each.home, each.pid);
+                   return make(asked.uuid, asked.handles, processes, asked.rank,
                                std::chrono::duration<double>(asked.timeout).count());
                  });
            }),
            py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("options"), py::arg("make"),
-           "make(uuid, handles, rank, timeout_seconds): the Backend of these ranks, or None and why not.")
+           "make(uuid, handles, processes, rank, timeout_seconds): the Backend of these ranks, or None and "
+           "why not.")
       .def_property_readonly("now", &ReconfigurableBackend::now, "What carries the group now, or None.")
       .def_property_readonly("options", &ReconfigurableBackend::getBackendOptions)
       .def("perform_nocolor_split", [](ReconfigurableBackend&, const py::object& /*device*/) {});
@@ -315,11 +323,14 @@ PYBIND11_MODULE(_C, module) {
       .def("settle", &Rendezvous::settle, "From now on others may block in the caller's store.")
       .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
            "The last thing of all: the rank that hosts the store leaves last.");
-  module.def("gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("group"), py::arg("key"), py::arg("options"), py::arg("agreed"), py::arg("word"),
-             "Collective over a new group: its ranks meet. key: of its name and its ranks. agreed: texts "
-             "'name=value' that must be alike; word: "
-             "what the others get to see of this rank.");
+  module.def(
+      "gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("group"),
+      py::arg("key"), py::arg("options"), py::arg("agreed"), py::arg("word"),
+      py::arg("processes") = std::vector<std::pair<std::string, long>>(),
+      "Collective over a new group: its ranks meet. key: of its name and its ranks. agreed: texts "
+      "'name=value' that must be alike; word: "
+      "what the others get to see of this rank. processes: home and process id of every rank, where they are "
+      "known.");
   module.def(
       "mpi_transport",
       [](Rendezvous& group, const std::vector<int>& mpi_ranks, const std::optional<MpiStart>& start) {

@@ -122,7 +122,7 @@ class ReconfigurableBackend(_Backend):  # type: ignore[misc]
         size: int,
         name: str,
         options: Options,
-        make: Callable[[int, list[str], int, float], tuple[Backend | None, str]],
+        make: Callable[[int, list[str], list[tuple[str, int]], int, float], tuple[Backend | None, str]],
     ) -> None: ...
     @property
     def now(self) -> Backend | None: ...
@@ -219,6 +219,7 @@ def gather(
     options: Options,
     agreed: Sequence[str],
     word: Sequence[str],
+    processes: Sequence[tuple[str, int]] = (),
 ) -> Rendezvous: ...
 def mpi_transport(rendezvous: Rendezvous, mpi_ranks: Sequence[int], start: MpiStart | None) -> Transport: ...
 def gloo_transport(

@@ -142,12 +142,12 @@ class Member:
     global_ranks: list[int]
     timeout: timedelta
     is_job: bool  # of all ranks: the job's first group, or what is left of it
-    before: list[int] = field(
-        default_factory=list
-    )  # what is left of it: `global_ranks` as they were numbered until now
-    life: str = (
-        ""  # where ranks with one name and the same numbers may be others: a name that only these have
-    )
+    # What is left of it: `global_ranks` as they were numbered until now.
+    before: list[int] = field(default_factory=list)
+    # Where others may have the same name and the same numbers: a name that only these ranks have.
+    life: str = ""
+    # Home and process id of every rank, where they are known before they meet.
+    processes: list[tuple[str, int]] = field(default_factory=list)
 
 
 def make(store: Store, member: Member, options: Any) -> Any:
@@ -196,6 +196,7 @@ class Group:
             options,
             [f"altorch's version={__version__}"],
             self._place().fields(),
+            member.processes,
         )
 
     def create(self) -> Any:

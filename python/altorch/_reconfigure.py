@@ -24,13 +24,16 @@ def create(store: Store, member: _backend.Member, options: Any) -> Any:
     options = copy.copy(options)
     options._timeout = member.timeout
 
-    def make(uuid: int, handles: list[str], rank: int, seconds: float) -> tuple[Any, str]:
+    def make(
+        uuid: int, handles: list[str], processes: list[tuple[str, int]], rank: int, seconds: float
+    ) -> tuple[Any, str]:
         generation = _backend.Member(
             name=member.name,
             rank=rank,
             global_ranks=list(range(len(handles))),
             timeout=timedelta(seconds=seconds),
             is_job=True,
+            processes=processes,
         )
         try:
             return _generation(store, uuid, handles, generation, options), ""

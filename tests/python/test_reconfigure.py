@@ -138,6 +138,27 @@ def test_a_death_meanwhile_is_an_error_on_all_and_the_next_attempt_works():
         left_of(cluster.run(one_dies_in_it), [1])
 
 
+def one_never_comes(world):
+    """It has told its handle, and dies before it comes: nobody has ever met it."""
+    change = Change(world)
+    handles = change.handles(range(world.size))
+    if world.rank == world.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match=f"rank {world.size - 1}"):
+        change.to(1, handles)
+    assert time.monotonic() - began < 6 * PATIENCE
+    change.to(2, change.handles(range(world.size - 1)))
+    use(world)
+
+
+@pytest.mark.parametrize("route", ["shm", "nodes"])
+def test_who_dies_before_he_comes_is_missed_at_once(route):
+    _store, env = hosted_here()
+    with Cluster(4, launcher="plain", env=ROUTES[route] | env, group=False) as cluster:
+        left_of(cluster.run(one_never_comes), [3])
+
+
 def after_an_error(world, kind):
     change = Change(world)
     change.to(1, change.handles(range(world.size)))
@@ -243,7 +264,7 @@ def refusals(world):
     # One rank stays away: an error that names it, and the group stays.
     handles = change.handles(range(world.size))
     if world.rank != 1:
-        with pytest.raises(dist.DistBackendError, match="rank 1 has not come"):
+        with pytest.raises(dist.DistBackendError, match="has not come"):
             change.to(3, handles, timeout=timedelta(seconds=1))
     change.all_come("stayed away")
     use(world)

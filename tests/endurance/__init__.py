@@ -1,0 +1,1 @@
+"""Long runs: ranks that are killed, leave and come a thousand times; mixed operations for half an hour."""
