@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test-aarch64  C++ tests for 64-bit Arm, in an emulator'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make drill     ranks fail in every way at every moment; what becomes of the others, as a table'
+	@echo 'make endurance  1000 upheavals of a training run, half an hour of mixed operations (some 40 minutes)'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
@@ -96,6 +97,10 @@ test-aarch64: $(STAMP)
 DRILL_ARGS ?=
 drill: build
 	$(BIN)/python -m tests.drill $(DRILL_ARGS)
+
+endurance: build
+	$(BIN)/python -m tests.endurance upheavals
+	$(BIN)/python -m tests.endurance soak
 
 # On a GPU machine without a network: make test-gpu USE_SYSTEM=1. The routes can be tested side by side (-j4); the
 # figures come after the tests.

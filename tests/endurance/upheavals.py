@@ -1,4 +1,4 @@
-"""A thousand upheavals: processes of a training run are killed, left out, taken in, all started again, at random moments."""
+"""A thousand upheavals of a training run: its processes are killed, left out, taken in, all started again."""
 
 from __future__ import annotations
 
@@ -227,9 +227,9 @@ def summary(outcome: Outcome, ranks: int) -> str:
     took = sorted(outcome.seconds) or [0.0]
     lines = [f"{sum(outcome.rounds.values())} rounds, up to {ranks} ranks, {outcome.steps} steps of training"]
     lines += [f"  {count:5d}  {kind}" for kind, count in outcome.rounds.most_common()]
+    most = took[int(0.99 * (len(took) - 1))]
     lines.append(
-        f"at work again after {statistics.median(took):.2f} s (median), {took[int(0.99 * (len(took) - 1))]:.2f} s (99 %), "
-        f"{took[-1]:.2f} s (longest)"
+        f"at work again after {statistics.median(took):.2f} s (median), {most:.2f} s (99 %), {took[-1]:.2f} s (longest)"
     )
     lines += [f"NOT AS EXPECTED: {each}" for each in outcome.objections] or [
         "nothing hung, was wrong, or was left behind"
