@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,7 +31,7 @@ HUNG = 40.0  # seconds after which a plan that has not begun to work counts as h
 
 @dataclass
 class Outcome:
-    rounds: Counter[str] = field(default_factory=Counter)
+    rounds: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)  # from a plan to work again, of each round
     objections: list[str] = field(default_factory=list)  # hangs, wrong results, what was left behind
     steps: int = 0
@@ -195,7 +194,7 @@ def run(rounds: int, ranks: int, seed: int) -> Outcome:
             progress.at(kind)
             if kind:
                 KINDS[kind](play)
-                outcome.rounds[kind] += 1
+                outcome.rounds[kind] = outcome.rounds.get(kind, 0) + 1
             began = time.monotonic()
             if wrong := play.works():
                 outcome.objections.append(f"round {count}: {wrong}")
@@ -226,7 +225,7 @@ def run(rounds: int, ranks: int, seed: int) -> Outcome:
 def summary(outcome: Outcome, ranks: int) -> str:
     took = sorted(outcome.seconds) or [0.0]
     lines = [f"{sum(outcome.rounds.values())} rounds, up to {ranks} ranks, {outcome.steps} steps of training"]
-    lines += [f"  {count:5d}  {kind}" for kind, count in outcome.rounds.most_common()]
+    lines += [f"  {count:5d}  {kind}" for kind, count in sorted(outcome.rounds.items())]
     most = took[int(0.99 * (len(took) - 1))]
     lines.append(
         f"at work again after {statistics.median(took):.2f} s (median), {most:.2f} s (99 %), {took[-1]:.2f} s (longest)"

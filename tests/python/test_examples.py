@@ -111,6 +111,25 @@ def test_training_survives_the_loss_of_ranks_and_of_the_store():
     assert "2 ranks go on" in done.stdout
 
 
+def test_training_takes_ranks_in_again_that_were_killed():
+    if not hasattr(dist, "_reconfigure"):
+        pytest.skip(f"torch {torch.__version__} has no reconfigure()")
+    command = [sys.executable, str(REPOSITORY / "examples" / "elastic.py"), "--ranks", "3", "--steps", "60"]
+    done = subprocess.run(
+        [*command, "--seconds-per-step", "0.01", "--kill", "1@20", "0@20"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=100 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split("   ") for line in done.stdout.splitlines() if line.startswith("step")]
+    assert lines[0][-1] == "3 ranks"
+    assert lines[-1][-1] == "3 ranks"
+    assert "2 deaths" in done.stdout
+
+
 def test_parameter_server():
     if backend_under_test() != "al":
         pytest.skip("only altorch has windows for CPU tensors")
