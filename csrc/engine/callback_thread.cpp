@@ -33,11 +33,10 @@ CallbackThread& CallbackThread::instance() {
 CallbackThread::CallbackThread() {
   exists.store(true);
   start("al-callbacks", [this] { loop(/*spare=*/false); });
-  start("al-relief", [this] { relieve(); });
 }
 
 void CallbackThread::push(std::function<void()> work) {
-  bool wake = false, watch = false;
+  bool wake = false, watch = false, first = false;
   {
     const std::lock_guard lock(mutex_);
     if (finished_) {
@@ -50,9 +49,14 @@ void CallbackThread::push(std::function<void()> work) {
     // A thread that was woken before counts as idle until it runs, but takes one piece only.
     watch = queue_.size() > idle && !watching_;
     watching_ |= watch;
+    first = watch && !has_relief_;
+    has_relief_ |= watch;
   }
   if (wake) wake_.notify_one();
-  if (watch) stuck_.notify_one();
+  if (first)
+    start("al-relief", [this] { relieve(); });
+  else if (watch)
+    stuck_.notify_one();
 }
 
 void CallbackThread::finish(std::chrono::milliseconds patience) {
@@ -94,11 +98,11 @@ void CallbackThread::loop(bool spare) {
   }
 }
 
-// Asleep unless more was pushed than there were idle threads.
+// Asleep unless more was pushed than there were idle threads; ends when that has not been so for a while.
 void CallbackThread::relieve() {
   std::unique_lock lock(mutex_);
   while (true) {
-    stuck_.wait(lock, [&] { return watching_; });
+    if (!stuck_.wait_for(lock, kSpareLives, [&] { return watching_; })) break;
     const std::uint64_t before = begun_;
     lock.unlock();
     std::this_thread::sleep_for(kStuck);
@@ -109,6 +113,7 @@ void CallbackThread::relieve() {
       start("al-callbacks+", [this] { loop(/*spare=*/true); });
     }
   }
+  has_relief_ = false;
 }
 
 }  // namespace altorch

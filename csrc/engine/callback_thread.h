@@ -38,6 +38,7 @@ class CallbackThread {
   int busy_ = 0;  // threads that have some
   bool finished_ = false;
   bool watching_ = false;    // relieve() looks whether the queue moves
+  bool has_relief_ = false;  // its thread lives
   std::uint64_t begun_ = 0;  // pieces of work
 };
 
