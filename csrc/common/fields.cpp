@@ -1,19 +1,27 @@
 #include "common/fields.h"
 
 #include <charconv>
+#include <string_view>
 
 #include "common/error.h"
 
 namespace altorch {
 namespace {
 
-constexpr char kRepeats[] = "=";
+constexpr char kRepeats = '=';  // and how many fields do, which stand where these stood
 constexpr char kDiffers = '!';
 
 Error unreadable() {
   return Error(ErrorKind::kInternal,
                "what another rank wrote cannot be read: the ranks run different versions of altorch; install "
                "the same one everywhere");
+}
+
+std::size_t number_in(std::string_view text) {
+  std::size_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size()) throw unreadable();
+  return number;
 }
 
 }  // namespace
@@ -44,10 +52,20 @@ std::string encode_rows(const std::vector<Fields>& rows) {
   const Fields* before = nullptr;
   for (const Fields& row : rows) {
     all.push_back(std::to_string(row.size()));
+    std::size_t alike = 0;
+    const auto tell_alike = [&] {
+      if (alike > 0) all.push_back(kRepeats + std::to_string(alike));
+      alike = 0;
+    };
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const bool repeats = before && i < before->size() && (*before)[i] == row[i];
-      all.push_back(repeats ? kRepeats : kDiffers + row[i]);
+      if (before && i < before->size() && (*before)[i] == row[i]) {
+        ++alike;
+        continue;
+      }
+      tell_alike();
+      all.push_back(kDiffers + row[i]);
     }
+    tell_alike();
     before = &row;
   }
   return encode_fields(all);
@@ -57,19 +75,20 @@ std::vector<Fields> decode_rows(const std::string& text) {
   const Fields all = decode_fields(text);
   std::vector<Fields> rows;
   for (std::size_t at = 0; at < all.size();) {
-    std::size_t count = 0;
-    const std::string& number = all[at++];
-    const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), count);
-    if (error != std::errc() || count > all.size() - at) throw unreadable();
+    const std::size_t count = number_in(all[at++]);
     Fields row;
-    for (std::size_t i = 0; i < count; ++i, ++at) {
-      if (all[at] == kRepeats && !rows.empty() && i < rows.back().size()) {
-        row.push_back(rows.back()[i]);
-      } else if (!all[at].empty() && all[at][0] == kDiffers) {
-        row.push_back(all[at].substr(1));
-      } else {
-        throw unreadable();
+    while (row.size() < count) {
+      if (at == all.size() || all[at].empty()) throw unreadable();
+      const std::string_view field = all[at++];
+      if (field[0] == kDiffers) {
+        row.emplace_back(field.substr(1));
+        continue;
       }
+      const std::size_t alike = field[0] == kRepeats ? number_in(field.substr(1)) : 0;
+      const std::size_t there = rows.empty() ? 0 : rows.back().size();
+      if (alike == 0 || alike > count - row.size() || row.size() + alike > there) throw unreadable();
+      const auto from = rows.back().begin() + static_cast<std::ptrdiff_t>(row.size());
+      row.insert(row.end(), from, from + static_cast<std::ptrdiff_t>(alike));
     }
     rows.push_back(std::move(row));
   }

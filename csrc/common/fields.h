@@ -12,7 +12,7 @@ std::string encode_fields(const Fields& fields);
 // Throws Error(kInternal) on anything that encode_fields() has not written.
 Fields decode_fields(const std::string& text);
 
-// What ranks say of themselves is mostly alike: a field that repeats the row before takes three bytes.
+// What ranks say of themselves is mostly alike: all fields in a row that repeat those of the row before take a few bytes.
 std::string encode_rows(const std::vector<Fields>& rows);
 std::vector<Fields> decode_rows(const std::string& text);
 
