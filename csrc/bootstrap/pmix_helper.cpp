@@ -18,6 +18,7 @@
 #include "bootstrap/frames.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/meeting.h"
 #include "common/native_thread.h"
 
 namespace altorch {
@@ -174,14 +175,13 @@ std::string PmixHelper::exchange(const std::string& own) {
   const int count = *std::max_element(nodes.begin(), nodes.end()) + 1;
   if (store_ == nullptr || count == 1) return own;
   const int node = nodes[static_cast<std::size_t>(options_.rank)];
-  const std::string prefix = options_.key_prefix + "fence/" + std::to_string(fences_++) + "/";
+  const std::string key = options_.key_prefix + "fence/" + std::to_string(fences_++);
   std::string all;
   try {
     // PMIx may have nothing to say, and stores may refuse empty values.
-    store_->set(prefix + std::to_string(node), "." + own);
-    for (int other = 0; other < count; ++other) {
-      all += other == node ? own : store_->get(prefix + std::to_string(other), options_.timeout).substr(1);
-    }
+    for (const std::string& word :
+         meet(*store_, key, node, count, options_.timeout, "to a fence of the nodes", "." + own))
+      all += word.substr(1);
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("Starting Open MPI: lost contact with another node: ") + error.what());
   }
