@@ -105,11 +105,11 @@ std::optional<std::vector<std::string>> C10dStore::multi_get(const std::vector<s
 }
 
 std::string C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  PollPause pause;
+  const auto deadline = WaitClock::now() + timeout;
+  PollPause pause(1, deadline);
   while (true) {
     if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (WaitClock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the c10d store within " +
                                            std::to_string(timeout.count()) + " ms");
     }

@@ -1,29 +1,58 @@
 #include "common/absent.h"
 
-#include <algorithm>
 #include <cstdio>
+
+#include "common/poll_pause.h"
 
 namespace altorch {
 namespace {
 
-constexpr int kMostLooks = 512, kMostNames = 8;
+constexpr int kMostNames = 8;
+constexpr const char* kSomebody = "some rank has not come";
+constexpr std::chrono::seconds kToLook{5};  // of whoever took that upon itself
 
-}  // namespace
-
-std::string absent_ranks(KeyValueStore& store, const std::function<std::string(int)>& key_of, int size) {
+std::string look(KeyValueStore& store, const Meeting& meeting) {
   std::string names;
   int count = 0;
   try {
-    for (int rank = 0; rank < std::min(size, kMostLooks); ++rank) {
-      if (store.try_get(key_of(rank))) continue;
+    for (int rank = 0; rank < meeting.size; ++rank) {
+      if (store.try_get(meeting.key_of(rank))) continue;
       if (count++ < kMostNames) names += (names.empty() ? "" : ", ") + std::to_string(rank);
     }
   } catch (const std::exception&) {  // the store may be what is wrong
   }
-  if (count == 0) return "some rank has not come";
+  if (count == 0) return kSomebody;
   if (count == 1) return "rank " + names + " has not come";
   if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
   return "ranks " + names + " have not come";
+}
+
+// What has been seen holds until another one comes, and counts itself.
+std::string look_once_for_all(KeyValueStore& store, const Meeting& meeting) {
+  const auto came = store.try_get(meeting.key + "/count");
+  const std::string key = meeting.key + "/absent/" + came.value_or("0");
+  if (store.add(key + "/asked", 1) == 1) {
+    std::string seen = look(store, meeting);
+    store.set(key, seen);
+    return seen;
+  }
+  const auto deadline = WaitClock::now() + kToLook;
+  PollPause pause(meeting.size, deadline);
+  while (WaitClock::now() < deadline) {
+    if (auto seen = store.try_get(key)) return *std::move(seen);
+    pause.pause();
+  }
+  return kSomebody;
+}
+
+}  // namespace
+
+std::string absent_ranks(KeyValueStore& store, const Meeting& meeting) {
+  try {  // rank 0 is not counted, so it might read that it has not come itself
+    return meeting.rank == 0 ? look(store, meeting) : look_once_for_all(store, meeting);
+  } catch (const std::exception&) {
+    return kSomebody;
+  }
 }
 
 std::string in_seconds(std::chrono::milliseconds duration) {

@@ -9,8 +9,6 @@
 namespace altorch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // One rank's part in it.
 class Gatherer {
  public:
@@ -47,9 +45,9 @@ class Gatherer {
 
   std::string absent() {
     const auto challenge = [this](int) { return challenge_key(); };
-    if (under_.empty()) return absent_ranks(store_, challenge, 1);  // rank 0, unless the store does not say
-    return absent_ranks(
-        store_, [this](int rank) { return word_key(rank); }, size_);
+    if (under_.empty())
+      return absent_ranks(store_, {key_, challenge, 0, 1});  // rank 0, unless the store does not say
+    return absent_ranks(store_, {prefix(), [this](int rank) { return word_key(rank); }, rank_, size_});
   }
 
  private:
@@ -67,11 +65,11 @@ class Gatherer {
   }
 
   std::optional<Gathering> read() {
-    const auto now = Clock::now();
+    const auto now = WaitClock::now();
     if (now >= next_challenge_) {
       const auto challenge = store_.try_get(challenge_key());
       if (challenge && *challenge != under_) answer(*challenge);
-      if (!under_.empty()) next_challenge_ = now + kBetweenChallenges;
+      if (!under_.empty()) next_challenge_ = now + calm_pace(size_);
     }
     if (under_.empty()) return std::nullopt;
     const auto table = store_.try_get(prefix() + "/table");
@@ -100,7 +98,6 @@ class Gatherer {
   std::string prefix() const { return key_ + "/" + under_; }
   std::string word_key(int rank) const { return prefix() + "/word/" + std::to_string(rank); }
 
-  static constexpr std::chrono::milliseconds kBetweenChallenges{50};
   static constexpr std::chrono::seconds kFarewell{2};
 
   KeyValueStore& store_;
@@ -109,7 +106,7 @@ class Gatherer {
   const std::string own_name_ = random_name();
   Fields word_;
   std::string under_;  // the challenge that was answered last; empty: none yet
-  Clock::time_point next_challenge_{};
+  WaitClock::time_point next_challenge_{};
 };
 
 }  // namespace
@@ -119,7 +116,7 @@ Gathering gather(KeyValueStore& store, const std::string& key, int rank, int siz
   if (size == 1) return {key + "/" + random_name(), {word}};
   Gatherer own(store, key, rank, size, word);
   try {
-    auto met = wait_until_there(store, timeout, [&] { return own.look(); });
+    auto met = wait_until_there(store, size, timeout, [&] { return own.look(); });
     own.withdraw_challenge();
     return met;
   } catch (const Error& error) {

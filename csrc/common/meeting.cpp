@@ -9,8 +9,6 @@
 namespace altorch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 std::optional<std::string> collect(KeyValueStore& store, const std::string& key, int size) {
   const auto count = store.try_get(key + "/count");
   if (!count || std::stoll(*count) < size - 1) return std::nullopt;
@@ -34,7 +32,7 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
   try {
     sooner_or_later([&] { store.set(key_of(rank), word); });
     if (rank != 0) sooner_or_later([&] { store.add(key + "/count", 1); });
-    const std::string table = wait_until_there(store, timeout, [&] {
+    const std::string table = wait_until_there(store, size, timeout, [&] {
       return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table");
     });
     auto words = decode_fields(table);
@@ -42,7 +40,7 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
     throw Error(ErrorKind::kInternal, "the table of a meeting has " + std::to_string(words.size()) +
                                           " rows for " + std::to_string(size) + " ranks");
   } catch (const Error& error) {
-    throw error.with_prefix(absent_ranks(store, key_of, size) + " " + purpose + ": ");
+    throw error.with_prefix(absent_ranks(store, {key, key_of, rank, size}) + " " + purpose + ": ");
   }
 }
 
@@ -59,14 +57,14 @@ std::optional<std::string> meet_able(KeyValueStore& store, const std::string& ke
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds patience) noexcept {
   if (size == 1) return;
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = WaitClock::now() + patience;
   try {
     if (rank != 0) {
       store.add(key, 1);
       return;
     }
-    PollPause pause;
-    while (Clock::now() < deadline) {
+    PollPause pause(1, deadline);
+    while (WaitClock::now() < deadline) {
       const auto left = if_it_answers([&] { return store.try_get(key); });
       if (left && std::stoll(*left) >= size - 1) return;
       store.attend();

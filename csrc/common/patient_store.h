@@ -32,12 +32,13 @@ void sooner_or_later(Request&& request) {
   }
 }
 
-// What `look` finds sooner or later, an optional. Throws Error(kTimeout), and what store.attend() throws.
+// What `look` finds sooner or later, an optional; one of `ranks` that look. Throws Error(kTimeout), and what store.attend()
+// throws.
 template <typename Look>
-auto wait_until_there(KeyValueStore& store, std::chrono::milliseconds timeout, Look&& look) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+auto wait_until_there(KeyValueStore& store, int ranks, std::chrono::milliseconds timeout, Look&& look) {
+  const auto deadline = WaitClock::now() + timeout;
   const std::string somebody_is_late = "find the rank that is late or took another path";
-  PollPause pause;
+  PollPause pause(ranks, deadline);
   while (true) {
     std::string cause = somebody_is_late;
     try {
@@ -47,9 +48,9 @@ auto wait_until_there(KeyValueStore& store, std::chrono::milliseconds timeout, L
       cause = error.what();  // it is the store that is late
     }
     store.attend();
-    if (std::chrono::steady_clock::now() > deadline)
+    if (WaitClock::now() > deadline)
       throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) + "; " + cause);
-    pause.pause();
+    pause.pause([&] { store.attend(); });
   }
 }
 

@@ -12,9 +12,8 @@
 namespace altorch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = WaitClock;
 
-constexpr std::chrono::seconds kToWriteTheList{2};       // of whoever took that upon itself
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // at the living
 
 std::string attempt_key(const Survey& survey, int attempt) {
@@ -24,7 +23,7 @@ std::string attempt_key(const Survey& survey, int attempt) {
 template <typename Look>
 auto wait_for_agreement(const Survey& survey, const std::string& purpose, Look&& look) {
   const auto deadline = Clock::now() + 2 * survey.patience;
-  PollPause pause;
+  PollPause pause(survey.size, deadline);
   while (true) {
     if (auto found = if_it_answers(look)) return *std::move(found);
     if (Clock::now() > deadline) {
@@ -58,7 +57,7 @@ class Surveyor {
     came_ = Clock::now();
     taken_ = {};
     lowest_ = 0;
-    sooner_or_later([&] { store_.set(key("come/" + std::to_string(survey_.rank)), "1"); });
+    sooner_or_later([&] { store_.set(come_key(survey_.rank), "1"); });
     sooner_or_later([&] { store_.add(key("count"), 1); });
   }
 
@@ -85,11 +84,10 @@ class Surveyor {
     return ranks;
   }
 
-  // Nobody before this rank can.
+  // Nobody before this rank can, or has for long.
   bool leads() {
-    const auto cannot = [&](int rank) { return survey_.is_dead(rank) || (is_late() && !has_come(rank)); };
-    while (lowest_ < survey_.rank && cannot(lowest_)) ++lowest_;
-    return lowest_ == survey_.rank;
+    while (lowest_ < survey_.rank && survey_.is_dead(lowest_)) ++lowest_;
+    return lowest_ == survey_.rank || is_late();
   }
 
   void lead() {
@@ -102,33 +100,44 @@ class Surveyor {
       }
       taken_ = now;  // by a rank that is dead now, or that this one took for late
     }
-    if (now - *taken_ > kToWriteTheList) store_.set(key("void"), "1");
+    if (now - *taken_ > 2 * calm_pace(survey_.size)) store_.set(key("void"), "1");
   }
 
-  // One request, until the numbers say that it may be so: who came and died since is counted twice.
+  // The numbers say first whether it may be so: who came and died since is counted twice.
   bool are_all_accounted_for() {
     const auto came = store_.try_get(key("count"));
-    int dead = 0;
-    for (int rank = 0; rank < survey_.size; ++rank) dead += survey_.is_dead(rank) ? 1 : 0;
-    if (!came || std::stoi(*came) + dead < survey_.size) return false;
+    const std::vector<int> living = not_dead();
+    const int dead = survey_.size - static_cast<int>(living.size());
+    return came && std::stoi(*came) + dead >= survey_.size && have_come(living);
+  }
+
+  std::vector<int> not_dead() const {
+    std::vector<int> ranks;
     for (int rank = 0; rank < survey_.size; ++rank) {
-      if (!survey_.is_dead(rank) && !has_come(rank)) return false;
+      if (!survey_.is_dead(rank)) ranks.push_back(rank);
     }
-    return true;
+    return ranks;
   }
 
   bool is_late() const { return Clock::now() - came_ > survey_.patience; }
 
-  bool has_come(int rank) { return store_.try_get(key("come/" + std::to_string(rank))).has_value(); }
+  bool have_come(const std::vector<int>& ranks) {
+    std::vector<std::string> keys;
+    for (const int rank : ranks) keys.push_back(come_key(rank));
+    return store_.multi_get(keys).has_value();
+  }
 
   void write_list() {
+    const std::vector<int> living = not_dead();
+    const bool all = have_come(living);
     Fields left;
-    for (int rank = 0; rank < survey_.size; ++rank) {
-      if (rank == survey_.rank || (has_come(rank) && !survey_.is_dead(rank)))
-        left.push_back(std::to_string(rank));
+    for (const int rank : living) {
+      if (all || rank == survey_.rank || store_.try_get(come_key(rank))) left.push_back(std::to_string(rank));
     }
     store_.set(key("list"), encode_fields(left));
   }
+
+  std::string come_key(int rank) const { return key("come/" + std::to_string(rank)); }
 
   std::string key(const std::string& what) const {
     return attempt_key(survey_, attempt_) + "/" + std::to_string(round_) + "/" + what;
@@ -158,17 +167,18 @@ bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivor
     if (verdict == "void") store.set(survey.key + "/attempt", std::to_string(left.attempt + 1));
     store.set(key + "verdict", verdict);
   };
-  std::vector<std::string> by_rank;
-  for (const int rank : left.ranks) by_rank.push_back(key + std::to_string(rank));
-  if (made) sooner_or_later([&] { store.set(key + std::to_string(survey.rank), "1"); });
+  const auto have_all = [&] {
+    const auto count = store.try_get(key + "count");
+    return count && std::stoull(*count) >= left.ranks.size();
+  };
+  if (made) sooner_or_later([&] { store.add(key + "count", 1); });
   bool has_decided = false;
   return wait_for_agreement(survey, "whether all of them can go on", [&]() -> std::optional<bool> {
     if (const auto verdict = store.try_get(key + "verdict")) return *verdict == "made";
     if (has_decided) return std::nullopt;
     const auto is_dead = [&](int rank) { return survey.is_dead(rank); };
     const bool is_hopeless = !made || std::any_of(left.ranks.begin(), left.ranks.end(), is_dead);
-    const bool is_done =
-        !is_hopeless && survey.rank == left.ranks.front() && store.multi_get(by_rank).has_value();
+    const bool is_done = !is_hopeless && survey.rank == left.ranks.front() && have_all();
     if (!is_hopeless && !is_done) return std::nullopt;
     has_decided = true;
     decide(is_done ? "made" : "void");

@@ -1,8 +1,9 @@
 // Who of a group is left, asked through the store after something went wrong: every rank that can go on says so, and all
 // of them get the same list.
 //
-// The lowest rank that is not known to be dead waits until each of the others has come or is dead, and writes the list down.
-// Should it not come, or die over that, the next one does so, in a new round if need be. Thread rules: any thread, one survey at a time.
+// The lowest rank that is not known to be dead waits until each of the others has come or is dead, and writes the list down;
+// should one not come, the first whose patience ends does so. Who dies over that is followed by another, in a new round. A
+// rank makes a fixed number of requests, besides polling. Thread rules: any thread, one survey at a time.
 #pragma once
 
 #include <chrono>

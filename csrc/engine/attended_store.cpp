@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "common/patient_store.h"
+
 namespace altorch {
-namespace {
-
-constexpr std::chrono::milliseconds kBetweenLooks{100};
-
-}  // namespace
 
 AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation,
                              std::chrono::milliseconds at_least)
@@ -32,21 +29,21 @@ void AttendedStore::attend() {
 }
 
 std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = WaitClock::now() + timeout;
+  PollPause pause(communicator_.size(), deadline);
   while (true) {
     try {
-      return StoreView::get(key, std::min(timeout, kBetweenLooks));
+      if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
     } catch (const Error& error) {
-      const auto now = std::chrono::steady_clock::now();
-      if (error.kind() != ErrorKind::kTimeout) throw communicator_.watchdog().with_its_reason(error);
-      attend();
-      if (now > deadline) {
-        throw Error(ErrorKind::kTimeout,
-                    "not there after " + std::to_string(timeout.count()) +
-                        " ms; all ranks of a group have to make its first calls of a kind "
-                        "together, messages included. Find the rank that is late");
-      }
+      throw communicator_.watchdog().with_its_reason(error);
     }
+    attend();
+    if (WaitClock::now() > deadline) {
+      throw Error(ErrorKind::kTimeout, "not there after " + std::to_string(timeout.count()) +
+                                           " ms; all ranks of a group have to make its first calls of a kind "
+                                           "together, messages included. Find the rank that is late");
+    }
+    pause.pause([this] { attend(); });
   }
 }
 

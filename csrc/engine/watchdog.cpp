@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/env.h"
+#include "common/poll_pause.h"
 #include "engine/fingerprint.h"
 
 namespace altorch {
@@ -87,7 +88,7 @@ std::optional<Error> Watchdog::look_after(const Operation& operation, Wait& wait
 
 bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const {
   return now - wait.began > stall_ &&
-         wait.looks % static_cast<int>(std::chrono::seconds(1) / kLookEvery) == 0;
+         wait.looks % static_cast<int>(calm_pace(group_.size()) / kLookEvery) == 0;
 }
 
 // The clock first: what else is asked may take its time.
@@ -163,8 +164,8 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
 Error Watchdog::with_its_reason(const Error& cause) {
   if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
   const auto began = Clock::now();
-  while (true) {
-    if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), /*ask_store=*/true))
+  for (int look = 0;; ++look) {  // every rank does so: they ask the store ten times
+    if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), look % 10 == 0))
       return lost(*death, std::string(" (") + cause.what() + ")");
     if (Clock::now() - began > kDying) return cause;
     std::this_thread::sleep_for(kDying / 100);

@@ -26,7 +26,8 @@ class Watchdog {
   std::optional<Error> look_after(const Operation& operation, Wait& wait, Clock::time_point now);
   // Looks at nothing but what the ranks called.
   std::optional<Error> compare(const Operation& operation, Wait& wait);
-  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second.
+  // Whether the look that examine() has just taken was one at which stalled ranks compare: once a second, or more rarely where
+  // they are thousands.
   bool is_time_to_compare(const Wait& wait, Clock::time_point now) const;
   // Looks at nothing but whether everybody lives, now and then.
   std::optional<Error> look_for_dead_only(const Operation& operation, Wait& wait, Clock::time_point now);

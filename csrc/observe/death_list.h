@@ -1,5 +1,5 @@
 // The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank. Who sees a
-// death puts it there; who waits asks for the counter alone. Thread rules: one thread.
+// death puts it there, unless two others have; who waits asks for the counter alone. Thread rules: one thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class DeathList {
  private:
   const std::shared_ptr<KeyValueStore> store_;
   std::int64_t heard_ = 0;
-  int missed_ = 0;  // looks at an entry that was counted, and not there
+  int missed_ = 0;  // looks at entries that were counted, and not all there
 };
 
 }  // namespace altorch

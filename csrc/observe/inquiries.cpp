@@ -8,8 +8,7 @@ namespace {
 
 constexpr const char* kCounter = "inquiries";
 constexpr std::int64_t kMostAtOnce = 64;  // older ones have long been answered, or nobody can
-constexpr std::chrono::milliseconds kEvery{1000};
-constexpr int kPatience = 5;  // looks
+constexpr int kPatience = 5;              // looks
 
 std::string key_of(std::int64_t number) { return "inquiry/" + std::to_string(number); }
 
@@ -32,8 +31,8 @@ void Inquiries::ask(const std::string& group, const CallNote& note) {
 
 void Inquiries::answer() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  const auto now = std::chrono::steady_clock::now();
-  if (!lock || now - last_look_ < kEvery) return;
+  const auto now = WaitClock::now();
+  if (!lock || now - last_look_ < pace_) return;
   last_look_ = now;
   try {
     const auto counter = store_->try_get(kCounter);

@@ -11,27 +11,30 @@
 #include <string>
 
 #include "common/key_value_store.h"
+#include "common/poll_pause.h"
 #include "observe/stall_board.h"
 
 namespace altorch {
 
 class Inquiries {
  public:
-  // `store` is the job's.
-  explicit Inquiries(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
+  // `store` is the job's, of so many ranks.
+  explicit Inquiries(std::shared_ptr<KeyValueStore> store, int ranks = 1)
+      : store_(std::move(store)), pace_(calm_pace(ranks)) {}
 
   void join(const std::shared_ptr<StallBoard>& board);
   void ask(const std::string& group, const CallNote& note);
-  // Looks for new questions, at most once a second.
+  // Looks for new questions, at most once a second; more rarely in a job of thousands.
   void answer();
 
  private:
   std::shared_ptr<KeyValueStore> store_;
+  const std::chrono::milliseconds pace_;
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<StallBoard>> boards_;
   std::int64_t next_ = 0;
   int unwritten_ = 0;  // looks at which the next question was counted, but not there
-  std::chrono::steady_clock::time_point last_look_{};
+  WaitClock::time_point last_look_{};
 };
 
 }  // namespace altorch

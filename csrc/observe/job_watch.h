@@ -11,9 +11,12 @@
 namespace altorch {
 
 struct JobWatch {
-  // `name`: the same on all ranks that watch each other, and nobody else's.
-  JobWatch(std::string watch_name, LivenessSettings settings)
-      : name(std::move(watch_name)), liveness(named(settings, name)), inquiries(settings.store) {}
+  // `name`: the same on all ranks that watch each other, and nobody else's. `ranks`: that ask the store; not said: those that
+  // are watched.
+  JobWatch(std::string watch_name, LivenessSettings settings, int ranks = 0)
+      : name(std::move(watch_name)),
+        liveness(named(settings, name)),
+        inquiries(settings.store, ranks > 0 ? ranks : static_cast<int>(settings.members.size())) {}
 
   const std::string name;
   Liveness liveness;

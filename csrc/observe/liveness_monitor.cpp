@@ -29,7 +29,7 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
       news_(settings_),
       told_(settings_.patient ? settings_.patient : settings_.store),
       heard_(settings_.store),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(has_peers() ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
   if (wake_ >= 0) close_in_forks(wake_);
   watch_neighbours();
 }

@@ -1,12 +1,16 @@
 #include "observe/stall_board.h"
 
+#include <cstdlib>
 #include <sstream>
+
+#include "common/poll_pause.h"
 
 namespace altorch {
 namespace {
 
-constexpr int kMostPeers = 128;           // asked where they are when a deadline has passed
-constexpr std::uint64_t kMostCalls = 16;  // before the stalled one that a note tells of
+constexpr int kMostNames = 16;              // of ranks, in a message
+constexpr std::chrono::seconds kToLook{5};  // of whoever looks where all are
+constexpr std::uint64_t kMostCalls = 16;    // before the stalled one that a note tells of
 
 constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
 std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
@@ -132,10 +136,12 @@ std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
       if (auto finding = difference(std::to_string(author) + " " + text, mine)) return finding;
     }
   }
-  if (const auto first = note(first_key(mine.sequence))) return difference(*first, mine);
-  // Of two that write at a time one is overwritten, and sees that at its next look.
-  if (set(first_key(mine.sequence), std::to_string(rank_) + " " + encode(mine)))
-    first_in_.store(mine.sequence, std::memory_order_relaxed);
+  if (const auto first = note(first_key(mine.sequence))) {
+    // Of many that write at a time all but one are overwritten: who is the first knows it when it reads its own word.
+    if (std::atoi(first->c_str()) == rank_) first_in_.store(mine.sequence, std::memory_order_relaxed);
+    return difference(*first, mine);
+  }
+  set(first_key(mine.sequence), std::to_string(rank_) + " " + encode(mine));
   return std::nullopt;
 }
 
@@ -149,24 +155,57 @@ std::optional<bool> StallBoard::meet_message(int peer, bool sends, std::int64_t 
   return other ? std::optional(*other == "gpu") : std::nullopt;
 }
 
+// "<rank> <number>" of each that does not wait in that operation; 0: in none.
+std::string StallBoard::look_round(std::uint64_t sequence) {
+  std::string seen = " ";  // a store may refuse an empty value
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    const std::string waits_in = store_->try_get(wait_key(peer)).value_or("0");
+    if (waits_in != std::to_string(sequence)) seen += std::to_string(peer) + " " + waits_in + " ";
+  }
+  return seen;
+}
+
+// The deadline of all passes at the same time.
+std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t sequence) {
+  const std::string key = "board/whereabouts/" + std::to_string(sequence);
+  if (store_->add(key + "/asked", 1) == 1) {
+    std::string seen = look_round(sequence);
+    store_->set(key, seen);
+    return seen;
+  }
+  const auto deadline = WaitClock::now() + kToLook;
+  PollPause pause(size_, deadline);
+  while (WaitClock::now() < deadline) {
+    if (auto seen = store_->try_get(key)) return seen;
+    pause.pause();
+  }
+  return std::nullopt;
+}
+
 std::string StallBoard::whereabouts(std::uint64_t sequence) {
-  std::string behind, silent;
-  const int peers = size_ < kMostPeers ? size_ : kMostPeers;
+  std::optional<std::string> seen;
   try {
-    for (int step = 1; step < peers; ++step) {
-      const int peer = (rank_ + step) % size_;
-      const auto text = store_->try_get(wait_key(peer));
-      if (!text) {
-        silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
-      } else if (*text != std::to_string(sequence)) {
-        behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" + *text;
-      }
-    }
+    publish_wait(sequence);
+    seen = look_round_once_for_all(sequence);
   } catch (const std::exception&) {
-    return "the job's store does not answer, so that nobody knows where the other ranks are";
+  }
+  if (!seen) return "the job's store does not answer, so that nobody knows where the other ranks are";
+  std::string behind, silent;
+  int count = 0;
+  std::istringstream stream(*seen);
+  std::uint64_t waits_in = 0;
+  for (int peer = 0; stream >> peer >> waits_in;) {
+    if (peer == rank_ || ++count > kMostNames) continue;
+    if (waits_in == 0)
+      silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
+    else
+      behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" +
+                std::to_string(waits_in);
   }
   if (!silent.empty())
     behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
+  if (count > kMostNames) behind += " and " + std::to_string(count - kMostNames) + " more elsewhere";
   return behind.empty() ? "every rank waits in this operation" : behind;
 }
 

@@ -74,6 +74,7 @@ class StallBoard {
   // a GPU.
   std::optional<bool> meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu);
   // "rank 2 waits in #4, ranks not waiting in this group: 3": for the message of a timeout.
+  // All ask at the same time: one looks, and tells the others.
   std::string whereabouts(std::uint64_t sequence);
 
  private:
@@ -83,6 +84,8 @@ class StallBoard {
 
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> note(const std::string& key);
+  std::string look_round(std::uint64_t sequence);
+  std::optional<std::string> look_round_once_for_all(std::uint64_t sequence);
   std::optional<CallNote> called(std::uint64_t sequence) const;
   std::string encode(const CallNote& note) const;
   std::optional<Finding> difference(const std::string& theirs, const CallNote& mine) const;

@@ -13,7 +13,7 @@ constexpr int kLooksPerQuestion = 10;  // to the store
 }  // namespace
 
 void WatchedStore::attend() {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = WaitClock::now();
   if (!watch_ || now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   const auto death = watch_->liveness.check(ranks_, ++looks_ % kLooksPerQuestion == 0 || suspicion_);
@@ -27,15 +27,15 @@ void WatchedStore::attend() {
 }
 
 std::string WatchedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  PollPause pause;
+  const auto deadline = WaitClock::now() + timeout;
+  PollPause pause(static_cast<int>(ranks_.size()), deadline);
   while (true) {
     if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
     attend();
-    if (std::chrono::steady_clock::now() > deadline)
+    if (WaitClock::now() > deadline)
       throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the store within " +
                                            std::to_string(timeout.count()) + " ms");
-    pause.pause();
+    pause.pause([this] { attend(); });
   }
 }
 
