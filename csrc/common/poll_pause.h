@@ -19,7 +19,7 @@ class PollPause {
   PollPause(int ranks, WaitClock::time_point deadline)
       : deadline_(deadline),
         shortest_(std::max<WaitClock::duration>(kShortest, ranks * kAnswer)),
-        longest_(calm_pace(ranks)) {}
+        longest_(std::max<WaitClock::duration>(kLongest, ranks * kTogether)) {}
 
   // Until the next look. `meanwhile` is called ten times a second, for what costs the store little.
   template <typename Meanwhile>
@@ -40,6 +40,8 @@ class PollPause {
  private:
   static constexpr std::chrono::microseconds kShortest{200};
   static constexpr std::chrono::microseconds kAnswer{20};  // what a store takes for one
+  static constexpr std::chrono::milliseconds kLongest{250};
+  static constexpr std::chrono::milliseconds kTogether{1};  // a thousand looks a second of all of them
   static constexpr std::chrono::milliseconds kNap{100};
   const WaitClock::time_point began_ = WaitClock::now(), deadline_;
   const WaitClock::duration shortest_, longest_;

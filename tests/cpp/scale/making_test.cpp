@@ -1,10 +1,11 @@
 // What the making of a group costs the store.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/agreement.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
-#include "common/poll_pause.h"
 #include "common/store_view.h"
 #include "support/on_threads.h"
 #include "support/says.h"
@@ -80,8 +81,11 @@ TEST(ScaleOfMaking, AFixedNumberOfRequestsForEachRank) {
   }
 }
 
-// In the first 8 seconds of a wait, and there are three; then one look in each pause, at the table and at the challenge.
+// While the pauses grow, in each of three waits; then four a second, or one in so many milliseconds as there are ranks.
 constexpr int kFirstLooks = 90;
+int later_looks(seconds waited, int size) {
+  return static_cast<int>(waited.count() * 1000) / std::max(250, size);
+}
 
 TEST(ScaleOfMaking, WhoWaitsForALateRankAsksNowAndThen) {
   for (const int size : scales()) {
@@ -89,7 +93,7 @@ TEST(ScaleOfMaking, WhoWaitsForALateRankAsksNowAndThen) {
     SimulatedStore store(time);
     EXPECT_EQ(make_group(time, store, seconds(300), size - 1, seconds(20)), all_good(size));
     store.tell("waiting for 20 seconds");
-    EXPECT_LE(store.most(), 12 + 3 * kFirstLooks + 2 * (seconds(20) / calm_pace(size)));
+    EXPECT_LE(store.most(), 12 + 3 * kFirstLooks + 2 * later_looks(seconds(20), size));
   }
 }
 
@@ -103,7 +107,7 @@ TEST(ScaleOfMaking, OneLooksWhoIsAbsentAndTellsTheOthers) {
       const std::string& error = errors[static_cast<std::size_t>(rank)];
       EXPECT_TRUE(says(error, "rank " + std::to_string(size - 1) + " has not come to make group")) << error;
     }
-    EXPECT_LE(store.in_all().requests(), (12 + 2 * kFirstLooks + 2 * (seconds(20) / calm_pace(size))) * size);
+    EXPECT_LE(store.in_all().requests(), (12 + 2 * kFirstLooks + 2 * later_looks(seconds(20), size)) * size);
   }
 }
 

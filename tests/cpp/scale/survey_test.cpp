@@ -56,7 +56,7 @@ TEST(ScaleOfSurvey, SoAlsoWhereHalfOfAllAreSilent) {
                   time, store, [](int) { return false; }, is_silent),
               all_good(size));
     store.tell("survey with half of all silent");
-    EXPECT_LE(store.in_all().requests(), (5 + 3 * 80 + 2 * 10) * size);
+    EXPECT_LE(store.in_all().requests(), (5 + 3 * 80 + 2 * 4 * 10) * size);
   }
 }
 
