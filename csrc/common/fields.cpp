@@ -4,12 +4,15 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/number.h"
 
 namespace altorch {
 namespace {
 
 constexpr char kRepeats = '=';  // and how many fields do, which stand where these stood
 constexpr char kDiffers = '!';
+// Of what all rows say together: repeats would let a short text take any memory.
+constexpr std::size_t kMostBytes = 64 << 20;
 
 Error unreadable() {
   return Error(ErrorKind::kInternal,
@@ -18,10 +21,8 @@ Error unreadable() {
 }
 
 std::size_t number_in(std::string_view text) {
-  std::size_t number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) throw unreadable();
-  return number;
+  if (const auto number = to_number<std::size_t>(text)) return *number;
+  throw unreadable();
 }
 
 }  // namespace
@@ -44,6 +45,12 @@ Fields decode_fields(const std::string& text) {
     fields.push_back(text.substr(at, length));
     at += length;
   }
+  return fields;
+}
+
+Fields decode_fields(const std::string& text, std::size_t count) {
+  Fields fields = decode_fields(text);
+  if (fields.size() != count) throw unreadable();
   return fields;
 }
 
@@ -74,21 +81,27 @@ std::string encode_rows(const std::vector<Fields>& rows) {
 std::vector<Fields> decode_rows(const std::string& text) {
   const Fields all = decode_fields(text);
   std::vector<Fields> rows;
+  std::size_t bytes = 0;
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t count = number_in(all[at++]);
     Fields row;
     while (row.size() < count) {
-      if (at == all.size() || all[at].empty()) throw unreadable();
+      if (at == all.size() || all[at].empty() || bytes > kMostBytes) throw unreadable();
       const std::string_view field = all[at++];
       if (field[0] == kDiffers) {
         row.emplace_back(field.substr(1));
+        bytes += sizeof row.back() + field.size();
         continue;
       }
       const std::size_t alike = field[0] == kRepeats ? number_in(field.substr(1)) : 0;
       const std::size_t there = rows.empty() ? 0 : rows.back().size();
       if (alike == 0 || alike > count - row.size() || row.size() + alike > there) throw unreadable();
       const auto from = rows.back().begin() + static_cast<std::ptrdiff_t>(row.size());
-      row.insert(row.end(), from, from + static_cast<std::ptrdiff_t>(alike));
+      for (auto each = from; each != from + static_cast<std::ptrdiff_t>(alike); ++each) {
+        bytes += sizeof *each + each->size();
+        if (bytes > kMostBytes) throw unreadable();
+        row.push_back(*each);
+      }
     }
     rows.push_back(std::move(row));
   }

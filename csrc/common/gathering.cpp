@@ -1,8 +1,11 @@
 #include "common/gathering.h"
 
+#include <algorithm>
+
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/meeting.h"
+#include "common/number.h"
 #include "common/patient_store.h"
 #include "common/random_name.h"
 
@@ -38,7 +41,7 @@ class Gatherer {
     if (under_.empty()) return;
     try {
       const auto came = rank_ == 0 ? store_.try_get(prefix() + "/count") : std::nullopt;
-      leave_in_turn(store_, prefix() + "/left", rank_, came ? std::stoi(*came) + 1 : 1, kFarewell);
+      leave_in_turn(store_, prefix() + "/left", rank_, 1 + came_of(came), kFarewell);
     } catch (const std::exception&) {  // the store is gone, or does not answer
     }
   }
@@ -53,7 +56,7 @@ class Gatherer {
  private:
   std::optional<Gathering> collect() {
     const auto count = store_.try_get(prefix() + "/count");
-    if (!count || std::stoll(*count) < size_ - 1) return std::nullopt;
+    if (came_of(count) < size_ - 1) return std::nullopt;
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(word_key(rank));
     const auto words = store_.multi_get(keys);
@@ -90,8 +93,20 @@ class Gatherer {
   }
 
   Gathering finished(std::vector<Fields> rows) {
-    for (Fields& row : rows) row.erase(row.begin());
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      if (rows[rank].empty())
+        throw Error(ErrorKind::kInternal,
+                    "rank " + std::to_string(rank) + " has written no word for " + key_);
+      rows[rank].erase(rows[rank].begin());
+    }
     return {prefix(), std::move(rows)};
+  }
+
+  // As the store counts them.
+  int came_of(const std::optional<std::string>& count) const {
+    if (!count) return 0;
+    return static_cast<int>(std::clamp<std::int64_t>(
+        number_from<std::int64_t>(*count, "how many ranks have come"), 0, size_ - 1));
   }
 
   std::string challenge_key() const { return key_ + "/challenge"; }

@@ -3,6 +3,7 @@
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/fields.h"
+#include "common/number.h"
 #include "common/patient_store.h"
 #include "common/poll_pause.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 std::optional<std::string> collect(KeyValueStore& store, const std::string& key, int size) {
   const auto count = store.try_get(key + "/count");
-  if (!count || std::stoll(*count) < size - 1) return std::nullopt;
+  if (!count || number_from<std::int64_t>(*count, "how many ranks have come") < size - 1) return std::nullopt;
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key + "/" + std::to_string(rank));
   // A rank that comes a second time, after a failure, is counted twice: then somebody is still missing.
@@ -66,7 +67,7 @@ void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int s
     PollPause pause(1, deadline);
     while (WaitClock::now() < deadline) {
       const auto left = if_it_answers([&] { return store.try_get(key); });
-      if (left && std::stoll(*left) >= size - 1) return;
+      if (left && to_number<std::int64_t>(*left).value_or(0) >= size - 1) return;
       store.attend();
       pause.pause();
     }

@@ -6,6 +6,7 @@
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/fields.h"
+#include "common/number.h"
 #include "common/patient_store.h"
 #include "common/poll_pause.h"
 
@@ -15,6 +16,9 @@ namespace {
 using Clock = WaitClock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // at the living
+constexpr int kMostAttempts = 1'000'000;
+
+constexpr const char* kAttempt = "the number of an attempt to go on";
 
 std::string attempt_key(const Survey& survey, int attempt) {
   return survey.key + "/" + std::to_string(attempt);
@@ -49,7 +53,10 @@ class Surveyor {
  private:
   int read_attempt() {
     const auto attempt = store_.try_get(survey_.key + "/attempt");
-    return attempt ? std::stoi(*attempt) : 0;
+    const int number = attempt ? number_from<int>(*attempt, kAttempt) : 0;
+    if (number < 0 || number > kMostAttempts)
+      throw Error(ErrorKind::kInternal, "another rank wrote " + excerpt(*attempt) + " as " + kAttempt);
+    return number;
   }
 
   // To the round that is open now.
@@ -80,7 +87,14 @@ class Surveyor {
     const auto text = store_.try_get(key("list"));
     if (!text) return std::nullopt;
     std::vector<int> ranks;
-    for (const std::string& field : decode_fields(*text)) ranks.push_back(std::stoi(field));
+    for (const std::string& field : decode_fields(*text)) {
+      const int rank = number_from<int>(field, "a rank that is left");
+      if (rank >= survey_.size || rank <= (ranks.empty() ? -1 : ranks.back()))
+        throw Error(ErrorKind::kInternal, "another rank wrote a list of who is left that has " +
+                                              excerpt(field) + " where no such rank can be");
+      ranks.push_back(rank);
+    }
+    if (ranks.empty()) throw Error(ErrorKind::kInternal, "another rank wrote that no rank is left");
     return ranks;
   }
 
@@ -108,7 +122,9 @@ class Surveyor {
     const auto came = store_.try_get(key("count"));
     const std::vector<int> living = not_dead();
     const int dead = survey_.size - static_cast<int>(living.size());
-    return came && std::stoi(*came) + dead >= survey_.size && have_come(living);
+    if (!came || number_from<std::int64_t>(*came, "how many ranks have come") < survey_.size - dead)
+      return false;
+    return have_come(living);
   }
 
   std::vector<int> not_dead() const {

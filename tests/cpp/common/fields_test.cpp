@@ -29,5 +29,11 @@ TEST(Fields, AnythingElseIsRefused) {
     EXPECT_THROW(decode_rows(text), Error) << text;
 }
 
+TEST(Fields, ALittleTextTakesNoMemoryWithoutBound) {
+  const std::vector<Fields> rows(100, {std::string(1 << 20, 'x')});
+  EXPECT_THROW(decode_rows(encode_rows(rows)), Error);
+  EXPECT_THROW(decode_fields(encode_fields({"a", "b"}), 3), Error);
+}
+
 }  // namespace
 }  // namespace altorch

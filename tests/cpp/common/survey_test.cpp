@@ -5,6 +5,8 @@
 #include <atomic>
 #include <set>
 
+#include "common/error.h"
+#include "common/fields.h"
 #include "support/counting_store.h"
 #include "support/map_store.h"
 #include "support/on_threads.h"
@@ -146,6 +148,14 @@ TEST(Survey, NobodyGoesOnWithARankThatDiedBeforeTheVerdict) {
     EXPECT_TRUE(have_all_made_it(store, survey, again, true));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(Survey, RefusesAListOfRanksThatCannotBe) {
+  for (const Fields& list : std::vector<Fields>{{}, {"0", "3"}, {"1", "0"}, {"0", "0"}, {"-1"}, {"first"}}) {
+    MapStore store;
+    store.set("here/0/0/list", encode_fields(list));
+    EXPECT_THROW(survivors_of(store, survey_of(1, 3, [](int) { return false; })), Error);
+  }
 }
 
 }  // namespace
