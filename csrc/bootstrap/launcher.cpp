@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "common/number.h"
+
 namespace altorch {
 namespace {
 
@@ -12,10 +14,7 @@ bool is_set(const char* name) {
 
 int number(const char* name) {
   if (name == nullptr || !is_set(name)) return -1;
-  char* end = nullptr;
-  const char* text = std::getenv(name);
-  long value = std::strtol(text, &end, 10);
-  return *end == '\0' ? static_cast<int>(value) : -1;
+  return to_number<int>(std::getenv(name)).value_or(-1);
 }
 
 // A launcher is recognised by its rank and its size; where both are shared with others, `also` must be set

@@ -1,6 +1,5 @@
 #include "common/env.h"
 
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -60,28 +59,42 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };
 
+// Who reads one makes an integer of it: of bytes times a number of ranks, of seconds in nanoseconds.
+constexpr double kMostBytes = 1e12, kMostSeconds = 1e9;
+
+bool is_numeric(const Setting& row) {
+  return std::strcmp(row.type, "seconds") == 0 || std::strcmp(row.type, "bytes") == 0;
+}
+
+// Throws Error(kInvalidArgument).
+double number_of(const Setting& row, const std::string& text) {
+  const bool is_time = std::strcmp(row.type, "seconds") == 0;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const bool is_one = end != text.c_str() && *end == '\0';
+  if (is_one && number >= 0 && number <= (is_time ? kMostSeconds : kMostBytes)) return number;
+  throw Error(ErrorKind::kInvalidArgument, std::string(row.name) + "='" + text + "' is no number of " +
+                                               row.type + " from 0 to " + (is_time ? "1e9" : "1e12"));
+}
+
+const Setting& row_of(const char* name) {
+  for (const Setting& row : kSettings) {
+    if (std::strcmp(row.name, name) == 0) return row;
+  }
+  throw Error(ErrorKind::kInternal, std::string("the setting ") + name + " has no row in common/env.cpp");
+}
+
 }  // namespace
 
 std::span<const Setting> settings() { return kSettings; }
 
 std::string setting(const char* name) {
-  for (const Setting& row : kSettings) {
-    if (std::strcmp(row.name, name) != 0) continue;
-    const char* value = std::getenv(name);
-    return value && *value ? value : row.default_value;
-  }
-  throw Error(ErrorKind::kInternal, std::string("the setting ") + name + " has no row in common/env.cpp");
+  const Setting& row = row_of(name);
+  const char* value = std::getenv(name);
+  return value && *value ? value : row.default_value;
 }
 
-double numeric_setting(const char* name) {
-  const std::string text = setting(name);
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end != '\0') {
-    throw Error(ErrorKind::kInvalidArgument, std::string(name) + "='" + text + "' is not a number");
-  }
-  return value;
-}
+double numeric_setting(const char* name) { return number_of(row_of(name), setting(name)); }
 
 std::optional<Error> wrong_setting() {
   for (const Setting& row : kSettings) {
@@ -89,11 +102,10 @@ std::optional<Error> wrong_setting() {
     const auto wrong = [&](const std::string& what) {
       return Error(ErrorKind::kInvalidArgument, std::string(row.name) + "='" + value + "' is " + what);
     };
-    if (type == "seconds" || type == "bytes") {
-      char* end = nullptr;
-      const double number = std::strtod(value.c_str(), &end);
-      if (end == value.c_str() || *end != '\0') return wrong("not a number");
-      if (!std::isfinite(number) || number < 0) return wrong("no number of " + type);
+    try {
+      if (is_numeric(row)) number_of(row, value);
+    } catch (const Error& error) {
+      return error;
     }
     if (type.find('|') == std::string::npos) continue;
     const bool among = ("|" + type + "|").find("|" + value + "|") != std::string::npos;

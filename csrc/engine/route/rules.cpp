@@ -5,6 +5,7 @@
 
 #include "common/env.h"
 #include "common/error.h"
+#include "common/number.h"
 #include "engine/hierarchical/collectives.h"
 #include "engine/route/table.h"
 #include "transports/mpi/collectives.h"
@@ -23,19 +24,16 @@ constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
   if (text == "inf") return kEndless;
-  std::size_t used = 0;
-  std::int64_t value = 0;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::exception&) {
-    refuse_rule(rule, "'" + text + "' is not a size");
-  }
-  const std::string unit = text.substr(used);
-  if (unit == "k" || unit == "K") return value * kKiB;
-  if (unit == "m" || unit == "M") return value * kMiB;
-  if (unit == "g" || unit == "G") return value * kMiB * kKiB;
-  if (!unit.empty()) refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
-  return value;
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto value = to_number<std::int64_t>(std::string_view(text).substr(0, digits));
+  const std::string unit = text.substr(digits);
+  std::int64_t times = unit.empty() ? 1 : 0;
+  if (unit == "k" || unit == "K") times = kKiB;
+  if (unit == "m" || unit == "M") times = kMiB;
+  if (unit == "g" || unit == "G") times = kMiB * kKiB;
+  if (!value || times == 0 || *value > kEndless / times)
+    refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
+  return *value * times;
 }
 
 std::string gpu_route_names() {

@@ -43,5 +43,14 @@ TEST(Env, FindsMisspelledSettings) {
   EXPECT_EQ(unknown, std::vector<std::string>{"ALTORCH_ROUT"});
 }
 
+TEST(Env, TakesNoNumberThatNoIntegerHolds) {
+  for (const char* value : {"-1", "nan", "inf", "1e300", "1e10"}) {
+    setenv("ALTORCH_STALL_SECONDS", value, 1);
+    EXPECT_THROW(numeric_setting("ALTORCH_STALL_SECONDS"), Error) << value;
+    EXPECT_TRUE(wrong_setting()) << value;
+  }
+  unsetenv("ALTORCH_STALL_SECONDS");
+}
+
 }  // namespace
 }  // namespace altorch

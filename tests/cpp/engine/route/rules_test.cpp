@@ -86,5 +86,12 @@ TEST(Route, RefusesSettingsThatNameNothing) {
   }
 }
 
+TEST(Route, RefusesSizesThatAreNone) {
+  for (const char* size : {"-5", "9223372036854775807k", "99999999999999999999", "", "k", " 1"}) {
+    const RouteSetting setting("all_reduce:" + std::string(size) + "-inf=ring");
+    EXPECT_THROW(Rules(), Error) << size;
+  }
+}
+
 }  // namespace
 }  // namespace altorch
