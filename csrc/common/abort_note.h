@@ -22,7 +22,7 @@ struct AbortNote {
   }
   std::optional<std::string> read() {
     if (std::atomic_ref(aborted).load(std::memory_order_acquire) != 2) return std::nullopt;
-    return std::string(reason);
+    return std::string(reason, strnlen(reason, sizeof reason));
   }
 };
 

@@ -23,6 +23,8 @@ enum class ErrorKind {
   kInternal,         // a defect of altorch
 };
 
+inline constexpr int kErrorKindCount = static_cast<int>(ErrorKind::kInternal) + 1;
+
 constexpr const char* name_of(ErrorKind kind) {
   constexpr const char* names[] = {"invalid argument",  "invalid type", "mismatch between ranks",
                                    "timeout",           "peer lost",    "group closed",

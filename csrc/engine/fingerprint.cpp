@@ -78,6 +78,9 @@ std::string describe_fingerprint(std::uint64_t bits) {
   bits >>= kOpBits;
   const auto dtype = static_cast<DType>(bits & mask(kDTypeBits));
   const auto kind = static_cast<OpKind>(bits >> kDTypeBits);
+  if (static_cast<int>(op) >= kReduceOpCount || static_cast<int>(dtype) >= kDTypeCount ||
+      static_cast<int>(kind) >= kOpKindCount)
+    return "something that is no operation";
   std::string text = name_of(kind);
   if (kind == OpKind::kBarrier) return text;
   if (reduces(kind)) text += std::string("(") + name_of(op) + ")";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/number.h"
+
 namespace altorch {
 namespace {
 
@@ -27,7 +29,7 @@ std::vector<int> DeathList::news() noexcept {
   std::vector<int> ranks;
   try {
     const auto count = store_->try_get(kCount);
-    const std::int64_t told = count ? std::stoll(*count) : 0;
+    const std::int64_t told = count ? to_number<std::int64_t>(*count).value_or(0) : 0;
     if (told <= heard_) return ranks;
     std::vector<std::string> keys;
     for (std::int64_t entry = heard_ + 1; entry <= std::min(told, heard_ + kMostAtOnce); ++entry)
@@ -42,7 +44,7 @@ std::vector<int> DeathList::news() noexcept {
     missed_ = 0;
     heard_ += static_cast<std::int64_t>(entries.size());
     for (const auto& entry : entries) {
-      if (entry) ranks.push_back(std::stoi(*entry));
+      if (const auto rank = entry ? to_number<int>(*entry) : std::nullopt) ranks.push_back(*rank);
     }
   } catch (const std::exception&) {
   }

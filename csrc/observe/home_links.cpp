@@ -12,13 +12,15 @@
 #include "common/error.h"
 #include "common/fork_closed.h"
 #include "common/log.h"
+#include "common/number.h"
 #include "common/random_name.h"
 #include "observe/sockets.h"
 
 namespace altorch {
 namespace {
 
-constexpr const char* kHub = "hub";  // "<port> <token> <address>"
+constexpr const char* kHub = "hub";  // a HubPlace: "<port> <token> <address>"
+constexpr std::size_t kLongestAddress = 255;
 constexpr int kTokenDigits = 32, kRankDigits = 8;
 constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
 constexpr char kGoodbye = 'G';
@@ -33,11 +35,21 @@ KeyValueStore& store_of(const LivenessSettings& settings) {
 }
 
 std::string greeting(const std::string& token, int rank) {
-  std::string digits = std::to_string(rank);
-  return token + std::string(kRankDigits - digits.size(), '0') + digits;
+  const std::string digits = std::to_string(rank);
+  return token + std::string(kRankDigits - std::min<std::size_t>(digits.size(), kRankDigits), '0') + digits;
 }
 
 }  // namespace
+
+std::optional<HubPlace> hub_place(const std::string& text) {
+  HubPlace place;
+  std::istringstream stream(text);
+  if (!(stream >> place.port >> place.token)) return std::nullopt;
+  stream >> place.address;
+  const bool is_one = place.port > 0 && place.port < 65536 && place.token.size() == kTokenDigits &&
+                      place.address.size() <= kLongestAddress;
+  return is_one ? std::optional(std::move(place)) : std::nullopt;
+}
 
 HomeLinks::HomeLinks(const LivenessSettings& settings)
     : settings_(settings), hub_(settings.members.begin()->first) {
@@ -141,14 +153,14 @@ void HomeLinks::connect_to_hub(Deaths& deaths) {
   }
   failures_ = 0;
   if (!found) return;
-  std::istringstream stream(*found);
-  int port = 0;
-  std::string token, address;
-  stream >> port >> token >> address;
-  for (const std::string& host : {address, settings_.master}) {
-    const int socket = host.empty() ? -1 : connect_to(host, port);
+  const auto hub = hub_place(*found);
+  if (!hub)
+    throw Error(ErrorKind::kInternal,
+                "the store says " + excerpt(*found) + " of where rank " + std::to_string(hub_) + " listens");
+  for (const std::string& host : {hub->address, settings_.master}) {
+    const int socket = host.empty() ? -1 : connect_to(host, hub->port);
     if (socket < 0) continue;
-    const std::string words = greeting(token, settings_.rank);
+    const std::string words = greeting(hub->token, settings_.rank);
     if (send(socket, words.data(), words.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(words.size())) {
       close_socket(socket);
       continue;

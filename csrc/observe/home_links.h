@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,14 @@
 #include "observe/liveness.h"
 
 namespace altorch {
+
+// Where the hub listens, as the store says.
+struct HubPlace {
+  int port = 0;
+  std::string token, address;  // the address may be empty
+};
+// Nothing where the text is anything else.
+std::optional<HubPlace> hub_place(const std::string& text);
 
 class HomeLinks {
  public:

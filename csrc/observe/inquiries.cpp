@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "common/number.h"
+
 namespace altorch {
 namespace {
 
@@ -36,7 +38,8 @@ void Inquiries::answer() {
   last_look_ = now;
   try {
     const auto counter = store_->try_get(kCounter);
-    const std::int64_t asked = counter ? std::stoll(*counter) : 0;
+    const std::int64_t asked =
+        std::max<std::int64_t>(0, counter ? to_number<std::int64_t>(*counter).value_or(0) : 0);
     next_ = std::max(next_, asked - kMostAtOnce);
     for (; next_ < asked; ++next_) {
       const auto question = store_->try_get(key_of(next_));
@@ -47,7 +50,7 @@ void Inquiries::answer() {
       CallNote note;
       std::string group;
       stream >> note.sequence >> note.fingerprint >> note.history >> std::ws;
-      std::getline(stream, group);
+      if (!std::getline(stream, group)) continue;
       const auto found = boards_.find(group);
       if (found == boards_.end()) continue;
       if (const auto board = found->second.lock()) board->answer(note);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/fields.h"
+#include "common/number.h"
 
 namespace altorch {
 
@@ -18,7 +19,9 @@ struct ProcessId {
   static ProcessId own();
   static constexpr std::size_t kFields = 2;
   Fields fields() const { return {home, std::to_string(pid)}; }
-  static ProcessId from(const std::string& home, const std::string& pid) { return {home, std::stol(pid)}; }
+  static ProcessId from(const std::string& home, const std::string& pid) {
+    return {home, number_from<long>(pid, "the id of its process")};
+  }
 };
 
 }  // namespace altorch

@@ -92,7 +92,7 @@ std::optional<StallBoard::Finding> StallBoard::difference(const std::string& the
   Finding finding;
   CallNote& call = finding.called;
   if (!(stream >> finding.rank >> call.sequence >> call.fingerprint >> call.history)) return std::nullopt;
-  if (finding.rank == rank_ || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
+  if (!is_peer(finding.rank) || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
   CallNote earlier;  // the latest first, so that the last one that differs is where they parted
   while (stream >> earlier.sequence >> earlier.fingerprint >> earlier.history) {
     const auto own = called(earlier.sequence);
@@ -109,9 +109,10 @@ std::optional<StallBoard::Finding> StallBoard::closed() {
   std::istringstream stream(*text);
   Finding finding;
   int kind = 0;
-  if (!(stream >> finding.rank >> kind) || finding.rank == rank_) return std::nullopt;
+  if (!(stream >> finding.rank >> kind) || !is_peer(finding.rank)) return std::nullopt;
   finding.closed = true;
-  const auto cause = static_cast<ErrorKind>(kind);
+  const bool is_known = kind >= 0 && kind < kErrorKindCount;
+  const auto cause = is_known ? static_cast<ErrorKind>(kind) : ErrorKind::kInternal;
   finding.gave_up = Error(cause == ErrorKind::kClosed ? ErrorKind::kPeerLost : cause,
                           "rank " + std::to_string(finding.rank) + " of the group gave up " +
                               rest_of(stream) + "; destroy the group and make a new one");
@@ -126,7 +127,7 @@ std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
     std::string what;
     stream >> author >> what;
     const std::string text = rest_of(stream);
-    if (author != rank_ && what == "refused") {
+    if (is_peer(author) && what == "refused") {
       return Finding{.rank = author,
                      .gave_up = Error(ErrorKind::kMismatch, "rank " + std::to_string(author) +
                                                                 " of the group gave it up: " + text)};

@@ -109,5 +109,10 @@ TEST(Fingerprint, EqualCallsAfterDifferentOnesHaveOtherTags) {
   }
 }
 
+TEST(Fingerprint, OfNoOperationIsDescribedAsThat) {
+  for (const std::uint64_t bits : {CallNote::kRefused - 1, std::uint64_t{12} << 59, std::uint64_t{20} << 54})
+    EXPECT_EQ(describe_fingerprint(bits), "something that is no operation");
+}
+
 }  // namespace
 }  // namespace altorch

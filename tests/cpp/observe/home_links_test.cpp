@@ -170,5 +170,13 @@ TEST_F(HomeLinksTest, AStrangerProvesNothing) {
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(300)));
 }
 
+TEST(HubPlace, IsAPortATokenAndPerhapsAnAddress) {
+  const std::string token(32, 'a');
+  EXPECT_EQ(hub_place("4000 " + token + " 10.0.0.1")->address, "10.0.0.1");
+  EXPECT_EQ(hub_place("4000 " + token + " ")->port, 4000);
+  for (const std::string& text : {"" + token, "70000 " + token, "-1 " + token, std::string("4000 short")})
+    EXPECT_FALSE(hub_place(text).has_value()) << text;
+}
+
 }  // namespace
 }  // namespace altorch
