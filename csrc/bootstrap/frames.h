@@ -11,6 +11,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,8 @@
 #include <string>
 
 namespace altorch {
+
+constexpr std::size_t kAtOnce = 1 << 20;  // bytes of a body
 
 struct Frame {
   char kind = 0;
@@ -48,14 +51,18 @@ inline bool receive_bytes(int fd, char* target, std::size_t count) {
   return true;
 }
 
-// Nothing when the other end is closed.
+// Nothing when the other end is closed. Memory is taken as bytes come, whatever length was announced.
 inline std::optional<Frame> receive_frame(int fd) {
   char head[1 + sizeof(std::uint32_t)];
   if (!receive_bytes(fd, head, sizeof(head))) return std::nullopt;
   std::uint32_t length = 0;
   std::memcpy(&length, head + 1, sizeof(length));
-  Frame frame{head[0], std::string(length, '\0')};
-  if (!receive_bytes(fd, frame.body.data(), length)) return std::nullopt;
+  Frame frame{head[0], {}};
+  while (frame.body.size() < length) {
+    const std::size_t before = frame.body.size(), more = std::min<std::size_t>(length - before, kAtOnce);
+    frame.body.resize(before + more);
+    if (!receive_bytes(fd, frame.body.data() + before, more)) return std::nullopt;
+  }
   return frame;
 }
 
@@ -63,10 +70,17 @@ inline std::optional<Frame> receive_frame(int fd) {
 inline std::string with_number(std::uint32_t number, const std::string& data) {
   return std::string(reinterpret_cast<const char*>(&number), sizeof(number)) + data;
 }
-inline std::uint32_t number_of(const std::string& body) {
+struct NumberedBody {
   std::uint32_t number = 0;
-  if (body.size() >= sizeof(number)) std::memcpy(&number, body.data(), sizeof(number));
-  return number;
+  std::string data;
+};
+// Nothing where there is none.
+inline std::optional<NumberedBody> numbered_body(const Frame& frame) {
+  NumberedBody body;
+  if (frame.body.size() < sizeof(body.number)) return std::nullopt;
+  std::memcpy(&body.number, frame.body.data(), sizeof(body.number));
+  body.data = frame.body.substr(sizeof(body.number));
+  return body;
 }
 
 }  // namespace altorch

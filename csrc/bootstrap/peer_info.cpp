@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/meeting.h"
+#include "common/number.h"
 #include "common/random_name.h"
 
 namespace altorch {
@@ -23,6 +24,17 @@ std::vector<std::string> split(const std::string& text, char end) {
     at = stop + 1;
   }
   return parts;
+}
+
+constexpr const char* kJobPrefix = "altorch-";
+constexpr std::size_t kLongestJob = 64;
+
+// Files and folders are named after it, so it must be no path.
+std::string job_name_from(const std::string& text) {
+  const bool is_one = text.size() < kLongestJob && text.starts_with(kJobPrefix) &&
+                      to_number<std::uint64_t>(text.substr(std::string_view(kJobPrefix).size()), 16);
+  if (!is_one) throw Error(ErrorKind::kInternal, "rank 0 wrote " + excerpt(text) + " as the name of the job");
+  return text;
 }
 
 }  // namespace
@@ -48,12 +60,17 @@ PeerInfo decode_peer_info(const std::string& text) {
   }
   PeerInfo peer;
   peer.problem = fields[0];
-  peer.mode = static_cast<StartMode>(std::stoi(fields[1]));
+  const int mode = number_from<int>(fields[1], "how it starts MPI");
+  if (mode < 0 || mode > static_cast<int>(StartMode::kRunning))
+    throw Error(ErrorKind::kInternal, "another rank wrote " + excerpt(fields[1]) + " as how it starts MPI");
+  peer.mode = static_cast<StartMode>(mode);
   peer.version = fields[2];
   peer.job = fields[3];
   peer.node = fields[4];
-  peer.memory = {static_cast<pid_t>(std::stol(fields[5])), std::stoull(fields[6]), std::stoull(fields[7])};
-  peer.free_shared_memory = std::stoull(fields[8]);
+  peer.memory = {number_from<pid_t>(fields[5], "the id of its process"),
+                 number_from<std::uint64_t>(fields[6], "an address in its memory"),
+                 number_from<std::uint64_t>(fields[7], "the number of its process")};
+  peer.free_shared_memory = number_from<std::uint64_t>(fields[8], "the size of its /dev/shm");
   peer.address = fields[9];
   peer.address_is_loopback = fields[10] == "1";
   peer.cores = fields[11];
@@ -63,13 +80,13 @@ PeerInfo decode_peer_info(const std::string& text) {
 PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueStore& store,
                              const std::string& prefix, std::chrono::milliseconds timeout) {
   // Rank 0 brings the job's name with what it tells.
-  const std::string name = rank == 0 ? "altorch-" + random_name() : "";
+  const std::string name = rank == 0 ? kJobPrefix + random_name() : "";
   const auto words =
       meet(store, prefix + "peers", rank, size, timeout, "to start MPI", name + kPeerInfoEnd + encode(own));
   PeerTable table;
   for (const std::string& word : words) {
     const std::size_t end = word.find(kPeerInfoEnd);
-    if (table.peers.empty()) table.job = word.substr(0, end);
+    if (table.peers.empty()) table.job = job_name_from(word.substr(0, end));
     table.peers.push_back(decode_peer_info(end == std::string::npos ? "" : word.substr(end + 1)));
   }
   return table;

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/native_thread.h"
+#include "common/number.h"
 
 namespace altorch {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 constexpr int kMaxName = 64;
 constexpr int kMaxKey = 256;
 constexpr std::size_t kMaxValue = 512;
+constexpr std::size_t kMaxLine = 4096;
 
 bool send_all(int fd, const std::string& text) {
   std::size_t sent = 0;
@@ -33,7 +35,7 @@ bool send_all(int fd, const std::string& text) {
 // MPICH 4.0 goes on with garbage when nobody ends it here; other versions end themselves once they have said
 // why.
 [[noreturn]] void end_process(const std::string& line) {
-  const int code = std::atoi(pmi1_field(line, "exitcode").c_str());
+  const int code = to_number<int>(pmi1_field(line, "exitcode")).value_or(1);
   log(LogLevel::kError, "MPI aborts this process (code " + std::to_string(code) + ").");
   sleep(1);
   _exit(code != 0 && code % 256 != 0 ? code : 1);
@@ -133,6 +135,10 @@ void Pmi1Server::serve(int fd) {
       const std::string reply = answer(line);
       if (reply.empty() || !send_all(fd, reply)) return;
     }
+    if (pending.size() > kMaxLine) {
+      const std::lock_guard guard(mutex_);
+      return fail("what MPI sends is no PMI: " + excerpt(pending));
+    }
     ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
@@ -198,7 +204,10 @@ std::string Pmi1Server::get(const std::string& line) {
   try {
     // MPI reads only what was put before a barrier, so that what is not there will not come.
     std::optional<std::string> value = store_->try_get(job_.key_prefix + key);
-    return value ? "cmd=get_result rc=0 msg=success value=" + *value + "\n" : absent;
+    if (!value) return absent;
+    if (value->size() > kMaxLine || value->find('\n') != std::string::npos)
+      throw Error(ErrorKind::kInternal, "what a rank wrote under " + excerpt(key) + " is no value of PMI");
+    return "cmd=get_result rc=0 msg=success value=" + *value + "\n";
   } catch (const std::exception& error) {
     fail(error.what());
     return absent;

@@ -152,9 +152,9 @@ void PmixHelper::publish_environments() {
                   "The PMIx server for Open MPI did not start: " + frame->body + ".");
     }
     if (frame->kind != 'E') continue;
-    const std::size_t end = frame->body.find('\n');
+    const std::size_t end = std::min(frame->body.find('\n'), frame->body.size());
     store_->set(options_.key_prefix + "environment/" + frame->body.substr(0, end),
-                frame->body.substr(end + 1));
+                frame->body.substr(std::min(end + 1, frame->body.size())));
   }
   throw Error(ErrorKind::kUnsupported,
               "The PMIx server for Open MPI (" + options_.program + ") gives no answer.");
@@ -162,9 +162,9 @@ void PmixHelper::publish_environments() {
 
 void PmixHelper::serve() {
   while (auto frame = receive_frame(fd_)) {
-    if (frame->kind != 'F') continue;
-    const std::string all = exchange(frame->body.substr(sizeof(std::uint32_t)));
-    if (!send_frame(fd_, 'D', with_number(number_of(frame->body), all))) break;
+    const auto body = frame->kind == 'F' ? numbered_body(*frame) : std::nullopt;
+    if (!body) continue;
+    if (!send_frame(fd_, 'D', with_number(body->number, exchange(body->data)))) break;
   }
   close(fd_);
 }

@@ -7,6 +7,7 @@
 #include "bootstrap/pmi1_server.h"
 #include "bootstrap/pmix_helper.h"
 #include "common/error.h"
+#include "common/number.h"
 
 namespace altorch {
 namespace {
@@ -23,8 +24,8 @@ std::string pmix_program(const BootstrapOptions& options) {
 // A number of the job for Open MPI, which wants one instead of a name. Bit 15 must be clear: Open MPI 4 masks
 // it in the names of its peers, but not in its own.
 std::string job_number(const std::string& job) {
-  const std::uint64_t random = std::stoull(job.substr(job.find('-') + 1), nullptr, 16);
-  return std::to_string((random & 0x7fff7fff) | 1);
+  const auto random = to_number<std::uint64_t>(job.substr(job.find('-') + 1), 16);
+  return std::to_string((random.value_or(0) & 0x7fff7fff) | 1);
 }
 
 // All InfiniBand devices and the interface: naming only the latter would switch the former off.

@@ -14,6 +14,7 @@
 namespace {
 
 constexpr int kSuccess = 0, kFail = -1, kNotInitialised = 1, kInvalidLength = 11;
+constexpr std::size_t kLongestAnswer = 1 << 20;
 
 struct Client {
   std::mutex mutex;
@@ -52,6 +53,7 @@ std::string ask(const std::string& line) {
   std::size_t end;
   while ((end = self.pending.find('\n')) == std::string::npos) {
     char buffer[4096];
+    if (self.pending.size() > kLongestAnswer) return "";
     const ssize_t n = recv(self.fd, buffer, sizeof(buffer), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return "";

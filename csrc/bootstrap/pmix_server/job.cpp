@@ -127,7 +127,10 @@ PmixJob parse_job(const std::string& text) {
       for (pid_t process; numbers >> process;) job.local_processes.push_back(process);
     }
   }
-  if (job.node_of_rank.empty()) throw std::runtime_error("a configuration without ranks");
+  const auto is_wrong = [&](int node) { return node < 0 || node >= job.size(); };
+  if (std::any_of(job.node_of_rank.begin(), job.node_of_rank.end(), is_wrong) ||
+      job.ranks_of(job.node).empty())
+    throw std::runtime_error("a configuration without ranks on node " + std::to_string(job.node));
   return job;
 }
 

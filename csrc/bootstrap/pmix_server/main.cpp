@@ -113,16 +113,17 @@ bool lives(pid_t process) { return kill(process, 0) == 0 || errno == EPERM; }
 // Answers fences until the socket closes.
 void serve(int fd) {
   while (auto frame = receive_frame(fd)) {
-    if (frame->kind != 'D') continue;
+    const auto body = frame->kind == 'D' ? numbered_body(*frame) : std::nullopt;
+    if (!body) continue;
     Fence fence;
     {
       std::lock_guard guard(shared().mutex);
-      auto found = shared().open.find(number_of(frame->body));
+      auto found = shared().open.find(body->number);
       if (found == shared().open.end()) continue;
       fence = found->second;
       shared().open.erase(found);
     }
-    finish_fence(fence, PMIX_SUCCESS, frame->body.substr(sizeof(std::uint32_t)));
+    finish_fence(fence, PMIX_SUCCESS, body->data);
   }
   std::lock_guard guard(shared().mutex);
   for (const auto& [number, fence] : shared().open) finish_fence(fence, PMIX_SUCCESS, "");

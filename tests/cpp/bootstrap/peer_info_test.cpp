@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/error.h"
+#include "common/fields.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -116,6 +118,15 @@ TEST(AllAgree, OneNoIsANoForAll) {
 
 TEST(NumberNodes, InOrderOfFirstAppearance) {
   EXPECT_EQ(number_nodes({"b", "a", "b", "c"}), (std::vector<int>{0, 1, 0, 2}));
+}
+
+TEST(PeerInfo, AJobsNameIsNoPath) {
+  for (const char* name : {"altorch-/../../home", "altorch-", "other-12", "altorch-12/x"}) {
+    MapStore store;
+    const std::string own = "\x1e" + encode(PeerInfo{});
+    store.set("peers/table", encode_fields({name + own, own}));
+    EXPECT_THROW(exchange_peer_info(PeerInfo{}, 1, 2, store, "", milliseconds(1000)), Error) << name;
+  }
 }
 
 }  // namespace

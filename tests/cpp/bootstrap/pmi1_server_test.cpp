@@ -161,5 +161,13 @@ TEST(ProcessMapping, DescribesBlocks) {
   EXPECT_EQ(process_mapping(scattered), "");
 }
 
+TEST(Pmi1Server, HangsUpOnWhatIsNoPmi) {
+  MapStore store;
+  auto server = Pmi1Server::start(job_of(0, 1), &store);
+  EXPECT_EQ(ask(server->client_fd(), std::string(10000, 'x')), "");
+  EXPECT_FALSE(server->failure().empty());
+  close(server->client_fd());
+}
+
 }  // namespace
 }  // namespace altorch
