@@ -31,9 +31,11 @@ bool fits(const Asking& asked, std::size_t bytes) {
   if (asked.access >= kCountOf<Access> || asked.dtype >= kDTypeCount || asked.op >= kReduceOpCount ||
       asked.slot > kSignalSlots)
     return false;
-  if (asked.rows == 0 || asked.row_bytes == 0) return true;
+  if (asked.rows == 0 || asked.row_bytes == 0) return asked.offset <= bytes;
   const auto access = static_cast<Access>(asked.access);
   const auto dtype = static_cast<DType>(asked.dtype);
+  if (is_atomic(access) && (asked.offset % size_of(dtype) != 0 || asked.stride % size_of(dtype) != 0))
+    return false;
   if (asked.row_bytes % size_of(dtype) != 0 || (asked.rows > 1 && asked.stride < asked.row_bytes))
     return false;
   if (access == Access::kAccumulate && !can_reduce(dtype, static_cast<ReduceOp>(asked.op))) return false;

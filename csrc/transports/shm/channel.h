@@ -56,6 +56,7 @@ class ShmChannel : public Channel {
   struct Arriving {
     Handle receive = 0;  // 0 with no `early`: nobody wants it any more
     Early* early = nullptr;
+    std::size_t bytes = 0;  // of the message; 0: none is arriving
     std::size_t got = 0;
   };
 
@@ -77,7 +78,7 @@ class ShmChannel : public Channel {
 
   // channel_inbox.cpp
   void take_mail(int peer);
-  void take_part(int peer, const shm::Frame& frame, const void* data);
+  void take_part(int peer, const shm::Frame& frame, const std::byte* data);
   void take_early(Handle handle);
   Handles::iterator wanted(int peer, std::int64_t tag);
   // The message has met its receive; false: it was withdrawn.

@@ -27,17 +27,18 @@ ShmChannel::Handles::iterator ShmChannel::wanted(int peer, std::int64_t tag) {
 }
 
 void ShmChannel::take_mail(int peer) {
-  while (const Frame* frame = mail_.oldest(peer)) {
-    const void* data = shm::Mail::data_of(*frame);
-    if (frame->given_up || (!frame->offer && frame->part < frame->bytes)) {
-      take_part(peer, *frame, data);
-    } else if (const auto receive = wanted(peer, frame->tag); receive == receives_.end()) {
-      const auto* const begin = static_cast<const std::byte*>(data);
-      early_.push_back({peer, *frame, {begin, begin + frame->part}});
-    } else if (deliver(*receive, peer, *frame, data)) {
+  while (const auto letter = mail_.oldest(peer)) {
+    const auto& [frame, data] = *letter;
+    if (frame.offer && processes_.empty())
+      throw Error(ErrorKind::kTransport, named(peer) + " offers its memory, which nobody here may read");
+    if (frame.given_up || (!frame.offer && frame.part < frame.bytes)) {
+      take_part(peer, frame, data);
+    } else if (const auto receive = wanted(peer, frame.tag); receive == receives_.end()) {
+      early_.push_back({peer, frame, {data, data + frame.part}});
+    } else if (deliver(*receive, peer, frame, data)) {
       receives_.erase(receive);
     }
-    mail_.drop(peer, *frame);
+    mail_.drop(peer, frame);
   }
 }
 
@@ -55,7 +56,8 @@ void ShmChannel::take_early(Handle handle) {
     }
     bool taken = true;
     if (Arriving& whole = arriving_[static_cast<std::size_t>(message->peer)]; whole.early == &*message) {
-      std::memcpy(receive.to, message->bytes.data(), std::min(whole.got, receive.bytes));
+      if (receive.bytes > 0)
+        std::memcpy(receive.to, message->bytes.data(), std::min(whole.got, receive.bytes));
       whole.early = nullptr;
       whole.receive = handle;
     } else {
@@ -103,7 +105,7 @@ bool ShmChannel::copy_on(Pending& receive) {
   return true;
 }
 
-void ShmChannel::take_part(int peer, const Frame& frame, const void* data) {
+void ShmChannel::take_part(int peer, const Frame& frame, const std::byte* data) {
   Arriving& whole = arriving_[static_cast<std::size_t>(peer)];
   if (frame.given_up) {
     if (whole.receive) {
@@ -116,24 +118,29 @@ void ShmChannel::take_part(int peer, const Frame& frame, const void* data) {
     whole = {};
     return;
   }
-  if (whole.got == 0) {
+  const bool begins = whole.bytes == 0;
+  const std::size_t missing = begins ? frame.bytes : whole.bytes - whole.got;
+  if (frame.part == 0 || frame.part > missing || (!begins && frame.bytes != whole.bytes))
+    throw Error(ErrorKind::kTransport, named(peer) + " wrote a part of no message into the shared memory");
+  if (begins) {
+    whole.bytes = frame.bytes;
     if (const auto receive = wanted(peer, frame.tag); receive != receives_.end()) {
       whole.receive = *receive;
       receives_.erase(receive);
     } else {
-      whole.early = &early_.emplace_back(Early{peer, frame, std::vector<std::byte>(frame.bytes)});
+      whole.early = &early_.emplace_back(Early{peer, frame, {}});
     }
   }
-  std::byte* to = whole.early ? whole.early->bytes.data() : nullptr;
-  std::size_t room = frame.bytes;
-  if (whole.receive) {
-    to = static_cast<std::byte*>(pending(whole.receive).to);
-    room = pending(whole.receive).bytes;
+  if (whole.early) {  // it grows by what has come, not by what it claims
+    whole.early->bytes.insert(whole.early->bytes.end(), data, data + frame.part);
+  } else if (whole.receive) {
+    const Pending& receive = pending(whole.receive);
+    if (whole.got < receive.bytes)
+      std::memcpy(static_cast<std::byte*>(receive.to) + whole.got, data,
+                  std::min<std::size_t>(frame.part, receive.bytes - whole.got));
   }
-  if (to && whole.got < room)
-    std::memcpy(to + whole.got, data, std::min<std::size_t>(frame.part, room - whole.got));
   whole.got += frame.part;
-  if (whole.got < frame.bytes) return;
+  if (whole.got < whole.bytes) return;
   if (whole.receive) conclude(pending(whole.receive), peer, frame.bytes);
   whole = {};
 }

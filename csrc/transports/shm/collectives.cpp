@@ -9,6 +9,8 @@
 namespace altorch {
 namespace {
 
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 56;  // of a block: their bytes can be counted
+
 std::int64_t longest_block(const Call& call) {
   std::int64_t longest = call.uneven() ? 0 : call.count;
   for (const auto& counts : {call.input_counts, call.output_counts}) {
@@ -99,9 +101,16 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
     if (!others_are_there()) return State::kPending;
     if (done_ == 0 && (error = disagreement(*pattern_, job_))) return State::kFailed;
     if (done_ == 0 && pattern_->ranks_tell) {
-      for (int rank = 0; rank < segment_.size(); ++rank)
-        job_.longest_block =
-            std::max(job_.longest_block, static_cast<std::int64_t>(segment_.word(rank, step_)));
+      for (int rank = 0; rank < segment_.size(); ++rank) {
+        const std::uint64_t told = segment_.word(rank, step_);
+        if (told > kMostElements) {
+          error = Error(ErrorKind::kMismatch, "rank " + std::to_string(job_.rank_of_group(rank)) +
+                                                  " of the group tells of a block of " +
+                                                  std::to_string(told) + " elements, which no tensor has");
+          return State::kFailed;
+        }
+        job_.longest_block = std::max(job_.longest_block, static_cast<std::int64_t>(told));
+      }
       job_.steps = pattern_->steps(job_);
     }
     pattern_->get(job_, done_);

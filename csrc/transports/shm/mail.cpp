@@ -72,19 +72,26 @@ bool Mail::put(int peer, const Frame& frame, const void* data) {
   return true;
 }
 
-const Frame* Mail::oldest(int peer) {
+std::optional<Mail::Letter> Mail::oldest(int peer) {
   Ends& ends = from_[static_cast<std::size_t>(peer)];
   if (ends.read == ends.written) ends.written = ring(peer, rank_).written.load(std::memory_order_acquire);
-  if (ends.read == ends.written) return nullptr;
-  std::byte* const base = bytes_of(peer, rank_);
-  const auto* frame = reinterpret_cast<const Frame*>(base + ends.read % ring_bytes_);
-  if (frame->bytes == kWrap) {
-    ends.read += ring_bytes_ - ends.read % ring_bytes_;
-    frame = reinterpret_cast<const Frame*>(base);
+  if (ends.read == ends.written) return std::nullopt;
+  const std::byte* const base = bytes_of(peer, rank_);
+  std::size_t at = ends.read % ring_bytes_;
+  Frame frame;
+  std::memcpy(&frame, base + at, sizeof frame);
+  if (frame.bytes == kWrap && at > 0) {
+    ends.read += ring_bytes_ - at;
+    at = 0;
+    std::memcpy(&frame, base, sizeof frame);
   }
-  if (frame->part > largest() || frame->part > frame->bytes || frame->place >= kPlaces)
-    throw Error(ErrorKind::kTransport, "rank " + std::to_string(peer) + " of the group wrote no message");
-  return frame;
+  // A peer that is broken may have written anything, and any number of bytes.
+  const std::uint64_t there = ends.written - ends.read;
+  const bool fits = frame.part <= largest() && room_of(frame.part) <= std::min(there, ring_bytes_ - at);
+  if (!fits || there > ring_bytes_ || frame.part > frame.bytes || frame.place >= kPlaces)
+    throw Error(ErrorKind::kTransport, "what rank " + std::to_string(peer) +
+                                           " of the group wrote into the shared memory is no message");
+  return Letter{frame, base + at + sizeof frame};
 }
 
 void Mail::drop(int peer, const Frame& frame) {

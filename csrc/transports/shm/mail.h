@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/awaited.h"
 
@@ -56,10 +57,13 @@ class Mail {
 
   // To `peer`. False when the ring has no room now. `data`: frame.part bytes.
   bool put(int peer, const Frame& frame, const void* data);
-  // The oldest of `peer`, or null; it stays until drop(). Its bytes lie in one piece. Throws Error(kTransport) where
-  // the ring holds no frame.
-  const Frame* oldest(int peer);
-  static const void* data_of(const Frame& frame) { return &frame + 1; }
+  // The oldest of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until drop(); the frame is a copy,
+  // which the peer cannot change any more. Throws Error(kTransport) where the ring holds no frame.
+  struct Letter {
+    Frame frame;
+    const std::byte* data;
+  };
+  std::optional<Letter> oldest(int peer);
   void drop(int peer, const Frame& frame);
 
   // What stands at a place of the table of rank `of`.
@@ -70,7 +74,7 @@ class Mail {
   void tell(int peer) { Awaited::raise(bells_[peer].news, bells_[peer].sleepers); }
 
  private:
-  struct alignas(64) Ring {
+  struct Ring {
     alignas(128) std::atomic<std::uint64_t> written;
     alignas(128) std::atomic<std::uint64_t> read;
   };

@@ -75,13 +75,13 @@ void put_address(const Job& job, const void* base, std::int64_t step) {
               sizeof address);
 }
 // `count` elements, from element `begin` behind the address that rank `of` has put.
-void read_in_place(const Job& job, int of, std::int64_t begin, void* to, std::int64_t count,
+void read_in_place(const Job& job, int of, std::uint64_t begin, void* to, std::int64_t count,
                    std::int64_t step) {
   if (count <= 0) return;
   std::uint64_t address = 0;
   std::memcpy(&address, job.segment->inlined(of, job.first_step + static_cast<std::uint64_t>(step)),
               sizeof address);
-  address += static_cast<std::uint64_t>(begin * job.element());
+  address += begin * static_cast<std::uint64_t>(job.element());
   if (!job.processes[static_cast<std::size_t>(of)].read(address, to,
                                                         static_cast<std::size_t>(count * job.element())))
     throw unreadable(job.rank_of_group(of));
@@ -110,7 +110,7 @@ void get_blocks(const Job& job, std::int64_t step) {
     if (rank == job.rank()) {
       copy_bytes(to, at(job.call.input, now.begin * job.element()), now.count * job.element());
     } else if (is_read_in_place(job, block)) {
-      read_in_place(job, rank, now.begin, to, now.count, step);
+      read_in_place(job, rank, static_cast<std::uint64_t>(now.begin), to, now.count, step);
     } else {
       copy_bytes(to, area(job, rank, step), now.count * job.element());
     }
@@ -133,10 +133,10 @@ void put_blocks(const Job& job, std::int64_t step) {
 }
 // Of the block of rank `of` for this one: where it begins in that rank's input, as that rank has told. Those of the first
 // step may be a later call's by now, where that rank has given up.
-std::int64_t offset_there(const Job& job, int of, std::int64_t step) {
+std::uint64_t offset_there(const Job& job, int of, std::int64_t step) {
   const std::int64_t* const counts =
       job.segment->counts(of, job.first_step + static_cast<std::uint64_t>(step));
-  return std::accumulate(counts, counts + job.rank(), std::int64_t{0});
+  return std::accumulate(counts, counts + job.rank(), std::uint64_t{0});
 }
 void take_cut(const Job& job, int of, std::int64_t block, void* output, std::int64_t step) {
   const Range now = now_of(job, block, job.size(), step);
@@ -145,7 +145,8 @@ void take_cut(const Job& job, int of, std::int64_t block, void* output, std::int
     const std::int64_t offset = block_offset(job.call.input_counts, job.call.count, of) + now.begin;
     copy_bytes(to, at(job.call.input, offset * job.element()), now.count * job.element());
   } else if (is_read_in_place(job, block)) {
-    read_in_place(job, of, offset_there(job, of, step) + now.begin, to, now.count, step);
+    read_in_place(job, of, offset_there(job, of, step) + static_cast<std::uint64_t>(now.begin), to, now.count,
+                  step);
   } else {
     copy_bytes(to, cut(job, of, job.rank(), step), now.count * job.element());
   }

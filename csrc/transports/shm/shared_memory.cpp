@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/host_namespace.h"
+#include "common/number.h"
 #include "common/patient_store.h"
 
 namespace altorch {
@@ -68,17 +70,26 @@ void send_descriptor(int socket, int descriptor) {
   if (sendmsg(socket, &parcel.message, MSG_NOSIGNAL) != 1) fail("handing it over");
 }
 
+// One, and nothing else; of what comes beside it nothing is kept.
 int receive_descriptor(int socket) {
   Parcel parcel;
-  if (recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) != 1) fail("receiving it");
+  const ssize_t got = recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC);
+  if (got < 0) fail("receiving it");
+  Descriptor only;
+  std::size_t count = 0;
   const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
-  if (!header || header->cmsg_type != SCM_RIGHTS) {
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+    count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (std::size_t i = 0; i < count; ++i) {
+    int descriptor;
+    std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
+    only = Descriptor(descriptor);
+  }
+  if (got != 1 || count != 1) {
     errno = EPROTO;
     fail("receiving it");
   }
-  int descriptor;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
+  return only.release();
 }
 
 bool is_same_user(int socket) {
@@ -113,6 +124,10 @@ int open_listener(std::string& name) {
 int fetch(const std::string& name, KeyValueStore& store, const std::string& key, Clock::time_point deadline) {
   if (name.empty()) {  // the first rank has given up
     throw Error(ErrorKind::kTransport, refusal(store, key).value_or("shared memory: it has none"));
+  }
+  if (name.size() >= sizeof sockaddr_un{}.sun_path) {
+    throw Error(ErrorKind::kTransport,
+                "shared memory: another rank wrote " + excerpt(name) + " as the name of a socket");
   }
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   socklen_t length;
@@ -181,6 +196,13 @@ std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string&
   try {
     if (rank == 0) return make_and_hand_out(store, key, size, bytes, deadline);
     const Descriptor file(fetch(store.get(key, timeout), store, key, deadline));
+    struct stat status {};
+    if (fstat(*file, &status) != 0) fail("looking at it");
+    if (status.st_size < static_cast<off_t>(bytes)) {  // what is missing could not be touched
+      throw Error(ErrorKind::kTransport, "shared memory: the other rank has sent " +
+                                             std::to_string(status.st_size) + " bytes of " +
+                                             std::to_string(bytes));
+    }
     return map(*file, bytes);
   } catch (const Error& error) {
     sooner_or_later([&] { store.set(refusal_key(key), error.what()); });

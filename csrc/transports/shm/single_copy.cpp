@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "common/error.h"
+#include "common/number.h"
 #include "common/random_name.h"
 
 namespace altorch::shm {
@@ -37,7 +38,9 @@ Fields Process::fields() const {
 Process Process::from(const Fields& fields) {
   if (fields.size() != kFields)
     throw Error(ErrorKind::kInternal, "a rank said something else of its process");
-  return {std::stol(fields[0]), std::stoull(fields[1]), std::stoull(fields[2])};
+  return {number_from<long>(fields[0], "the id of its process"),
+          number_from<std::uint64_t>(fields[1], "an address in its memory"),
+          number_from<std::uint64_t>(fields[2], "the number of its process")};
 }
 
 std::optional<std::string> Process::obstacle() const {

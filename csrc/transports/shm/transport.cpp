@@ -108,11 +108,11 @@ Fields introduction() {
 Shared survey(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;
-  for (const std::string& word : words) all.push_back(decode_fields(word));
+  for (const std::string& word : words) all.push_back(decode_fields(word, 2 + shm::Process::kFields));
   std::map<std::string, int> node_of;  // by home
   std::vector<int> sizes;
   for (const Fields& fields : all) {
-    const int node = node_of.emplace(fields.at(0), found.nodes).first->second;
+    const int node = node_of.emplace(fields[0], found.nodes).first->second;
     if (node == found.nodes) ++found.nodes, sizes.push_back(0);
     found.largest = std::max(found.largest, ++sizes[static_cast<std::size_t>(node)]);
     found.node_of_rank.push_back(node);
@@ -124,7 +124,7 @@ Shared survey(const std::vector<std::string>& words, int rank) {
     if (each == self) found.rank = found.size;
     ++found.size;
     found.neighbours.push_back(static_cast<int>(each));
-    cores.push_back(all[each].at(1));
+    cores.push_back(all[each][1]);
     all[each].erase(all[each].begin(), all[each].begin() + 2);
     found.processes.push_back(shm::Process::from(all[each]));
   }
@@ -161,14 +161,13 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   const auto verdicts =
       meet(store, "shm/shared", rank, size, group.timeout, purpose, encode_fields({obstacle, no_copies}));
   for (std::size_t each = 0; each < verdicts.size(); ++each) {
-    const Fields said = decode_fields(verdicts[each]);
-    if (!said.at(0).empty()) {
+    const Fields said = decode_fields(verdicts[each], 2);
+    if (!said[0].empty()) {
       if (rank == 0)
         log(LogLevel::kWarning, "group '" + group.name + "' goes without shared memory: " + said[0]);
       return std::nullopt;
     }
-    if (!said.at(1).empty() && shared.node_of_rank[each] == shared.node_of_rank[self])
-      shared.processes.clear();
+    if (!said[1].empty() && shared.node_of_rank[each] == shared.node_of_rank[self]) shared.processes.clear();
   }
   return shared;
 }

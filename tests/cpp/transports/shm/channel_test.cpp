@@ -281,5 +281,38 @@ TEST(ShmSingleCopy, KnowsAProcessThatIsAnotherOne) {
   EXPECT_TRUE(says(other.obstacle().value_or(""), "process_vm_readv"));
 }
 
+// What rank 0 writes into its ring comes to rank 1 as an error, and nowhere else.
+TEST(ShmChannel, RefusesFramesThatAreNone) {
+  constexpr std::size_t kRing = 1 << 10;
+  const std::vector<Frame> wrong = {
+      {.bytes = 800, .part = 0},                     // a part of nothing
+      {.bytes = 600, .offer = 1},                    // memory that nobody may read
+      {.bytes = 16, .part = 64},                     // more than the message has
+      {.bytes = 64, .part = 64, .place = 1u << 20},  // no place of the table
+  };
+  for (const Frame& frame : wrong) {
+    const auto memory = plain_memory(Mail::bytes(2, kRing));
+    Mail peer(memory.get(), 0, 2, kRing);
+    ShmChannel channel(memory, Mail(memory.get(), 1, 2, kRing), {});
+    const std::array<std::byte, 1024> data{};
+    ASSERT_TRUE(peer.put(1, frame, data.data()));
+    std::optional<Error> error;
+    EXPECT_THROW(channel.test({}, error), Error) << frame.bytes;
+  }
+}
+
+TEST(ShmChannel, RefusesPartsThatGrow) {
+  constexpr std::size_t kRing = 1 << 10;
+  const auto memory = plain_memory(Mail::bytes(2, kRing));
+  Mail peer(memory.get(), 0, 2, kRing);
+  ShmChannel channel(memory, Mail(memory.get(), 1, 2, kRing), {});
+  const std::array<std::byte, 448> data{};
+  std::optional<Error> error;
+  ASSERT_TRUE(peer.put(1, {.bytes = 500, .part = 448}, data.data()));
+  channel.test({}, error);
+  ASSERT_TRUE(peer.put(1, {.bytes = 5000, .part = 448}, data.data()));
+  EXPECT_THROW(channel.test({}, error), Error);
+}
+
 }  // namespace
 }  // namespace altorch::shm

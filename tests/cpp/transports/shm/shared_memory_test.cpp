@@ -85,5 +85,11 @@ TEST(SharedMemory, HasAHomeThatProcessesOfAUserShare) {
   close(pipe_ends[1]);
 }
 
+TEST(SharedMemory, RefusesANameThatNoSocketHas) {
+  MapStore store;
+  store.set("here", std::string(200, 'x'));
+  EXPECT_THROW(share_memory(store, "here", 1, 2, kBytes, std::chrono::seconds(10)), Error);
+}
+
 }  // namespace
 }  // namespace altorch
