@@ -6,6 +6,7 @@
 #include "common/keep_for_ever.h"
 #include "common/log.h"
 #include "common/meeting.h"
+#include "common/number.h"
 #include "engine/fingerprint.h"
 #include "engine/poison_guard.h"
 
@@ -21,7 +22,8 @@ std::size_t least(Communicator& group, std::size_t mine, const HostRelayOptions&
   KeyValueStore& store = options.store ? *options.store : group.store();
   const auto words = meet(store, "host_relay/pinned", group.rank(), group.size(), options.timeout,
                           "to carry CUDA tensors through host memory", std::to_string(mine));
-  for (const std::string& word : words) mine = std::min<std::size_t>(mine, std::stoull(word));
+  for (const std::string& word : words)
+    mine = std::min(mine, number_from<std::size_t>(word, "the size of its pinned memory"));
   return mine;
 }
 

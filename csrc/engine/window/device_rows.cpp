@@ -2,9 +2,9 @@
 #include <array>
 #include <vector>
 
-#include "common/fields.h"
 #include "common/meeting.h"
 #include "engine/route/world.h"
+#include "engine/window/card.h"
 #include "engine/window/device_window.h"
 #include "engine/window/row.h"
 #include "transports/shm/shareable.h"
@@ -15,22 +15,6 @@ namespace {
 
 const std::string kPurpose = "to open a window on GPUs";
 
-// What a rank tells the others of itself and of its memory.
-struct Card {
-  GpuPeerInfo gpu;
-  std::string obstacle;
-  std::size_t bytes = 0, offset = 0;  // that others can map, and where its tensor begins there
-
-  std::string word() const {
-    return encode_fields({gpu.text(), obstacle, std::to_string(bytes), std::to_string(offset)});
-  }
-  static Card from(const std::string& word) {
-    const Fields fields = decode_fields(word);
-    return {GpuPeerInfo::from(fields.at(0)), fields.at(1), std::stoull(fields.at(2)),
-            std::stoull(fields.at(3))};
-  }
-};
-
 std::string obstacle_on(const GpuSource& gpus, int device) {
   if (const auto found = gpus.obstacle(device)) return *found;
   if (const auto found = gpus.kernel_obstacle()) return *found;
@@ -38,7 +22,7 @@ std::string obstacle_on(const GpuSource& gpus, int device) {
 }
 
 // The same on all ranks.
-std::string obstacle_among(const std::vector<Card>& cards, const World& world) {
+std::string obstacle_among(const std::vector<DeviceCard>& cards, const World& world) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (!cards[rank].obstacle.empty()) return "on rank " + std::to_string(rank) + " " + cards[rank].obstacle;
   }
@@ -84,12 +68,16 @@ class PeerOpening {
       const std::size_t board = DeviceWindow::board_bytes(size_);
       memory.board = memory.device->pin(
           share_memory(opening_.store, "board", rank_, size_, board, opening_.timeout), board);
-      memory.signals =
-          exchange("signals", *memory.device, signals.descriptor, signals.memory,
-                   [&](const Card&) { return std::pair(DeviceWindow::signal_bytes(size_), std::size_t{0}); });
+      memory.signals = exchange(
+          "signals", *memory.device, signals.descriptor, signals.memory,
+          [&](const DeviceCard&) { return std::pair(DeviceWindow::signal_bytes(size_), std::size_t{0}); });
+      for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
+        if (!cards_[rank].shareable.holds(opening_.registered[rank].bytes)) throw outside(rank);
+      }
       const DeviceMemory own(DeviceMemory(), opening_.memory);
-      memory.of = exchange("memory", *memory.device, shareable_->descriptor, own,
-                           [](const Card& card) { return std::pair(card.bytes, card.offset); });
+      memory.of = exchange("memory", *memory.device, shareable_->descriptor, own, [](const DeviceCard& card) {
+        return std::pair(card.shareable.bytes, card.shareable.offset);
+      });
       made = std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
                                             world.kernels_meet(), atomics_obstacles());
     });
@@ -99,7 +87,7 @@ class PeerOpening {
  private:
   void meet_others() {
     shareable_ = find_shareable(opening_.memory, opening_.own.bytes);
-    Card own;
+    DeviceCard own;
     own.gpu = {.gpu = gpu_.gpus.identity(gpu_.device),
                .home = gpu_.gpus.home(),
                .together = gpu_.gpus.together(gpu_.device),
@@ -108,10 +96,10 @@ class PeerOpening {
     if (own.obstacle.empty() && !shareable_ && opening_.own.bytes > 0)
       own.obstacle =
           "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
-    if (shareable_ && opening_.own.bytes > 0) own.bytes = shareable_->bytes, own.offset = shareable_->offset;
+    if (shareable_ && opening_.own.bytes > 0) own.shareable = {shareable_->bytes, shareable_->offset};
     for (const std::string& word :
          meet(opening_.store, "cards", rank_, size_, opening_.timeout, kPurpose, own.word())) {
-      cards_.push_back(Card::from(word));
+      cards_.push_back(DeviceCard::from(word));
       gpus_.push_back(cards_.back().gpu);
     }
   }
@@ -150,7 +138,7 @@ class PeerOpening {
   const WindowGpu& gpu_;
   const int rank_, size_;
   std::optional<Shareable> shareable_;
-  std::vector<Card> cards_;
+  std::vector<DeviceCard> cards_;
   std::vector<GpuPeerInfo> gpus_;
 };
 

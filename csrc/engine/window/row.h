@@ -31,7 +31,8 @@ struct WindowOpening {
   std::byte* memory;     // of this rank
   Registered own;        // what it is
   std::chrono::milliseconds timeout;
-  const WindowGpu* gpu = nullptr;  // null: the memory is the host's
+  const WindowGpu* gpu = nullptr;               // null: the memory is the host's
+  std::span<const Registered> registered = {};  // of all ranks
 };
 
 struct WindowRow {
@@ -42,6 +43,12 @@ struct WindowRow {
   // Null where it turned out, alike on every rank, that it cannot be; `why_not` is a clause then. Throws Error.
   std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& why_not);
 };
+
+// `rank` has told of memory that does not hold its window.
+inline Error outside(std::size_t rank) {
+  return Error(ErrorKind::kTransport, "what rank " + std::to_string(rank) +
+                                          " of the group lets others map does not hold its window");
+}
 
 // Best first. Of those for host memory the last one serves everywhere.
 std::span<const WindowRow> window_rows();

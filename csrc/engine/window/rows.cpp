@@ -3,8 +3,8 @@
 
 #include "common/adaptive_wait.h"
 #include "common/cores.h"
-#include "common/fields.h"
 #include "common/meeting.h"
+#include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "transports/message_window.h"
 #include "transports/shm/shareable.h"
@@ -17,36 +17,8 @@ namespace {
 
 const std::string kPurpose = "to open a window";
 
-// What a rank tells the others of its memory.
-struct Card {
-  std::string home, cores;
-  shm::Process process;
-  std::uint64_t address = 0;
-  std::size_t shareable = 0,
-              offset = 0;  // bytes that others can map, and where its memory begins there; 0: none can
-  std::string obstacle;
-
-  Fields fields() const {
-    Fields all = {home,    cores, std::to_string(address), std::to_string(shareable), std::to_string(offset),
-                  obstacle};
-    for (std::string& field : process.fields()) all.push_back(std::move(field));
-    return all;
-  }
-  static Card from(const Fields& fields) {
-    Card card;
-    card.home = fields.at(0);
-    card.cores = fields.at(1);
-    card.address = std::stoull(fields.at(2));
-    card.shareable = std::stoull(fields.at(3));
-    card.offset = std::stoull(fields.at(4));
-    card.obstacle = fields.at(5);
-    card.process = shm::Process::from({fields.begin() + 6, fields.end()});
-    return card;
-  }
-};
-
 // The same on all ranks.
-std::string obstacle_of(const std::vector<Card>& cards) {
+std::string obstacle_of(const std::vector<HostCard>& cards) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (!cards[rank].obstacle.empty()) return "on rank " + std::to_string(rank) + " " + cards[rank].obstacle;
     if (cards[rank].home != cards[0].home) return "its ranks are on several nodes";
@@ -54,23 +26,24 @@ std::string obstacle_of(const std::vector<Card>& cards) {
   return "";
 }
 
-std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const std::vector<Card>& cards,
+std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const std::vector<HostCard>& cards,
                                            const Descriptor& own) {
   const int rank = opening.group.rank(), size = opening.group.size();
   bool any_shareable = false;
-  for (const Card& card : cards) any_shareable |= card.shareable > 0;
+  for (const HostCard& card : cards) any_shareable |= card.shareable.bytes > 0;
   std::vector<Descriptor> descriptors(static_cast<std::size_t>(size));
   if (any_shareable)
     descriptors = exchange_descriptors(opening.store, "memory", rank, size, own, opening.timeout);
   std::vector<shm::ShmWindow::Part> parts;
   for (std::size_t other = 0; other < cards.size(); ++other) {
-    const Card& card = cards[other];
+    const HostCard& card = cards[other];
     shm::ShmWindow::Part part;
     if (static_cast<int>(other) == rank) {
       part.mapped = {std::shared_ptr<std::byte>(), opening.memory};
-    } else if (card.shareable > 0) {
-      const auto all = map_shareable(descriptors[other], card.shareable);
-      part.mapped = {all, all.get() + card.offset};
+    } else if (card.shareable.bytes > 0) {
+      if (!card.shareable.holds(opening.registered[other].bytes)) throw outside(other);
+      const auto all = map_shareable(descriptors[other], card.shareable.bytes);
+      part.mapped = {all, all.get() + card.shareable.offset};
     } else {
       if (const auto why = card.process.obstacle()) throw Error(ErrorKind::kTransport, *why);
       part.process = card.process;
@@ -84,19 +57,18 @@ std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const s
 std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string& why_not) {
   const int rank = opening.group.rank(), size = opening.group.size();
   auto shareable = find_shareable(opening.memory, opening.own.bytes);
-  Card own{shared_memory_home(),
-           usable_cores(),
-           shm::Process::own(),
-           reinterpret_cast<std::uint64_t>(opening.memory),
-           0,
-           0,
-           ShmTransport::obstacle(size).value_or("")};
-  if (shareable) own.shareable = shareable->bytes, own.offset = shareable->offset;
-  std::vector<Card> cards;
+  HostCard own{shared_memory_home(),
+               usable_cores(),
+               shm::Process::own(),
+               reinterpret_cast<std::uint64_t>(opening.memory),
+               {},
+               ShmTransport::obstacle(size).value_or("")};
+  if (shareable) own.shareable = {shareable->bytes, shareable->offset};
+  std::vector<HostCard> cards;
   std::vector<std::string> cores;
   for (const std::string& word :
-       meet(opening.store, "cards", rank, size, opening.timeout, kPurpose, encode_fields(own.fields()))) {
-    cards.push_back(Card::from(decode_fields(word)));
+       meet(opening.store, "cards", rank, size, opening.timeout, kPurpose, own.word())) {
+    cards.push_back(HostCard::from(word));
     cores.push_back(cards.back().cores);
   }
   why_not = obstacle_of(cards);

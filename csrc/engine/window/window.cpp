@@ -6,6 +6,7 @@
 #include "common/store_view.h"
 #include "engine/attended_store.h"
 #include "engine/progress.h"
+#include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "reduction/reduce.h"
 
@@ -428,23 +429,24 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     const std::string prefix = "window/" + std::to_string(number) + "/";
     std::vector<Registered> registered;
     const std::string kind = gpu ? "a GPU" : "the CPU";
-    const Fields mine = {std::to_string(own.bytes), std::to_string(static_cast<int>(own.dtype)), obstacle,
-                         kind};
+    Fields mine = registered_fields(own);
+    mine.insert(mine.end(), {obstacle, kind});
     for (const std::string& word : meet(attended, prefix + "registered", group.rank(), group.size(), timeout,
                                         "to open a window", encode_fields(mine))) {
-      const Fields fields = decode_fields(word);
-      if (!fields.at(2).empty())
+      const Fields fields = decode_fields(word, 4);
+      if (!fields[2].empty())
         throw invalid("rank " + std::to_string(registered.size()) +
                       " of the group has nothing to register: " + fields[2]);
-      if (fields.at(3) != kind)
+      if (fields[3] != kind)
         throw invalid("the tensor of rank " + std::to_string(registered.size()) + " is on " + fields[3] +
                       ", and that of rank " + std::to_string(group.rank()) + " on " + kind);
-      registered.push_back({std::stoull(fields.at(0)), static_cast<DType>(std::stoi(fields.at(1)))});
+      registered.push_back(registered_from(fields[0], fields[1]));
     }
     std::string why_not, all;
     for (const WindowRow& row : gpu ? device_window_rows() : window_rows()) {
       PrefixView store(attended, prefix + row.name + "/");
-      auto remote = row.open({group, group.links(), store, number, memory, own, timeout, gpu}, why_not);
+      auto remote =
+          row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, why_not);
       if (!remote) {
         all += std::string(all.empty() ? "" : "; ") + row.name + ": " + why_not;
         continue;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/env.h"
+#include "common/number.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::nccl {
@@ -26,14 +27,6 @@ std::string to_hex(const UniqueId& id) {
     text += kDigits[static_cast<unsigned char>(byte) & 15];
   }
   return text;
-}
-
-UniqueId from_hex(const std::string& text) {
-  UniqueId id{};
-  for (std::size_t i = 0; i < sizeof(id.internal) && 2 * i + 1 < text.size(); ++i) {
-    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  }
-  return id;
 }
 
 Config config_of(const Knobs& knobs) {
@@ -91,6 +84,19 @@ std::chrono::milliseconds time_to_make(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
+UniqueId unique_id_from(const std::string& hex) {
+  UniqueId id{};
+  for (std::size_t i = 0; i < sizeof id.internal; ++i) {
+    const auto byte =
+        to_number<unsigned char>(std::string_view(hex).substr(std::min(2 * i, hex.size()), 2), 16);
+    if (!byte || hex.size() != 2 * sizeof id.internal)
+      throw Error(ErrorKind::kInternal,
+                  "rank 0 wrote " + excerpt(hex) + " as the id of an NCCL communicator");
+    id.internal[i] = static_cast<char>(*byte);
+  }
+  return id;
+}
+
 NcclComm::NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
                    std::chrono::milliseconds timeout, const Knobs& knobs, const Attend& attend)
     : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout) {
@@ -99,7 +105,7 @@ NcclComm::NcclComm(KeyValueStore& store, const std::string& key, int device, int
     check("ncclGetUniqueId", table_.get_unique_id(&id));
     store.set(key + "/id", to_hex(id));
   }
-  if (rank != 0) id = from_hex(store.get(key + "/id", timeout));
+  if (rank != 0) id = unique_id_from(store.get(key + "/id", timeout));
   const auto begin = [id, rank, size, knobs](void** comm) {
     Config config = config_of(knobs);
     return library().table.init_rank(comm, size, id, rank, &config);

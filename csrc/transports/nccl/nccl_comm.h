@@ -19,6 +19,9 @@
 
 namespace altorch::nccl {
 
+// As rank 0 has written it into the store. Throws Error(kInternal) on anything else.
+UniqueId unique_id_from(const std::string& hex);
+
 // What a user may say about a communicator; kUndefined leaves it to NCCL.
 struct Knobs {
   int min_ctas = Config::kUndefined, max_ctas = Config::kUndefined;

@@ -1,0 +1,47 @@
+// What a rank tells the others of the memory that it gives a window.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/fields.h"
+#include "engine/route/world.h"
+#include "transports/shm/single_copy.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+// Of any memory: how much there is, of which type. Throws Error(kInternal) on anything else than what fields() gave.
+Fields registered_fields(const Registered& registered);
+Registered registered_from(const std::string& bytes, const std::string& dtype);
+
+// What others can map, and where the window's memory begins there; 0 bytes: they can map nothing.
+struct MappedPart {
+  std::size_t bytes = 0, offset = 0;
+  bool holds(std::size_t wanted) const { return offset <= bytes && wanted <= bytes - offset; }
+};
+
+// Of host memory.
+struct HostCard {
+  std::string home, cores;
+  shm::Process process;
+  std::uint64_t address = 0;
+  MappedPart shareable;
+  std::string obstacle;
+
+  std::string word() const;
+  static HostCard from(const std::string& word);  // throws Error(kInternal)
+};
+
+// Of memory on a GPU.
+struct DeviceCard {
+  GpuPeerInfo gpu;
+  std::string obstacle;
+  MappedPart shareable;
+
+  std::string word() const;
+  static DeviceCard from(const std::string& word);  // throws Error(kInternal)
+};
+
+}  // namespace altorch
