@@ -131,7 +131,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
 std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const {
   std::vector<Fields> to_compare;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& wrong = words[i].front();
+    const std::string wrong = slice(words[i], 0, 1).front();
     if (!wrong.empty()) {
       return Error(ErrorKind::kInvalidArgument,
                    "on global rank " + std::to_string(group_.global_ranks[i]) + ", " + wrong);

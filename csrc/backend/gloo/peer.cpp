@@ -255,7 +255,10 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   const auto* from = static_cast<const std::byte*>(frame.data_ptr());
   std::memcpy(&header, from, sizeof header);
   const std::uint64_t id = header.id;
-  if (header.kind == Kind::kMessage || header.kind == Kind::kRequest) {
+  const bool is_message = header.kind == Kind::kMessage;  // whose bytes are in the frame, and which has no id
+  if (is_message || header.kind == Kind::kRequest) {
+    if (is_message != (id == 0) || (is_message && header.bytes > kGlooFrameBytes))
+      return lose(broken("what came through it is no message"));
     return listener_.arrived(
         {peer_, header.group, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
   }
