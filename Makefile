@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu clean distclean prerequisites
+.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -32,6 +32,7 @@ help:
 	@echo 'make format    ruff format, clang-format'
 	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined|address,undefined'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
+	@echo 'make fuzz      each parser of outside input against libFuzzer, FUZZ_SECONDS=600 each, FUZZ_TARGETS=all'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
 	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  USE_SYSTEM=1 (offline)'
@@ -151,13 +152,19 @@ sanitize-gpu: $(STAMP)
 	else $(WITH_NVRTC) sh cmake/sanitize_gpu.sh '$(COMPUTE_SANITIZER)' build/gpu/tests/cpp/altorch_tests \
 	  '$(SANITIZED_ON_GPU)'; fi
 
+# Needs clang; says so where there is none.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
+fuzz: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/fuzz.sh '$(FUZZ_SECONDS)' '$(FUZZ_TARGETS)'
+
 lint: build
 	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check -r cmake/lint_tools.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/lint.sh $(BUILD)
 
 format: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" ruff format .
-	PATH="$(CURDIR)/$(BIN):$$PATH" clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
+	PATH="$(CURDIR)/$(BIN):$$PATH" clang-format -i $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h' 'tests/fuzz/*.cpp' 'tests/fuzz/*.h')
 
 bench: build
 	$(BIN)/python -m benchmarks.run_all

@@ -34,6 +34,14 @@ if(ALTORCH_WERROR)
   add_compile_options(-Werror)
 endif()
 
+if(ALTORCH_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "ALTORCH_FUZZ takes clang's libFuzzer: CC=clang CXX=clang++ cmake ...")
+  endif()
+  set(ALTORCH_SANITIZE "address,undefined")
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 if(ALTORCH_SANITIZE)
   if(NOT ALTORCH_SANITIZE MATCHES "^(address|thread|undefined|address,undefined)$")
     message(FATAL_ERROR

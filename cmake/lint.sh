@@ -14,7 +14,7 @@ have() {
 
 have ruff "pip install ruff" && run "ruff" ruff check . && run "ruff format" ruff format --check .
 have mypy "pip install mypy" && run "mypy" mypy
-sources=$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h')
+sources=$(git ls-files 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h' 'tests/fuzz/*.cpp' 'tests/fuzz/*.h')
 # shellcheck disable=SC2086
 have clang-format "package clang-format" && run "clang-format" clang-format --dry-run --Werror $sources
 if [ -n "$LINT_ALL" ]; then

@@ -1,0 +1,47 @@
+// What ranks say of their processes, their GPUs and the memory of their windows.
+#include "engine/route/world.h"
+#include "engine/window/card.h"
+#include "fuzz/target.h"
+#include "observe/process_id.h"
+#include "transports/nccl/nccl_comm.h"
+
+namespace altorch {
+namespace {
+
+void read_cards(const std::string& word) {
+  try {
+    const HostCard card = HostCard::from(word);
+    fuzz::require(HostCard::from(card.word()).word() == card.word(), "a card survives");
+  } catch (const Error&) {
+  }
+  const DeviceCard card = DeviceCard::from(word);
+  fuzz::require(DeviceCard::from(card.word()).word() == card.word(), "a card survives");
+}
+
+void read_registered(const Fields& words) {
+  const Fields fields = registered_fields(registered_from(words[0], words[1]));
+  fuzz::require(registered_fields(registered_from(fields[0], fields[1])) == fields,
+                "what is registered survives");
+}
+
+void read_world(const Fields& words) {
+  const GpuPeerInfo peers[] = {GpuPeerInfo::from(words[0]), GpuPeerInfo::from(words[1])};
+  fuzz::require(GpuPeerInfo::from(peers[0].text()).text() == peers[0].text(), "a GPU's words survive");
+  const World world = World::of(peers);
+  fuzz::require(world.ranks == 2 && world.blocks_at_once >= 0, "a world is one");
+}
+
+}  // namespace
+
+FUZZ_TARGET(peer_words, 3000) {
+  const int kind = input.up_to(5);
+  if (kind == 0) return read_cards(input.rest());
+  if (kind == 1) return static_cast<void>(shm::Process::from(decode_fields(input.rest())));
+  if (kind == 2) return static_cast<void>(nccl::unique_id_from(input.rest()));
+  const Fields two = {input.piece().value_or(""), input.piece().value_or("")};
+  if (kind == 3) return read_registered(two);
+  if (kind == 4) return read_world(two);
+  ProcessId::from(two[0], two[1]).boot();
+}
+
+}  // namespace altorch

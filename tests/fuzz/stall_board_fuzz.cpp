@@ -1,0 +1,44 @@
+// The notes that stalled ranks leave in the store, and the list of deaths.
+#include "engine/fingerprint.h"
+#include "fuzz/hostile_store.h"
+#include "observe/death_list.h"
+#include "observe/inquiries.h"
+#include "observe/stall_board.h"
+
+namespace altorch {
+namespace {
+
+void describe(const StallBoard::Finding& finding) {
+  if (finding.gave_up) {
+    name_of(finding.gave_up->kind());
+    fuzz::require(finding.gave_up->kind() <= ErrorKind::kInternal, "an error is of some kind");
+  }
+  describe_fingerprint(finding.called.fingerprint);
+  if (finding.parted_theirs) describe_fingerprint(finding.parted_theirs->fingerprint);
+}
+
+}  // namespace
+
+FUZZ_TARGET(stall_board, 2000) {
+  const int kind = input.up_to(3);
+  const auto store = std::make_shared<fuzz::HostileStore>(input);
+  const auto board = std::make_shared<StallBoard>(store, "group", 0, 3);
+  for (std::uint64_t sequence = 1; sequence <= 4; ++sequence) board->record({sequence, 1, 1});
+  if (kind == 0) {
+    if (const auto finding = board->compare({4, 1, 1})) describe(*finding);
+  } else if (kind == 1) {
+    Inquiries inquiries(store);
+    inquiries.join(board);
+    inquiries.answer();
+  } else if (kind == 2) {
+    DeathList deaths(store);
+    deaths.news();
+    deaths.news();
+  } else {
+    if (const auto finding = board->closed()) describe(*finding);
+    board->whereabouts(4);
+    board->meet_message(1, true, 0, false);
+  }
+}
+
+}  // namespace altorch
