@@ -44,10 +44,6 @@ void C10dStore::set(const std::string& key, const std::string& value) {
   carry_out(key, [key = full(key), value](c10d::Store& store) { store.set(key, value); });
 }
 
-void C10dStore::remove(const std::string& key) {
-  carry_out(key, [key = full(key)](c10d::Store& store) { store.deleteKey(key); });
-}
-
 std::int64_t C10dStore::add(const std::string& key, std::int64_t amount) {
   const auto sum = std::make_shared<std::int64_t>();  // outlives the wait
   carry_out(key, [key = full(key), amount, sum](c10d::Store& store) { *sum = store.add(key, amount); });

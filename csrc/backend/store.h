@@ -29,7 +29,6 @@ class C10dStore : public KeyValueStore {
   std::optional<std::string> try_get(const std::string& key) override;
   std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
-  void remove(const std::string& key) override;
 
   // For another store of the job.
   c10::intrusive_ptr<c10d::Store> c10d() const;

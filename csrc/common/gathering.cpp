@@ -31,7 +31,7 @@ class Gatherer {
   void withdraw_challenge() noexcept {
     if (rank_ != 0) return;
     try {
-      store_.remove(challenge_key());
+      store_.set(challenge_key(), "");
     } catch (const std::exception&) {  // then it is one of those that are answered in vain
     }
   }
@@ -47,9 +47,7 @@ class Gatherer {
   }
 
   std::string absent() {
-    const auto challenge = [this](int) { return challenge_key(); };
-    if (under_.empty())
-      return absent_ranks(store_, {key_, challenge, 0, 1});  // rank 0, unless the store does not say
+    if (under_.empty()) return has_challenge() ? "some rank has not come" : "rank 0 has not come";
     return absent_ranks(store_, {prefix(), [this](int rank) { return word_key(rank); }, rank_, size_});
   }
 
@@ -71,7 +69,7 @@ class Gatherer {
     const auto now = WaitClock::now();
     if (now >= next_challenge_) {
       const auto challenge = store_.try_get(challenge_key());
-      if (challenge && *challenge != under_) answer(*challenge);
+      if (challenge && !challenge->empty() && *challenge != under_) answer(*challenge);
       if (!under_.empty()) next_challenge_ = now + calm_pace(size_);
     }
     if (under_.empty()) return std::nullopt;
@@ -107,6 +105,16 @@ class Gatherer {
     if (!count) return 0;
     return static_cast<int>(std::clamp<std::int64_t>(
         number_from<std::int64_t>(*count, "how many ranks have come"), 0, size_ - 1));
+  }
+
+  // Also when the store does not say.
+  bool has_challenge() noexcept {
+    try {
+      const auto challenge = store_.try_get(challenge_key());
+      return challenge && !challenge->empty();
+    } catch (const std::exception&) {
+      return true;
+    }
   }
 
   std::string challenge_key() const { return key_ + "/challenge"; }

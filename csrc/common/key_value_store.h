@@ -1,5 +1,6 @@
 // What the engine needs of a rendezvous: a shared dictionary. backend/ implements it over the c10d Store,
-// tests over a std::map.
+// tests over a std::map. Nothing is ever taken out of it: c10d's stores wait, a minute and longer, for a key that was there
+// when they were asked, and is gone when they are to read it.
 //
 // Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error: kTimeout
 // when the store does not answer, or a wait passes its deadline; kTransport when it fails. A set() or add()
@@ -27,7 +28,6 @@ class KeyValueStore {
   virtual std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) = 0;
   // Adds to a counter that starts at 0 and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
-  virtual void remove(const std::string& key) = 0;
 
   // Called again and again by who waits for other ranks. Throws Error when it is known that they will not
   // come.

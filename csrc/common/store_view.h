@@ -19,7 +19,6 @@ class StoreView : public KeyValueStore {
     return store_.multi_get(keys);
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
-  void remove(const std::string& key) override { store_.remove(key); }
   void attend() override { store_.attend(); }
 
  private:
@@ -48,7 +47,6 @@ class PrefixView : public StoreView {
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     return StoreView::add(prefix_ + key, amount);
   }
-  void remove(const std::string& key) override { StoreView::remove(prefix_ + key); }
 
  private:
   const std::string prefix_;

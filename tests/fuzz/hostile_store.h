@@ -30,7 +30,6 @@ class HostileStore : public KeyValueStore {
   std::int64_t add(const std::string&, std::int64_t) override {
     return to_number<std::int64_t>(next().value_or("1")).value_or(1);
   }
-  void remove(const std::string&) override {}
 
  private:
   std::optional<std::string> next() {

@@ -25,10 +25,6 @@ class CountingStore : public StoreView {
     ++writes;
     return StoreView::add(key, amount);
   }
-  void remove(const std::string& key) override {
-    ++writes;
-    StoreView::remove(key);
-  }
 
   int writes = 0;
   int reads = 0;  // that found something

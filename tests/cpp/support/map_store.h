@@ -41,10 +41,6 @@ class MapStore : public KeyValueStore {
     }
     return found;
   }
-  void remove(const std::string& key) override {
-    const std::lock_guard lock(mutex_);
-    values_.erase(key);
-  }
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     const std::lock_guard lock(mutex_);
     auto& value = values_[key];

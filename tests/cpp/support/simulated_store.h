@@ -80,11 +80,6 @@ class SimulatedStore : public MapStore {
       own().bytes += static_cast<std::int64_t>(value.size());
     return values;
   }
-  void remove(const std::string& key) override {
-    serve(key.size());
-    ++own().writes;
-    MapStore::remove(key);
-  }
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     serve(key.size());
     ++own().writes;
