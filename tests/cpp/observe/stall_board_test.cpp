@@ -128,7 +128,7 @@ TEST(StallBoard, AsksAFewKeysHoweverManyRanksThereAre) {
 TEST(StallBoard, TakesNothingFromRanksThatCannotBe) {
   auto store = std::make_shared<MapStore>();
   StallBoard board(store, "g", 0, 2);
-  store->set("board/closed", "2 3 all_reduce #1: x");
+  store->set("board/closed", "-1 3 all_reduce #1: x");
   EXPECT_FALSE(board.closed().has_value());
   store->set("board/closed", "1 99 all_reduce #1: x");
   ASSERT_TRUE(board.closed().has_value());
