@@ -56,8 +56,6 @@ class FileStore : public KeyValueStore {
     return found;
   }
 
-  void remove(const std::string& key) override { std::filesystem::remove(path(key)); }
-
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     const std::string lock = directory_ + "/.lock";
     const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
