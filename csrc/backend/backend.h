@@ -83,6 +83,12 @@ class AlBackend : public c10d::Backend {
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
+    hooks_->on_completion(std::move(hook));
+    onCompletionHook_ = [](std::shared_ptr<c10d::WorkInfo>) {};  // torch looks whether there is one
+  }
+  void waitForPendingWorks() override { hooks_->completions().wait_for_pending(); }
+  void enableCollectivesTiming() override {}  // every call is timed
 #ifdef C10D_BACKEND_HAS_HOOKS
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override { hooks_->extend(timeout); }
   bool supportsAbortHooks() const override { return true; }

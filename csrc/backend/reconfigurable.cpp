@@ -146,6 +146,7 @@ void ReconfigurableBackend::replace(const Asked& asked) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, hook] : hooks_) made->registerAbortHook(id, hook);
+    if (completion_hook_) made->registerOnCompletionHook(std::function(completion_hook_));
     is_late = is_closed_;
     if (!is_late) {
       now_ = made;
@@ -169,6 +170,18 @@ void ReconfigurableBackend::unregisterAbortHook(std::int64_t id) {
   const std::lock_guard lock(mutex_);
   hooks_.erase(id);
   if (now_) now_->unregisterAbortHook(id);
+}
+
+void ReconfigurableBackend::registerOnCompletionHook(
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  const std::lock_guard lock(mutex_);
+  completion_hook_ = std::move(hook);
+  onCompletionHook_ = [](std::shared_ptr<c10d::WorkInfo>) {};  // torch looks whether there is one
+  if (now_) now_->registerOnCompletionHook(std::function(completion_hook_));
+}
+
+void ReconfigurableBackend::waitForPendingWorks() {
+  if (const auto backend = now()) backend->waitForPendingWorks();
 }
 
 void ReconfigurableBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
@@ -208,10 +221,12 @@ void ReconfigurableBackend::release_resources() {
   shutdown();
   Make make;
   std::map<std::int64_t, c10d::AbortHook> hooks;
+  std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook;
   const std::lock_guard lock(mutex_);
   now_.reset();
   make_.swap(make);
   hooks_.swap(hooks);
+  completion_hook_.swap(completion_hook);
 }
 
 // Called as the group is made, before there is anybody to connect to.

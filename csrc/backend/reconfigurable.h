@@ -53,6 +53,9 @@ class ReconfigurableBackend : public c10d::Backend {
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  void waitForPendingWorks() override;
+  void enableCollectivesTiming() override {}
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setGroupUid(const std::string& uid) override;
@@ -121,6 +124,7 @@ class ReconfigurableBackend : public c10d::Backend {
   std::int64_t attempts_ = 0;
   bool is_reconfiguring_ = false, is_closed_ = false;
   std::map<std::int64_t, c10d::AbortHook> hooks_;
+  std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook_;
 };
 
 }  // namespace altorch::backend

@@ -48,6 +48,7 @@ void TorchHooks::end_all() {
   std::vector<std::map<std::int64_t, AbortHook>> last;  // go without the lock
   const std::lock_guard lock(living().mutex);
   for (TorchHooks* each : living().all) {
+    each->on_completion(nullptr);
     const std::lock_guard own(each->mutex_);
     last.push_back(std::exchange(each->hooks_, {}));
   }
@@ -99,6 +100,12 @@ void TorchHooks::run_abort_hooks() noexcept {
   --living().running;
 }
 
+void TorchHooks::on_completion(Completions::Hook hook) {
+  const bool is_there = static_cast<bool>(hook);
+  completions_.set(std::move(hook));
+  tells_completion_.store(is_there && !living().ended.load());
+}
+
 void TorchHooks::extend(std::chrono::milliseconds by) {
   const std::lock_guard lock(mutex_);
   extensions_.push_back({by.count(), 0});
@@ -125,6 +132,7 @@ void TorchHooks::failed(const ObservedCall& call, const Error& error) {
   if (call.number == 0) return;  // refused before it had a place
   if (failed_under_way(error.kind())) run_abort_hooks();
   if (extension().count() != 0) end(call.number);
+  if (tells_completion()) completions_.failed(call);
 }
 
 }  // namespace altorch::backend

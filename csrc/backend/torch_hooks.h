@@ -1,4 +1,5 @@
-// What torch wants to be told, and what it may change, while a group is at work: abort hooks and temporary timeouts.
+// What torch wants to be told, and what it may change, while a group is at work: abort and completion hooks, temporary
+// timeouts.
 //
 // Costs a call one look at a counter while nobody uses it. Thread rules: any thread.
 #pragma once
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/completions.h"
 #include "observe/observer.h"
 
 namespace altorch::backend {
@@ -43,14 +45,21 @@ class TorchHooks : public Observer {
     return std::chrono::milliseconds(extension_ms_.load(std::memory_order_relaxed));
   }
 
+  // Of every call that is done; one hook. Empty: none from now on.
+  void on_completion(Completions::Hook hook);
+  Completions& completions() { return completions_; }
+
   TorchHooks();
   ~TorchHooks() override;
 
   void issued(const ObservedCall& call) override {
     if (extension().count() != 0) begin(call.number);
+    if (tells_completion()) completions_.issued(call);
   }
-  void finished(const ObservedCall& call, const char*, std::string_view, std::chrono::nanoseconds) override {
+  void finished(const ObservedCall& call, const char*, std::string_view,
+                std::chrono::nanoseconds took) override {
     if (extension().count() != 0) end(call.number);
+    if (tells_completion()) completions_.finished(call, took);
   }
   void failed(const ObservedCall& call, const Error& error) override;
 
@@ -59,9 +68,12 @@ class TorchHooks : public Observer {
     std::int64_t ms;
     std::uint64_t first_call;  // of those that have it; 0: none yet
   };
+  bool tells_completion() const { return tells_completion_.load(std::memory_order_relaxed); }
   void begin(std::uint64_t call);
   void end(std::uint64_t call);
 
+  std::atomic<bool> tells_completion_{false};
+  Completions completions_;
   std::atomic<std::int64_t> extension_ms_{0};  // the sum of what follows
   std::mutex mutex_;                           // guards what follows
   std::vector<Extension> extensions_;

@@ -166,3 +166,65 @@ def extend(world):
 def test_a_temporary_timeout_ends_with_the_first_call_that_has_it():
     with Cluster(2, launcher="plain") as cluster:
         assert cluster.check(extend)[0] < 3
+
+
+def told_of_completions(world, size):
+    group, told = dist.group.WORLD, []
+    dist.all_reduce(torch.ones(3))  # before the hook: not told
+    group._register_on_completion_hook(
+        lambda info: told.append((info.op_type, info.seq, info.active_duration, info.time_started))
+    )
+    assert group._has_hooks()
+    first = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group()
+    dist.all_reduce(torch.ones(1))
+    works = [dist.all_reduce(torch.ones(count), async_op=True) for count in (3, 100_003)]
+    dist.broadcast(torch.ones(4), 0)
+    for work in works:
+        work.wait()
+    with pytest.raises((ValueError, RuntimeError)):  # refused: told of by nobody
+        dist.all_gather_into_tensor(torch.ones(3), torch.ones(4))
+    dist.barrier()
+    if size > 1:
+        if world.rank == 0:
+            dist.send(torch.ones(2), 1)
+        elif world.rank == 1:
+            dist.recv(torch.ones(2), 0)
+    group._wait_for_pending_works()
+    kinds = [kind for kind, *_ in told]
+    names = [str(kind).rsplit(".", 1)[-1] for kind in kinds]
+    assert sorted(names[:4]) == ["ALLREDUCE", "ALLREDUCE", "ALLREDUCE", "BROADCAST"], names
+    assert names[4] == "BARRIER", names
+    assert names[5:] == ([["SEND"], ["RECV"], []][world.rank] if size > 1 else []), names
+    assert sorted(sequence for _, sequence, *_ in told[:4]) == [first + each for each in (1, 2, 3, 4)]
+    assert all(duration.total_seconds() >= 0 for *_, duration, _ in told)
+    last = dist.all_reduce(torch.ones(1_000_003), async_op=True)
+    dist.destroy_process_group()  # which waits for it, as there is a hook
+    assert last.is_completed()
+    assert len(told) == len(names) + 1
+    return len(told)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_completion_hook_is_told_of_every_call_that_is_done(size):
+    with Cluster(size, launcher="plain") as cluster:
+        cluster.check(told_of_completions, size=size)
+
+
+def told_after_a_failure(world):
+    group, told = dist.group.WORLD, []
+    group._register_on_completion_hook(lambda info: told.append(info.seq))
+    dist.all_reduce(torch.ones(3))
+    group.set_timeout(timedelta(seconds=0.5))
+    if world.rank == 0:
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        group._wait_for_pending_works()  # ends with the call's deadline
+        with pytest.raises(dist.DistBackendError):
+            work.wait()
+    else:
+        time.sleep(2 * PATIENCE)
+    return len(told)
+
+
+def test_a_completion_hook_is_not_told_of_what_failed_and_nobody_waits_for_it():
+    with Cluster(2, launcher="plain") as cluster:
+        assert cluster.check(told_after_a_failure) == [1, 1]
