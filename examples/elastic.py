@@ -86,6 +86,8 @@ class Worker:
         if dist.get_rank() == 0:
             print(f"step {training.step:4d}   {dist.get_world_size()} ranks", flush=True)
         while training.step < self.steps:
+            if training.step % LOOK_EVERY == 0 and self.is_changed():
+                return
             if training.step in self.dies_in:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(self.pause)  # as a larger network takes
@@ -93,8 +95,6 @@ class Worker:
             dist.all_reduce(gradient)
             dist.all_reduce(loss)
             training.descend(gradient)
-            if training.step % LOOK_EVERY == 0 and self.is_changed():
-                return
             if training.step % SAVE_EVERY == 0:
                 self.save()
         if dist.get_rank() == 0:
@@ -104,7 +104,7 @@ class Worker:
 
     def is_changed(self) -> bool:
         """Whether there is another plan: rank 0 looks, so that all leave after the same step."""
-        if dist.get_rank() == 0 and self.training.step == self.steps - LOOK_EVERY:
+        if dist.get_rank() == 0 and self.training.step >= self.steps - LOOK_EVERY:
             self.await_everybody()
         newest = torch.tensor([self.newest_plan() if dist.get_rank() == 0 else 0])
         dist.broadcast(newest, group_src=0)

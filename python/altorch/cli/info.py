@@ -244,7 +244,7 @@ def _print_routes(title: str, routes: Any) -> None:
 def _print(document: dict[str, Any], all_settings: bool) -> None:
     print_pairs("Versions", document["versions"])
     _print_routes("Routes", document["routes"])
-    _print_routes("Windows of CPU tensors", document["windows"])
+    _print_routes("Windows", document["windows"])
     considered = document["mpi_considered"]
     if isinstance(considered, dict):
         print_pairs("MPI libraries looked at", considered)
