@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/errors.h"
+#include "common/number.h"
 
 namespace altorch::backend {
 namespace {
@@ -29,7 +30,7 @@ struct Handle {
     if (parts[0] != "al" || !read(parts[1], handle.first_rank) || !read(parts[4], handle.process.pid) ||
         handle.first_rank < 0 || handle.process.pid <= 0 || handle.process.home.empty()) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "'" + text + "' is no handle; pass what get_reconfigure_handle() gave on every rank");
+                  excerpt(text) + " is no handle; pass what get_reconfigure_handle() gave on every rank");
     }
     return handle;
   }
@@ -62,7 +63,7 @@ ReconfigurableBackend::ReconfigurableBackend(int rank, int size, std::string nam
       name_(std::move(name)),
       first_rank_(rank),
       options_(std::move(options)),
-      make_(std::move(make)) {}
+      make_(std::make_shared<const Make>(std::move(make))) {}
 
 c10::intrusive_ptr<AlBackend> ReconfigurableBackend::now() const {
   const std::lock_guard lock(mutex_);
@@ -137,7 +138,13 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(const c10d::Re
 void ReconfigurableBackend::replace(const Asked& asked) {
   auto before = now();
   if (before && !before->is_whole()) before->retire();
-  const auto [made, obstacle] = make_(asked);
+  std::shared_ptr<const Make> make;
+  {
+    const std::lock_guard lock(mutex_);
+    make = make_;
+  }
+  if (!make) throw Error(ErrorKind::kClosed, "the group was destroyed; make another one");
+  const auto [made, obstacle] = (*make)(asked);
   if (!made) throw Error(ErrorKind::kTransport, obstacle);
   made->setTimeout(options_->timeout);
   made->setGroupUid(getGroupUid());
@@ -161,23 +168,45 @@ void ReconfigurableBackend::replace(const Asked& asked) {
 }
 
 void ReconfigurableBackend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
-  const std::lock_guard lock(mutex_);
-  hooks_[id] = hook;
-  if (now_) now_->registerAbortHook(id, std::move(hook));
+  const auto kept = std::make_shared<c10d::AbortHook>(std::move(hook));
+  c10d::AbortHook shared = [kept] { (*kept)(); }, last = shared;  // which outlive the lock
+  c10::intrusive_ptr<AlBackend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    hooks_[id].swap(last);
+    backend = now_;
+  }
+  if (backend) backend->registerAbortHook(id, std::move(shared));
 }
 
 void ReconfigurableBackend::unregisterAbortHook(std::int64_t id) {
-  const std::lock_guard lock(mutex_);
-  hooks_.erase(id);
-  if (now_) now_->unregisterAbortHook(id);
+  c10d::AbortHook last;  // outlives the lock
+  c10::intrusive_ptr<AlBackend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = hooks_.find(id); found != hooks_.end()) {
+      last.swap(found->second);
+      hooks_.erase(found);
+    }
+    backend = now_;
+  }
+  if (backend) backend->unregisterAbortHook(id);
 }
 
 void ReconfigurableBackend::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
-  const std::lock_guard lock(mutex_);
-  completion_hook_ = std::move(hook);
+  using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
+  const auto kept = std::make_shared<Hook>(std::move(hook));
+  Hook shared, last;  // which outlive the lock
+  if (*kept) shared = last = [kept](std::shared_ptr<c10d::WorkInfo> done) { (*kept)(std::move(done)); };
   onCompletionHook_ = [](std::shared_ptr<c10d::WorkInfo>) {};  // torch looks whether there is one
-  if (now_) now_->registerOnCompletionHook(std::function(completion_hook_));
+  c10::intrusive_ptr<AlBackend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    completion_hook_.swap(last);
+    backend = now_;
+  }
+  if (backend) backend->registerOnCompletionHook(std::move(shared));
 }
 
 void ReconfigurableBackend::waitForPendingWorks() {
@@ -219,11 +248,13 @@ void ReconfigurableBackend::shutdown() {
 
 void ReconfigurableBackend::release_resources() {
   shutdown();
-  Make make;
+  // All of it outlives the lock: ends of groups wait, and what belongs to Python takes its lock.
+  std::shared_ptr<const Make> make;
   std::map<std::int64_t, c10d::AbortHook> hooks;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook;
+  c10::intrusive_ptr<AlBackend> last;
   const std::lock_guard lock(mutex_);
-  now_.reset();
+  last = std::move(now_);
   make_.swap(make);
   hooks_.swap(hooks);
   completion_hook_.swap(completion_hook);

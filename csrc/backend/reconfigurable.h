@@ -119,10 +119,11 @@ class ReconfigurableBackend : public c10d::Backend {
   const int first_rank_;
   const c10::intrusive_ptr<AlOptions> options_;
   mutable std::mutex mutex_;  // a leaf; guards what follows
-  Make make_;
+  std::shared_ptr<const Make> make_;
   c10::intrusive_ptr<AlBackend> now_;
   std::int64_t attempts_ = 0;
   bool is_reconfiguring_ = false, is_closed_ = false;
+  // Of one object each: what belongs to Python is neither copied nor freed under the lock, for that takes Python's.
   std::map<std::int64_t, c10d::AbortHook> hooks_;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook_;
 };

@@ -9,6 +9,7 @@
 #include "common/env.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
+#include "common/verdict.h"
 #include "engine/route/rules.h"
 
 namespace altorch::backend {
@@ -181,6 +182,10 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,
                                               std::chrono::milliseconds timeout) {
   return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
+}
+
+std::string Rendezvous::verdict(const std::string& obstacle, std::chrono::milliseconds timeout) {
+  return agree_on_verdict(*store_, "made", group_.rank, group_.size(), timeout, obstacle);
 }
 
 void Rendezvous::leave() noexcept { leave_in_turn(*store_, "left", group_.rank, group_.size(), kFarewell); }

@@ -65,6 +65,8 @@ class Rendezvous {
   // Everybody's text, by rank; collective, with a key that is used once.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
+  // Whether all have made what `obstacle` says of this rank that it could not: common/verdict.h. Once.
+  std::string verdict(const std::string& obstacle, std::chrono::milliseconds timeout);
   // What carries it has been made, and tells of it from now on.
   void is_made() noexcept { meeting_.reset(); }
   // The last thing of all: the rank that hosts the store leaves last, or after a few seconds.

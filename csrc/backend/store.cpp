@@ -1,5 +1,7 @@
 #include "backend/store.h"
 
+#include <algorithm>
+
 #include "common/patient_store.h"
 #include "common/poll_pause.h"
 
@@ -48,6 +50,18 @@ std::int64_t C10dStore::add(const std::string& key, std::int64_t amount) {
   const auto sum = std::make_shared<std::int64_t>();  // outlives the wait
   carry_out(key, [key = full(key), amount, sum](c10d::Store& store) { *sum = store.add(key, amount); });
   return *sum;
+}
+
+std::string C10dStore::claim(const c10::intrusive_ptr<c10d::Store>& place, const std::string& key,
+                             const std::string& value, std::chrono::milliseconds timeout) {
+  C10dStore store(place, "", std::max<std::chrono::milliseconds>(timeout, kLook));
+  const auto there = std::make_shared<std::string>();  // outlives the wait
+  store.carry_out(key, [=](c10d::Store&) {
+    const std::vector<std::uint8_t> bytes(value.begin(), value.end());
+    const auto found = place->compareSet(key, {}, bytes);
+    there->assign(found.begin(), found.end());
+  });
+  return *there;
 }
 
 // Who asks again for what was asked already, and is late, waits for that answer: a store that is slow, and

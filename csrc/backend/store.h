@@ -30,6 +30,11 @@ class C10dStore : public KeyValueStore {
   std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
 
+  // Writes `value` where nothing is, and returns what is there then, over the connection and under the prefixes of `place`. Waits
+  // until `timeout`, for a host that is stopped or a caller who blocks there.
+  static std::string claim(const c10::intrusive_ptr<c10d::Store>& place, const std::string& key,
+                           const std::string& value, std::chrono::milliseconds timeout);
+
   // For another store of the job.
   c10::intrusive_ptr<c10d::Store> c10d() const;
   // The same keys over the connection that we were given, for who may block there.

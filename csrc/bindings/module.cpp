@@ -268,7 +268,9 @@ PYBIND11_MODULE(_C, module) {
            py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("options"), py::arg("make"),
            "make(uuid, handles, processes, rank, timeout_seconds): the Backend of these ranks, or None and "
            "why not.")
-      .def_property_readonly("now", &ReconfigurableBackend::now, "What carries the group now, or None.")
+      .def_property_readonly(
+          "now", py::cpp_function(&ReconfigurableBackend::now, py::call_guard<py::gil_scoped_release>()),
+          "What carries the group now, or None.")
       .def_property_readonly("options", &ReconfigurableBackend::getBackendOptions)
       .def("perform_nocolor_split", [](ReconfigurableBackend&, const py::object& /*device*/) {});
 #endif
@@ -320,6 +322,13 @@ PYBIND11_MODULE(_C, module) {
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),
           "Everybody's text, by rank; collective, once for each key.")
+      .def(
+          "verdict",
+          [](Rendezvous& self, const std::string& obstacle, double timeout_seconds) {
+            return guarded([&] { return self.verdict(obstacle, milliseconds(timeout_seconds)); });
+          },
+          py::call_guard<py::gil_scoped_release>(), py::arg("obstacle"), py::arg("timeout_seconds"),
+          "One for all ranks, once: empty where all have made it, else why one has not.")
       .def("settle", &Rendezvous::settle, "From now on others may block in the caller's store.")
       .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
            "The last thing of all: the rank that hosts the store leaves last.");
@@ -354,6 +363,14 @@ PYBIND11_MODULE(_C, module) {
       },
       py::call_guard<py::gil_scoped_release>(), py::arg("rendezvous"), py::arg("transport"),
       py::arg("options"), "Collective over the group: makes its backend.");
+  module.def(
+      "claim",
+      [](const c10::intrusive_ptr<c10d::Store>& store, const std::string& key, const std::string& value,
+         double timeout_seconds) {
+        return guarded([&] { return C10dStore::claim(store, key, value, milliseconds(timeout_seconds)); });
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("key"), py::arg("value"),
+      py::arg("timeout_seconds"), "Writes the value where nothing is; what is there then.");
   module.def("set_carries_cuda", &set_carries_cuda, py::arg("value"),
              "Whether \"al\" is registered for CUDA tensors in this process.");
   module.def(

@@ -11,6 +11,7 @@ fail on one rank alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import warnings
@@ -92,7 +93,32 @@ def create(backend_options: Any, options: Any) -> Any:
         from altorch import _reconfigure
 
         return _reconfigure.create(backend_options.store, member, options)
+    if not member.is_job and (generation := _generation_of_world()):
+        # Others may have the same numbers, and other names for the same groups, which torch counts in each process.
+        those = (generation, tuple(member.global_ranks))
+        count = _made.get(those, 0)
+        _made[those] = count + 1
+        member.life, member.without_mpi = f"{generation}/{count}", True
     return make(backend_options.store, member, options)
+
+
+_made: dict[
+    tuple[Any, ...], int
+] = {}  # how often a group of these ranks was, in this generation of the world
+
+
+def _generation_of_world() -> str:
+    """A name of the ranks that the default group has now, where they change; empty where they do not."""
+    from torch.distributed import distributed_c10d as c10d
+
+    if not hasattr(extension(), "ReconfigurableBackend"):
+        return ""
+    world = c10d._get_default_group()
+    for device in world._device_types:
+        now = getattr(world._get_backend(device), "now", None)
+        if now is not None:
+            return hashlib.sha256(now.membership.key.encode()).hexdigest()[:16]
+    return ""
 
 
 def merged(store: Store, membership: Any, options: Any) -> tuple[Any, str]:
@@ -130,7 +156,14 @@ def _life(store: Store, member: Member) -> str:
 
 def carrying(backend: Any) -> Any:
     """The one that does the work: where a group's ranks change, another one stands in front of it."""
-    return getattr(backend, "now", None) or backend
+    kind: Any = getattr(extension(), "ReconfigurableBackend", None)
+    if kind is None or not isinstance(backend, kind):
+        return backend
+    if backend.now is None:
+        from torch.distributed import DistBackendError
+
+        raise DistBackendError("altorch: the group has no ranks yet; all of them call reconfigure() first")
+    return backend.now
 
 
 @dataclass
@@ -144,8 +177,9 @@ class Member:
     is_job: bool  # of all ranks: the job's first group, or what is left of it
     # What is left of it: `global_ranks` as they were numbered until now.
     before: list[int] = field(default_factory=list)
-    # Where others may have the same name and the same numbers: a name that only these ranks have.
+    # Where others may have the same name and the same numbers: what these meet under instead of their name.
     life: str = ""
+    without_mpi: bool = False  # all of them
     # Home and process id of every rank, where they are known before they meet.
     processes: list[tuple[str, int]] = field(default_factory=list)
 
@@ -179,7 +213,7 @@ def _chosen_by_user() -> bool:
 class Group:
     def __init__(self, store: Store, member: Member, options: Any) -> None:
         self.rank, self.size, self.global_ranks = member.rank, len(member.global_ranks), member.global_ranks
-        self.is_job, self.options = member.is_job, options
+        self.is_job, self.options, self.without_mpi = member.is_job, options, member.without_mpi
         # Disjoint groups may have one name, and the names come again after destroy_process_group.
         ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
         self.met = extension().gather(
@@ -192,7 +226,7 @@ class Group:
                 is_job=self.is_job,
                 before=member.before,
             ),
-            f"{member.name}/{self.size}.{ranks:08x}{member.life and '/' + member.life}",
+            f"{member.life or member.name}/{self.size}.{ranks:08x}",
             options,
             [f"altorch's version={__version__}"],
             self._place().fields(),
@@ -203,6 +237,7 @@ class Group:
         places = [_Place.of(fields) for fields in self.met.words]
         if not self._needs_only_memory(places):
             self.met.settle()  # MPI and Gloo block in the caller's store
+        if not self.without_mpi and not self._needs_only_memory(places):
             words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
             everybody = [_Standing(**json.loads(word)) for word in words]
             obstacle = self._obstacle(places, everybody)
@@ -217,10 +252,10 @@ class Group:
         return backend
 
     def _place(self) -> _Place:
-        if _own.job:
+        if _own.job and not self.without_mpi:
             return _own
         place = _Place(
-            wants_mpi=not _is_without_mpi
+            wants_mpi=not (_is_without_mpi or self.without_mpi)
             and (
                 _chosen_by_user()
                 or _launcher.detect().starts_mpi

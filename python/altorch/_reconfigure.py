@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 def create(store: Store, member: _backend.Member, options: Any) -> Any:
     """A backend that waits for its first reconfigure(). Meets nobody."""
-    _backend.leave_mpi()
     options = copy.copy(options)
     options._timeout = member.timeout
 
@@ -34,6 +34,7 @@ def create(store: Store, member: _backend.Member, options: Any) -> Any:
             timeout=timedelta(seconds=seconds),
             is_job=True,
             processes=processes,
+            without_mpi=True,
         )
         try:
             return _generation(store, uuid, handles, generation, options), ""
@@ -49,9 +50,10 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
     """The backend of these ranks, all of which are in it at the same time, or the same error on all of them."""
     from torch.distributed import DistBackendError, PrefixStore
 
-    place = PrefixStore(f"reconfigure/{uuid}", store)
+    seconds = member.timeout.total_seconds()
+    deadline = time.monotonic() + seconds
     claim = hashlib.sha256("\n".join(handles).encode()).hexdigest()
-    if place.compare_set("claimed", "", claim).decode() != claim:
+    if extension().claim(PrefixStore(f"reconfigure/{uuid}", store), "claimed", claim, seconds) != claim:
         raise DistBackendError(
             f"uuid {uuid} was already used, for other ranks or another attempt; pass one that was not, the same with "
             "the same handles on all of them"
@@ -65,12 +67,16 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
         failure = str(error)
     try:
         # Without one verdict for all, who has made it and who has not would end in different groups.
-        verdicts = group.met.exchange("made", failure)
-        wrong = [rank for rank, verdict in enumerate(verdicts) if verdict]
-        if wrong:
-            raise DistBackendError(f"it failed on rank {wrong[0]}: {verdicts[wrong[0]]}")
+        verdict = group.met.verdict(failure, max(1.0, deadline - time.monotonic()))
     except BaseException:
-        if made is not None:
-            made.abort()
+        _abandon(made)
         raise
+    if verdict:
+        _abandon(made)
+        raise DistBackendError(f"the ranks have not made it together: {verdict}")
     return made
+
+
+def _abandon(made: Any) -> None:
+    if made is not None:
+        made.abort()

@@ -33,9 +33,9 @@ def mend_torch() -> None:
         except BaseException:
             c10d._world.pg_coalesce_state.pop(chosen, None)
             if device is not None:
-                from altorch import _backend  # which needs this module
-
-                abandon = getattr(_backend.carrying(chosen._get_backend(device)), "abandon_window", None)
+                backend = chosen._get_backend(device)
+                backend = getattr(backend, "now", None) or backend  # whose ranks change
+                abandon = getattr(backend, "abandon_window", None)
                 if abandon is not None:
                     abandon()
             raise

@@ -293,7 +293,7 @@ def one_fails_to_make_it(world):
             raise OSError("no room for it")
 
         _backend.Group.create = fails
-    with pytest.raises(dist.DistBackendError, match="failed on rank 1: no room for it"):
+    with pytest.raises(dist.DistBackendError, match="rank 1: no room for it"):
         change.to(2, handles)
     _backend.Group.create = original
     use(world)  # as it was
@@ -403,3 +403,100 @@ def go_on_with_cuda_tensors(world):
 def test_ranks_leave_and_come_with_cuda_tensors():
     with Cluster(3, launcher="plain", group=False) as cluster:
         cluster.check(go_on_with_cuda_tensors)
+
+
+def halves_make_groups(world):
+    """Of the same names and numbers in both halves: each is one of its own half."""
+    change = Change(world)
+    change.to(1, change.handles(range(4)))
+    handles, half = change.handles(range(4)), world.rank // 2
+    change.to(2 + half, handles[2 * half : 2 * half + 2])
+    for _ in range(3):
+        group = dist.new_group([0, 1])
+        x = torch.tensor([10.0**world.rank])
+        dist.all_reduce(x, group=group)
+        assert x.item() == (11, 1100)[half], x
+
+
+@pytest.mark.parametrize("route", ["shm", "gloo"])
+def test_groups_of_two_halves_do_not_meet(route):
+    with Cluster(4, launcher="plain", env=ROUTES[route], group=False) as cluster:
+        cluster.check(halves_make_groups)
+
+
+def newcomers_make_groups(world):
+    change = Change(world)
+    if world.rank != 2:
+        change.to(1, change.handles([0, 1], "first"))
+        use(world, dist.new_group([0, 1]))
+        use(world, dist.new_group([1, 0]))
+    change.to(2, change.handles(range(3), "all"))
+    for members in ([0, 1, 2], [2, 0], [0, 1, 2]):
+        group = dist.new_group(members)
+        if world.rank in members:
+            use(world, group)
+
+
+def test_groups_with_a_newcomer_meet():
+    with Cluster(3, launcher="plain", group=False) as cluster:
+        cluster.check(newcomers_make_groups)
+
+
+def one_stays_within(world):
+    """It is there, and then for long not: within the timeout, and some seconds, all know that it was in vain."""
+    from altorch import _backend
+
+    change = Change(world)
+    change.to(1, change.handles(range(world.size)))
+    handles = change.handles(range(world.size))
+    original = _backend.Group.create
+    if world.rank == 1:
+
+        def sleeps(self):
+            made = original(self)
+            time.sleep(12 * PATIENCE)
+            return made
+
+        _backend.Group.create = sleeps
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="have not made it together"):
+        change.to(2, handles, timeout=timedelta(seconds=2 * PATIENCE))
+    if world.rank != 1:
+        assert time.monotonic() - began < 9 * PATIENCE
+    _backend.Group.create = original
+    change.to(3, change.handles(range(world.size)))
+    use(world)
+
+
+def test_one_that_is_late_in_the_middle_of_it_holds_nobody():
+    with Cluster(3, launcher="plain", group=False) as cluster:
+        cluster.check(one_stays_within)
+
+
+def read_while_it_changes(world):
+    """Who looks at the group's backend holds Python's lock; hooks of Python's want it."""
+    change = Change(world)
+    stop, seen = threading.Event(), []
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for number in range(200):
+        dist.group.WORLD.register_abort_hook(number, lambda: None)
+
+    def look():
+        while not stop.is_set():
+            seen.append(backend.now)
+            del seen[:]
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for uuid in range(20):
+        change.to(uuid, [dist._get_reconfigure_handle()])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    use(world)
+
+
+def test_threads_that_look_at_it_meanwhile():
+    with Cluster(1, launcher="plain", group=False) as cluster:
+        cluster.check(read_while_it_changes)

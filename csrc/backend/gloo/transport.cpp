@@ -1,5 +1,7 @@
 #include "backend/gloo/transport.h"
 
+#include <algorithm>
+
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
 #include "common/fnv.h"
@@ -21,7 +23,9 @@ std::uint64_t group_id(const Membership& group) {
 std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStore& store) {
   auto mesh = group.is_job || group.is_apart ? nullptr : GlooMesh::current();
   if (!mesh) {
-    const double seconds = std::chrono::duration<double>(group.timeout).count();
+    // All have just met. Gloo tries several times as long as it is told, and looks after nobody meanwhile.
+    constexpr double kMost = 15;
+    const double seconds = std::min(std::chrono::duration<double>(group.timeout).count(), kMost);
     const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,
                                 "to connect group '" + group.name + "'", address_());
     const auto gloo =
