@@ -1,6 +1,6 @@
 #include "backend/reconfigurable.h"
 
-#ifdef C10D_BACKEND_HAS_RECONFIGURE
+#ifdef ALTORCH_HAS_RECONFIGURE
 
 #include <algorithm>
 #include <charconv>

@@ -11,7 +11,11 @@
 #include "common/random_name.h"
 #include "observe/process_id.h"
 
-#ifdef C10D_BACKEND_HAS_RECONFIGURE
+// From this version on the interface is what stands below.
+#if defined(C10D_BACKEND_HAS_RECONFIGURE) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define ALTORCH_HAS_RECONFIGURE 1
+#endif
+#ifdef ALTORCH_HAS_RECONFIGURE
 
 namespace altorch::backend {
 

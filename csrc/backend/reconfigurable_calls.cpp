@@ -1,7 +1,7 @@
 // What a backend whose ranks change hands on to those of now.
 #include "backend/reconfigurable.h"
 
-#ifdef C10D_BACKEND_HAS_RECONFIGURE
+#ifdef ALTORCH_HAS_RECONFIGURE
 
 namespace altorch::backend {
 

@@ -248,7 +248,7 @@ PYBIND11_MODULE(_C, module) {
            py::arg("bytes"), py::arg("symmetric"))
       .def("remove_buffer", &AlBackend::remove_buffer, py::call_guard<py::gil_scoped_release>(),
            py::arg("address"));
-#ifdef C10D_BACKEND_HAS_RECONFIGURE
+#ifdef ALTORCH_HAS_RECONFIGURE
   using Processes = std::vector<std::pair<std::string, long>>;
   using MakeGeneration =
       std::function<AlBackend::Made(std::int64_t, std::vector<std::string>, Processes, int, double)>;
