@@ -60,12 +60,11 @@ bool Completions::ends(const ObservedCall& call) {
 void Completions::finished(const ObservedCall& call, std::chrono::nanoseconds took) {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
-  if (!hook_ || !under_way_.contains(call.number)) return;
+  if (!hook_ || !ends(call)) return;
   auto done = std::make_shared<c10d::WorkInfo>(kTypes[call.call.kind], call.sequence, now - took, now, took);
-  // Before anybody who waits sees the call as ended.
+  // Under the lock, and so before anybody who waits sees the call as ended.
   CallbackThread::instance().push(
       [hook = hook_, done = std::move(done)]() mutable { tell(*hook, std::move(done)); });
-  ends(call);
 }
 
 void Completions::failed(const ObservedCall& call) {

@@ -189,6 +189,12 @@ def make(store: Store, member: Member, options: Any) -> Any:
     return Group(store, member, options).create()
 
 
+def abandon(made: Any) -> None:
+    """Of a backend that the other ranks do not go on with; None: it was not made."""
+    if made is not None:
+        made.abort()
+
+
 def leave_mpi() -> None:
     """From now on nothing of this process goes over MPI, which cannot do without a rank that it was started with."""
     global _own, _is_without_mpi

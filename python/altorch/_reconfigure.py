@@ -69,14 +69,9 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
         # Without one verdict for all, who has made it and who has not would end in different groups.
         verdict = group.met.verdict(failure, max(1.0, deadline - time.monotonic()))
     except BaseException:
-        _abandon(made)
+        _backend.abandon(made)
         raise
     if verdict:
-        _abandon(made)
+        _backend.abandon(made)
         raise DistBackendError(f"the ranks have not made it together: {verdict}")
     return made
-
-
-def _abandon(made: Any) -> None:
-    if made is not None:
-        made.abort()

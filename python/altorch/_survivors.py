@@ -88,11 +88,11 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
             if backend.have_all_made_it(seconds, left, made is not None, store):
                 break
         except (dist.DistBackendError, dist.DistNetworkError):
-            _abandon(made)
+            _backend.abandon(made)
             if time.monotonic() > deadline or not _successor_store.goes(store or _store_of(old)):
                 raise
             continue
-        _abandon(made)
+        _backend.abandon(made)
         if failure is not None and (
             time.monotonic() > deadline
             or not isinstance(failure, (dist.DistBackendError, dist.DistNetworkError))
@@ -128,11 +128,6 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
         if device not in new._device_types:  # torch registers one
             new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, made)
     return new
-
-
-def _abandon(made: Any) -> None:
-    if made is not None:
-        made.abort()
 
 
 def _only_backend(group: ProcessGroup) -> Any:
