@@ -108,6 +108,20 @@ std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::st
          "reach it";
 }
 
+std::vector<std::string> CudaDevice::links(int index) {
+  const cuda::Driver& cuda = driver();
+  std::vector<std::string> linked = {identity(index)};
+  int number = 0;
+  if (cuda.missing || cuda.device_count(&number) != cuda::kSuccess) number = 0;
+  for (int peer = 0; peer < number; ++peer) {
+    int able = 0;
+    if (peer != index &&
+        cuda.peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able)
+      linked.push_back(identity(peer));
+  }
+  return linked;
+}
+
 bool CudaDevice::serves_several(int index) {
   int enabled = 0;
   return !driver().missing &&
@@ -413,6 +427,7 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
                : what == kBulk   ? bulk_reduction_kernel(dtype, op)
                : what == kFold   ? bulk_fold_kernel(dtype, op)
                : what == kUpdate ? window_update_kernel(dtype, op)
+               : what == kLines  ? line_fold_kernel(dtype, op)
                                  : reduction_kernel(dtype, op));
 }
 
@@ -420,6 +435,7 @@ void CudaDevice::prepare_mail() {
   if (bulk_mail_) return;
   enter();
   bulk_mail_ = kernel(bulk_mail_kernel());
+  line_mail_ = kernel(line_mail_kernel());
 }
 
 void CudaDevice::prepare_small_moves() {
@@ -513,6 +529,19 @@ void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
   launch(bulk_mail_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
+}
+
+void CudaDevice::fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kLines);
+  enter();
+  launch(reduction(dtype, op, kLines), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
+}
+
+void CudaDevice::move_lines(const LineMail& job, Stream stream) {
+  prepare_mail();
+  enter();
+  const int ranks = job.places.number, most = *std::max_element(job.blocks, job.blocks + ranks);
+  launch(line_mail_, static_cast<unsigned>(most), static_cast<unsigned>(ranks), kThreads, &job, stream);
 }
 
 void CudaDevice::prepare_windows() {

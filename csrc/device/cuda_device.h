@@ -27,6 +27,8 @@ class CudaDevice : public Device {
   static std::optional<std::string> export_obstacle(int index);
   // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
   static std::optional<std::string> atomics_obstacle(int index, const std::string& other);
+  // The GPUs whose memory its kernels reach over NVLink, by identity(), itself among them; only those that this process sees.
+  static std::vector<std::string> links(int index);
   // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
   static bool serves_several(int index);
   static int multiprocessors(int index);
@@ -54,6 +56,8 @@ class CudaDevice : public Device {
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
   void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;
+  void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) override;
+  void move_lines(const LineMail& job, Stream stream) override;
   void prepare_windows() override;
   void move_window(const WindowMove& job, Stream stream) override;
   void await_window(const WindowWait& job, Stream stream) override;
@@ -94,7 +98,7 @@ class CudaDevice : public Device {
   // Compiled so far.
   void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
-  void* bulk_mail_ = nullptr;
+  void *bulk_mail_ = nullptr, *line_mail_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
   void* window_move_ = nullptr;

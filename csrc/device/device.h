@@ -142,6 +142,40 @@ struct BulkMail {
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
+// Where warps of threads have places for lines of 128 bytes: see kernels/lines.cuh. By rank, nothing of this one's; only among
+// GPUs that are linked by NVLink, or one and the same.
+struct LinePlaces {
+  static constexpr int kMostRanks = 16, kMostBlocks = 64;
+  static constexpr int kWarpsOfBlock = 16;
+  static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
+  std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs
+  const std::uint64_t* mine[kMostRanks] = {};                              // their places, here
+  std::uint32_t* numbers = nullptr;                   // of the last rounds, by rank and warp; this rank's
+  const std::uint32_t* aborted = nullptr;             // not 0: give up
+  int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are places for
+};
+
+// As BulkFold, in lines.
+struct LineFold {
+  LinePlaces places;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t begins[LinePlaces::kMostRanks] = {}, counts[LinePlaces::kMostRanks] = {}, longest = 0;
+  int blocks = 1, scaled = 0;  // blocks: the same on every rank
+  double factor = 1.0;
+  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+};
+
+// As BulkMail, in lines. blocks: of each other rank the same as it has for this one; 0: there is nothing between them.
+struct LineMail {
+  LinePlaces places;
+  const void* input[LinePlaces::kMostRanks] = {};
+  void* output[LinePlaces::kMostRanks] = {};
+  std::int64_t sent[LinePlaces::kMostRanks] = {}, taken[LinePlaces::kMostRanks] = {};
+  int blocks[LinePlaces::kMostRanks] = {};
+  std::uint64_t poison[LinePlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
+};
+
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
 struct PoisonJob {
   void* data = nullptr;
@@ -225,10 +259,10 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk() or update_window() will run, before the streams hold anything that waits for
+  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk(), update_window() or fold_lines() will run, before the streams hold anything that waits for
   // other ranks: loading may wait for them.
-  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate };
-  static constexpr int kReducings = 5;
+  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate, kLines };
+  static constexpr int kReducings = 6;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_small_moves() = 0;
   virtual void prepare_mail() = 0;
@@ -242,6 +276,8 @@ class Device {
   virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_mail(const BulkMail& job, Stream stream) = 0;
+  virtual void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void move_lines(const LineMail& job, Stream stream) = 0;
 
   // One-sided access. Nothing but a wait waits for other ranks. A move with a signal is done by one block of threads.
   virtual void prepare_windows() = 0;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include "common/error.h"
@@ -49,8 +50,9 @@ std::vector<std::string> candidates() {
       dlclose(loaded);
     }
     paths.push_back(name);
-    if (const char* home = std::getenv("CUDA_HOME")) paths.push_back(std::string(home) + "/lib64/" + name);
-    paths.push_back("/usr/local/cuda/lib64/" + name);
+    const char* const home = std::getenv("CUDA_HOME");
+    for (const std::string folder : {"/lib64/", "/lib/"})
+      paths.push_back((home ? home : "/usr/local/cuda") + folder + name);
   }
   return paths;
 }
@@ -110,9 +112,10 @@ std::string compile_kernel(const Kernel& kernel, int architecture) {
   check("nvrtcCreateProgram",
         compiler.create(&program, source.c_str(), "altorch_kernels.cu", 0, nullptr, nullptr));
   const std::string target = "--gpu-architecture=sm_" + std::to_string(architecture);
-  // Without fused multiply-add the results are those of the host, bit by bit.
-  const char* options[] = {target.c_str(), "--std=c++20", "--fmad=false"};
-  check("nvrtcCompileProgram", compiler.compile(program, 3, options));
+  // Without fused multiply-add the results are those of the host, bit by bit. Before 13.1 NVRTC takes a generic lambda
+  // within a function of the device for one of the host.
+  const char* options[] = {target.c_str(), "--std=c++20", "--fmad=false", "-default-device"};
+  check("nvrtcCompileProgram", compiler.compile(program, std::size(options), options));
   std::size_t length = 0;
   check("nvrtcGetCUBINSize", compiler.cubin_size(program, &length));
   std::string cubin(length, '\0');

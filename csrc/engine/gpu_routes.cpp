@@ -18,6 +18,7 @@ GpuPeerInfo info_of(const GpuSource& gpus, int device) {
                    .home = gpus.home(),
                    .together = gpus.together(device),
                    .multiprocessors = gpus.multiprocessors ? gpus.multiprocessors(device) : 0,
+                   .links = gpus.links ? gpus.links(device) : std::vector<std::string>{},
                    .obstacles = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
     peer.obstacles.push_back(row->obstacle_on(gpus, device).value_or(""));

@@ -159,7 +159,8 @@ def test_statistics_name_the_route(world):
     from altorch import statistics
 
     here = device(world)
-    dist.reduce_scatter_tensor(torch.ones(1 << 18, device=here), torch.ones(1 << 19, device=here))
+    # Larger than what `peer` takes in NCCL's place between two GPUs.
+    dist.reduce_scatter_tensor(torch.ones(1 << 24, device=here), torch.ones(1 << 25, device=here))
     dist.broadcast(torch.ones(3, device=here), 0)
     seen = [(row["operation"], row["route"]) for row in statistics()]
     assert ("reduce_scatter", f"cuda:{route(world)}") in seen
@@ -919,7 +920,7 @@ def calls_for_the_first_time(world, fate, connected):
 
 
 @pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
-@pytest.mark.parametrize(("fate", "reason"), [("asleep", "its timeout of 10 s"), ("killed", "lost|NCCL")])
+@pytest.mark.parametrize(("fate", "reason"), [("asleep", "its timeout of 10 s|not there after 10 s"), ("killed", "lost|NCCL")])
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_peer_that_never_comes_is_an_error_in_time(fate, reason, connected):
     with Cluster(2, launcher="plain") as cluster:

@@ -75,6 +75,11 @@ struct BFloat16 : WideHalf {
     return __builtin_bit_cast(float, static_cast<unsigned>(half) << 16);
   }
   AL_DEVICE static unsigned short narrow(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned short half;  // the same, but for which NaN it is
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#endif
     const unsigned bits = __builtin_bit_cast(unsigned, value);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
     return static_cast<unsigned short>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);

@@ -30,7 +30,7 @@ std::size_t PeerLayout::pair_bytes_among(int ranks) {
   return ranks == 2 ? kPairOfTwo : small_bytes_among(ranks);
 }
 
-PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
+PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
   most_blocks = std::max(1, most_blocks);
   const auto blocks = [&](int share, int most) { return std::clamp(most_blocks / share, 1, most); };
@@ -38,9 +38,10 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
+  layout.line_blocks = linked ? blocks(std::max(1, ranks - 1), LinePlaces::kMostBlocks) : 0;
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
-  layout.small_bytes = small_bytes_among(ranks);
-  layout.pair_bytes = pair_bytes_among(ranks);
+  layout.small_bytes = linked ? std::min(kWords, small_bytes_among(ranks)) : small_bytes_among(ranks);
+  layout.pair_bytes = linked && ranks == 2 ? kWords : pair_bytes_among(ranks);
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
   return layout;
@@ -49,13 +50,16 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, int most_blocks) {
 PeerLayout::Offsets PeerLayout::offsets() const {
   Offsets at{};
   at.pairs = at.small + aligned(small_shape().bytes());
-  at.flags = at.pairs + aligned(pair_shape().bytes());
+  at.lines = at.pairs + aligned(pair_shape().bytes());
+  at.flags =
+      at.lines +
+      aligned(static_cast<std::size_t>(line_blocks * LinePlaces::kWarpsOfBlock * LinePlaces::kBytesOfWarp));
   at.shares =
       at.flags +
       aligned(static_cast<std::size_t>(share_blocks + 2 * fold_blocks + 2 * mail_blocks + 2 * letter_blocks) *
               sizeof(std::uint32_t));
   at.folds = at.shares + (reduces_in_shares() ? aligned(place_bytes(share_blocks, part_bytes)) : 0);
-  at.mail = at.folds + aligned(place_bytes(fold_blocks, part_bytes));
+  at.mail = at.folds + (reduces_in_lines() ? 0 : aligned(place_bytes(fold_blocks, part_bytes)));
   at.letters = at.mail + aligned(place_bytes(mail_blocks, part_bytes));
   at.end = at.letters + aligned(place_bytes(letter_blocks, part_bytes));
   return at;

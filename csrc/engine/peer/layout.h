@@ -20,21 +20,27 @@ struct PeerLayout {
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
       letter_blocks = BulkPlaces::kMostBlocks / 4;
+  int line_blocks = 0;  // of what goes in lines; 0: nothing does
 
+  // Where lines serve, words go up to kWords: each has as much of its number as of data, but there is less to do.
+  static constexpr std::size_t kWords = 16 << 10;
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
   static constexpr int kUsualBlocks = 64;
-  // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks.
-  static PeerLayout fitting(int ranks, std::size_t bytes, int most_blocks = kUsualBlocks);
+  // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks. `linked`: by
+  // NVLink, so that something may go in lines.
+  static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks);
 
   PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, small_blocks); }
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
   bool reduces_in_shares() const { return ranks > 2; }
+  // All of it in lines, however much it is.
+  bool reduces_in_lines() const { return ranks == 2 && line_blocks > 0; }
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }
 
   // Of a region, in bytes from its beginning.
   struct Offsets {
-    std::size_t small, pairs, flags, shares, folds, mail, letters, end;
+    std::size_t small, pairs, lines, flags, shares, folds, mail, letters, end;
   };
   Offsets offsets() const;
   // Where the region of `source` begins in the memory of another rank; nobody has one of its own, but a rank alone.

@@ -33,10 +33,21 @@ class PeerRoute : public GpuRoute {
 
  private:
   AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
+  struct Wanted {
+    std::int64_t begin, count;
+  };
+  static Wanted wanted_by(const Operation& operation, int rank);
+  template <class Fold>
+  void describe(Fold& job, const Operation& operation) const;
   void reduce(const Operation& operation, Stream stream);
   void reduce_in_shares(const Operation& operation, Stream stream);
   void move(const Operation& operation, Stream stream);
+  void move_in_lines(BulkMail& job, Stream stream);
   void run(const BulkMail& job, Stream stream);
+  // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
+  bool goes_in_lines(std::int64_t bytes, bool reduced) const;
+  int line_blocks_for(std::int64_t bytes) const;
+  LinePlaces line_places() const;
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
   BulkPlaces places(std::size_t data, int blocks, int first_flag, int first_number) const;
@@ -54,6 +65,8 @@ class PeerRoute : public GpuRoute {
   // Of rounds: of reductions in shares, of folds, of mail, of letters; and this rank's flags to itself, of folds.
   const DeviceMemory numbers_;
   BulkPlaces shares_, folds_, mail_, letters_;
+  const DeviceMemory line_numbers_;  // null: nothing goes in lines
+  LinePlaces lines_;
   SideStreams sides_;
 };
 

@@ -18,7 +18,8 @@ constexpr std::size_t kMemory = 48 << 20;
 // In place of NCCL, by the larger buffer of a rank. Between two GPUs: up to where the device is done earlier, measured by
 // benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others.
 // Among more nobody has measured anything larger yet.
-constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20;
+constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kReducedInLines = 16 << 20,
+                      kMovedBetweenTwo = 16 << 20;
 
 std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
   if (auto found = gpus.obstacle(device)) return found;
@@ -37,8 +38,9 @@ std::optional<std::string> obstacle_among(const World& world) {
 }
 
 // What a rank posts of a call of two ranks, at most, as fits() counts it.
-std::size_t most_between_two(OpKind kind) {
-  if (kind == OpKind::kAllReduce || kind == OpKind::kReduce) return kReducedBetweenTwo;
+std::size_t most_between_two(OpKind kind, bool linked) {
+  if (kind == OpKind::kAllReduce || kind == OpKind::kReduce)
+    return linked ? kReducedInLines : kReducedBetweenTwo;
   return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
 }
 
@@ -49,13 +51,13 @@ const char* takes_small(const Operation& operation, const World& world) {
     return "small: one kernel that writes into the memory of the other GPUs";
   if (world.ranks != 2) return nullptr;
   if (operation.kind != OpKind::kAllToAll &&
-      !SmallExchanges::fits(operation, world.ranks, most_between_two(operation.kind)))
+      !SmallExchanges::fits(operation, world.ranks, most_between_two(operation.kind, world.linked)))
     return nullptr;
   return "two GPUs: one kernel that writes into the memory of the other";
 }
 
 std::string steps(const Operation& asked, const World& world) {
-  const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory);
+  const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory, world.linked);
   const bool alike = SmallExchanges::fits(asked, world.ranks, layout.small_bytes);
   const auto bytes = asked.count * static_cast<std::int64_t>(size_of(asked.dtype));
   if (alike || (asked.kind == OpKind::kAllToAll && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
@@ -64,6 +66,12 @@ std::string steps(const Operation& asked, const World& world) {
            "bytes, and takes theirs when they are there\n";
   const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
                            " for each rank and block of threads: ";
+  if (world.linked && world.ranks == 2)
+    return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the other's memory, "
+           "with a number in "
+           "every line, and " +
+           std::string(asked.reduces() ? "reduces" : "takes") +
+           " theirs when they are there; moves of more than 32 MiB in chunks, with a flag behind each\n";
   if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
     return "one kernel per rank, in rounds" + upto +
            "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
@@ -78,7 +86,7 @@ Opened open(GpuGroup& group) {
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
   if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
-  const PeerLayout layout = PeerLayout::fitting(size, kMemory, blocks);
+  const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;
@@ -131,7 +139,7 @@ extern const GpuRouteRow gpu_rows::peer = {
       return std::nullopt;
     },
     .takes_small = takes_small,
-    .pair_bytes = [](int ranks) { return PeerLayout::fitting(ranks, kMemory).pair_bytes; },
+    .pair_bytes = [](int ranks) { return PeerLayout::pair_bytes_among(ranks); },
     .steps = steps,
     .open = open,
 };

@@ -15,6 +15,7 @@ GpuSource cuda_gpus() {
       .identity = CudaDevice::identity,
       .together = CudaDevice::serves_several,
       .multiprocessors = CudaDevice::multiprocessors,
+      .links = CudaDevice::links,
       .atomics_obstacle = CudaDevice::atomics_obstacle,
       .home = shared_memory_home,
   };

@@ -16,11 +16,21 @@ std::string one_line(std::string text) {
   return text + "\n";
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ",") + name;
+  return all;
+}
+
+bool is_linked(const GpuPeerInfo& peer, const GpuPeerInfo& other) {
+  return std::find(peer.links.begin(), peer.links.end(), other.gpu) != peer.links.end();
+}
+
 }  // namespace
 
 std::string GpuPeerInfo::text() const {
   std::string all = one_line(gpu) + one_line(home) + one_line(together ? "together" : "") +
-                    one_line(std::to_string(multiprocessors));
+                    one_line(std::to_string(multiprocessors)) + one_line(joined(links));
   for (const std::string& obstacle : obstacles) all += one_line(obstacle);
   return all;
 }
@@ -37,6 +47,10 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   std::getline(lines, multiprocessors);
   std::from_chars(multiprocessors.data(), multiprocessors.data() + multiprocessors.size(),
                   peer.multiprocessors);
+  std::string links;
+  std::getline(lines, links);
+  std::istringstream names(links);
+  for (std::string name; std::getline(names, name, ',');) peer.links.push_back(name);
   peer.obstacles.resize(gpu_route_rows().size());
   for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
   return peer;
@@ -52,6 +66,10 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   World world{.ranks = static_cast<int>(peers.size())};
   world.together =
       std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.together; });
+  world.linked = std::all_of(peers.begin(), peers.end(), [&](const GpuPeerInfo& peer) {
+    return std::all_of(peers.begin(), peers.end(),
+                       [&](const GpuPeerInfo& other) { return is_linked(peer, other); });
+  });
   world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many

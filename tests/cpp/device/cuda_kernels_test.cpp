@@ -2,6 +2,7 @@
 // them (make sanitize-gpu).
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
+#include "device/line_cases.h"
 #include "device/reduction_cases.h"
 #include "support/gpu_test.h"
 
@@ -85,6 +86,13 @@ TEST_F(CudaKernels, GoInRounds) {
   for (const BulkCase& bulk : bulk_cases()) {
     for (int rank = 0; rank < bulk.number; ++rank)
       ASSERT_EQ(run_alone(*bench_, bulk, rank, gpu().aborted()).value_or(""), "") << bulk.text(rank);
+  }
+}
+
+TEST_F(CudaKernels, GoInLines) {
+  for (const LineCase& lines : line_cases()) {
+    for (int rank = 0; rank < lines.number; ++rank)
+      ASSERT_EQ(run_alone(*bench_, lines, rank, gpu().aborted()).value_or(""), "") << lines.text(rank);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
+#include "device/line_cases.h"
 #include "support/fake_device.h"
 
 namespace altorch {
@@ -22,6 +23,13 @@ class SmallKernels : public ::testing::Test {
     for (const BulkCase& bulk : bulk_cases()) {
       for (int rank = 0; rank < bulk.number; ++rank)
         EXPECT_EQ(run_alone(bench_, bulk, rank, &aborted).value_or(""), "") << bulk.text(rank);
+    }
+  }
+  void goes_in_lines() {
+    const std::uint32_t aborted = 0;
+    for (const LineCase& lines : line_cases()) {
+      for (int rank = 0; rank < lines.number; ++rank)
+        EXPECT_EQ(run_alone(bench_, lines, rank, &aborted).value_or(""), "") << lines.text(rank);
     }
   }
   void exchanges_pairs() {
@@ -50,6 +58,8 @@ TEST_F(SmallKernels, Reduce) {
 TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
 
 TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { goes_in_rounds(); }
+
+TEST_F(SmallKernels, GoInLines) { goes_in_lines(); }
 
 TEST_F(SmallKernels, Move) { same_as_the_engine(moving_exchanges()); }
 

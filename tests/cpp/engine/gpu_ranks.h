@@ -25,7 +25,8 @@ struct Surroundings {
   std::string cannot_export = "its memory is not exported in this test";
   std::string cannot_map = {};  // another GPU's memory; found out when it is tried
   bool has_nccl = true;
-  bool together = false;  // MPS
+  bool together = false;                // MPS
+  std::vector<std::string> links = {};  // by NVLink: the GPUs
 };
 
 inline std::vector<Surroundings> own_gpus(int ranks) {
@@ -77,6 +78,7 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
       .export_obstacle = [=](int) { return reason(here.cannot_export); },
       .identity = [=](int) { return here.gpu; },
       .together = [=](int) { return here.together; },
+      .links = [=](int) { return here.links; },
       .home = [=] { return here.home; },
   };
 }

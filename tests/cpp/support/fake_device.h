@@ -49,6 +49,8 @@ class FakeDevice : public Device {
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
   void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;
+  void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) override;
+  void move_lines(const LineMail& job, Stream stream) override;
   void prepare_windows() override {}
   void move_window(const WindowMove& job, Stream stream) override;
   void await_window(const WindowWait& job, Stream stream) override;

@@ -20,6 +20,7 @@
 #include "device/kernels/fold.cuh"
 #include "device/kernels/shares.cuh"
 #include "device/kernels/mail.cuh"
+#include "device/kernels/lines.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"
@@ -51,6 +52,16 @@ static_assert(offsetof(kernels::BulkPlaces, part) == offsetof(BulkPlaces, part))
 static_assert(offsetof(kernels::BulkPlaces, blocks) == offsetof(BulkPlaces, blocks));
 static_assert(sizeof(kernels::BulkMail) == sizeof(BulkMail));
 static_assert(offsetof(kernels::BulkMail, blocks_sent) == offsetof(BulkMail, blocks_sent));
+static_assert(sizeof(kernels::LineFold) == sizeof(LineFold));
+static_assert(offsetof(kernels::LineFold, input) == offsetof(LineFold, input));
+static_assert(offsetof(kernels::LineFold, longest) == offsetof(LineFold, longest));
+static_assert(offsetof(kernels::LineFold, factor) == offsetof(LineFold, factor));
+static_assert(offsetof(kernels::LinePlaces, warps) == offsetof(LinePlaces, warps));
+static_assert(sizeof(kernels::LineMail) == sizeof(LineMail));
+static_assert(offsetof(kernels::LineMail, blocks) == offsetof(LineMail, blocks));
+static_assert(kernels::kWarpsOfBlock == LinePlaces::kWarpsOfBlock);
+static_assert(kernels::kUnitPacks * 16 == LinePlaces::kUnitBytes);
+static_assert(kernels::kSlots * kernels::kUnitsOfRound * kernels::kUnitWords * 8 == LinePlaces::kBytesOfWarp);
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
 static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
 
@@ -103,6 +114,11 @@ void run_blocks(const kernels::BulkFold& job) {
   for (int block = 0; block < job.blocks; ++block)
     FakeBlock::run([&] { kernels::take_fold<Number, Operator, kMean>(job, block); });
   pushes.join();
+}
+template <class Number, class Operator, bool kMean>
+void run_blocks(const kernels::LineFold& job) {
+  const int warps = job.blocks * kernels::kWarpsOfBlock;
+  for (int warp = 0; warp < warps; ++warp) kernels::fold_lines<Number, Operator, kMean>(job, warp, warps);
 }
 // No word of this kind is exchanged as a whole.
 template <class Number, class Operator, bool>
@@ -247,6 +263,30 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
           rows.emplace_back([&job, peer] {
             for (int block = 0; block < job.blocks_taken[peer]; ++block)
               FakeBlock::run([&] { kernels::receive_mail(job, peer, block); });
+          });
+        }
+        for (std::thread& row : rows) row.join();
+      },
+      stream);
+}
+
+void FakeDevice::fold_lines(const LineFold& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::LineFold>(given);
+  launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
+}
+
+// A rank is no further than its own warp: so one after another is as good as side by side, but rows are not.
+void FakeDevice::move_lines(const LineMail& given, Stream stream) {
+  const auto job = as_kernels_see<kernels::LineMail>(given);
+  launch(
+      [job] {
+        std::vector<std::thread> rows;
+        for (int peer = 0; peer < job.places.number; ++peer) {
+          rows.emplace_back([&job, peer] {
+            const int warps = job.blocks[peer] * kernels::kWarpsOfBlock;
+            for (int warp = 0; warp < warps; ++warp)
+              peer == job.places.rank ? kernels::keep_lines(job, warp, warps)
+                                      : kernels::mail_lines(job, peer, warp, warps);
           });
         }
         for (std::thread& row : rows) row.join();

@@ -16,7 +16,8 @@ namespace {
 
 using namespace staged;  // NOLINT
 
-std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator& group, std::size_t small) {
+std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator& group, std::size_t small,
+                                    int line_blocks = 0) {
   const int rank = group.rank(), size = group.size();
   const PeerLayout layout{.ranks = size,
                           .small_bytes = small,
@@ -26,7 +27,8 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .share_blocks = 4,
                           .fold_blocks = 4,
                           .mail_blocks = 2,
-                          .letter_blocks = 2};
+                          .letter_blocks = 2,
+                          .line_blocks = line_blocks};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
@@ -36,6 +38,22 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
 std::unique_ptr<GpuRoute> peer(std::unique_ptr<Device> device, Communicator& group) {
   return make_peer(std::move(device), group, 4 << 10);
 }
+// What is not small goes in lines: its larger calls in several rounds, for a warp has 1920 bytes of a round.
+std::unique_ptr<GpuRoute> linked(std::unique_ptr<Device> device, Communicator& group) {
+  return make_peer(std::move(device), group, 1 << 10, /*line_blocks=*/1);
+}
+
+TEST(PeerInLines, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(linked); }
+TEST(PeerInLines, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(linked); }
+TEST(PeerInLines, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(linked); }
+TEST(PeerInLines, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(linked); }
+TEST(PeerInLines, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(linked); }
+TEST(PeerInLines, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(linked); }
+TEST(PeerInLines, ReducesTypesByOperators) { types_and_operators(linked); }
+TEST(PeerInLines, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(linked); }
+TEST(PeerInLines, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(linked); }
+TEST(PeerInLines, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(linked); }
+TEST(PeerInLines, MarksResultsThatAreGivenUp) { marks_what_is_given_up(linked); }
 
 TEST(Peer, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(peer); }
 TEST(Peer, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(peer); }
@@ -73,9 +91,9 @@ TEST(Peer, KeepsMessagesApartFromCollectives) {
   });
 }
 
-TEST(Peer, ExchangesInPlace) {
+void exchanges_in_place(const MakeRoute& make) {
   for (const int size : {2, 3}) {
-    on_ranks(peer, size, [](Rank& me) {
+    on_ranks(make, size, [](Rank& me) {
       if (me.size == 2) {  // blocks that stay where they are, beside one of another size
         const std::int64_t small = 100, large = 2 * kPieceOfFloats, own = me.rank == 0 ? small : 50;
         const std::vector<std::int64_t> counts =
@@ -101,6 +119,9 @@ TEST(Peer, ExchangesInPlace) {
     });
   }
 }
+
+TEST(Peer, ExchangesInPlace) { exchanges_in_place(peer); }
+TEST(PeerInLines, ExchangesInPlace) { exchanges_in_place(linked); }
 
 // The peer wants the second message before it sends what this rank takes in the same window.
 TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
@@ -129,7 +150,7 @@ TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
 }
 
 // One rank gives up while the other has not begun: what that one finds then is right, or marked, never another call's.
-TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
+void leaves_nothing_for_those_who_come_late(const MakeRoute& make) {
   constexpr std::pair<OpKind, bool> kCases[] = {{OpKind::kAllReduce, false},
                                                 {OpKind::kAllReduce, true},
                                                 {OpKind::kAllGather, false},
@@ -137,7 +158,7 @@ TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
   for (const auto& [kind, in_place] : kCases) {
     ThreadGroup groups(2);
     const auto errors = groups.run([&](int number, Communicator& group) {
-      Rank me = make_rank(peer, group, {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
+      Rank me = make_rank(make, group, {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
       const std::int64_t count = 3 * kPieceOfFloats;
       constexpr unsigned kCalls = 4;
       std::vector<std::vector<float>> in, out;
@@ -174,17 +195,25 @@ TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
   }
 }
 
+TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) { leaves_nothing_for_those_who_come_late(peer); }
+TEST(PeerInLines, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
+  leaves_nothing_for_those_who_come_late(linked);
+}
+
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
-  for (const int ranks : {2, 3, 8, 16}) {
-    const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20);
+  for (const auto& [ranks, linked] : std::vector<std::pair<int, bool>>{
+           {2, false}, {3, false}, {8, false}, {16, false}, {2, true}, {3, true}, {8, true}, {16, true}}) {
+    const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, linked);
     const auto at = layout.offsets();
-    EXPECT_LE(layout.bytes(), std::size_t{48} << 20) << ranks;
+    EXPECT_LE(layout.bytes(), std::size_t{linked ? 56 : 48} << 20) << ranks;
     EXPECT_GE(layout.part_bytes, 8u << 10);
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
-    EXPECT_GE(at.flags - at.pairs, layout.pair_shape().bytes());
+    EXPECT_GE(at.lines - at.pairs, layout.pair_shape().bytes());
+    EXPECT_GE(at.flags - at.lines, static_cast<std::size_t>(layout.line_blocks) * 16 * (8 << 10));
+    EXPECT_EQ(layout.line_blocks > 0, linked);
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
     EXPECT_GE(at.folds - at.shares, layout.reduces_in_shares() ? room(layout.share_blocks) : 0);
-    EXPECT_GE(at.mail - at.folds, room(layout.fold_blocks));
+    EXPECT_GE(at.mail - at.folds, layout.reduces_in_lines() ? 0 : room(layout.fold_blocks));
     EXPECT_GE(at.letters - at.mail, room(layout.mail_blocks));
     EXPECT_GE(at.end - at.letters, room(layout.letter_blocks));
     for (int owner = 0; owner < ranks; ++owner) {

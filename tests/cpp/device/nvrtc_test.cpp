@@ -1,0 +1,32 @@
+// Every kind of kernel, compiled for GPUs of today; needs NVRTC, and no GPU. tests/python/test_kernels.py does the same with
+// the NVRTC that torch brings: versions differ in what they take.
+#include "device/nvrtc.h"
+
+#include <gtest/gtest.h>
+
+namespace altorch {
+namespace {
+
+class Nvrtc : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (auto why = nvrtc_obstacle()) GTEST_SKIP() << *why;
+  }
+};
+
+// Complex numbers are never compiled ahead, so that nvcc's eyes are no help.
+TEST_P(Nvrtc, CompilesEveryKindOfKernel) {
+  for (const auto make : {reduction_kernel, small_reduction_kernel, bulk_reduction_kernel, bulk_fold_kernel,
+                          window_update_kernel}) {
+    for (const DType dtype : {DType::kComplex64, DType::kInt8})
+      EXPECT_GT(compile_kernel(make(dtype, ReduceOp::kSum), GetParam()).size(), 1000u);
+  }
+  for (const auto make : {window_move_kernel, window_wait_kernel, window_number_kernel, small_move_kernel,
+                          pair_exchange_kernel, bulk_mail_kernel, poison_kernel})
+    EXPECT_GT(compile_kernel(make(), GetParam()).size(), 1000u);
+}
+
+INSTANTIATE_TEST_SUITE_P(ForAmpereAndHopper, Nvrtc, ::testing::Values(80, 90));
+
+}  // namespace
+}  // namespace altorch
