@@ -185,7 +185,7 @@ bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivor
   };
   const auto have_all = [&] {
     const auto count = store.try_get(key + "count");
-    return count && std::stoull(*count) >= left.ranks.size();
+    return count && number_from<std::uint64_t>(*count, "how many ranks can go on") >= left.ranks.size();
   };
   if (made) sooner_or_later([&] { store.add(key + "count", 1); });
   bool has_decided = false;
