@@ -108,14 +108,27 @@ std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::st
          "reach it";
 }
 
+// The generations that NCCL trusts with it, and none beside another.
 std::vector<std::string> CudaDevice::links(int index) {
   const cuda::Driver& cuda = driver();
-  std::vector<std::string> linked = {identity(index)};
+  const auto capability = [&](int device) {
+    int major = 0, minor = 0;
+    if (cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, device) != cuda::kSuccess ||
+        cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, device) != cuda::kSuccess)
+      return 0;
+    return 10 * major + minor;
+  };
+  if (cuda.missing) return {};
+  constexpr int kTrusted[] = {70, 80, 90, 100, 120};
+  const int own = capability(index);
   int number = 0;
-  if (cuda.missing || cuda.device_count(&number) != cuda::kSuccess) number = 0;
+  if (std::find(std::begin(kTrusted), std::end(kTrusted), own) == std::end(kTrusted) ||
+      cuda.device_count(&number) != cuda::kSuccess)
+    return {};
+  std::vector<std::string> linked;
   for (int peer = 0; peer < number; ++peer) {
     int able = 0;
-    if (peer != index &&
+    if (peer != index && capability(peer) == own &&
         cuda.peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able)
       linked.push_back(identity(peer));
   }

@@ -27,7 +27,8 @@ class CudaDevice : public Device {
   static std::optional<std::string> export_obstacle(int index);
   // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
   static std::optional<std::string> atomics_obstacle(int index, const std::string& other);
-  // The GPUs whose memory its kernels reach over NVLink, by identity(), itself among them; only those that this process sees.
+  // The other GPUs, by identity(), in whose memory a line of 128 bytes arrives from its beginning on (kernels/lines.cuh): of
+  // the same generation, over NVLink. Only those that this process sees.
   static std::vector<std::string> links(int index);
   // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
   static bool serves_several(int index);

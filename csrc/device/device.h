@@ -143,14 +143,14 @@ struct BulkMail {
 };
 
 // Where warps of threads have places for lines of 128 bytes: see kernels/lines.cuh. By rank, nothing of this one's; only among
-// GPUs that are linked by NVLink, or one and the same.
+// GPUs that are linked (CudaDevice::links).
 struct LinePlaces {
   static constexpr int kMostRanks = 16, kMostBlocks = 64;
   static constexpr int kWarpsOfBlock = 16;
   static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
   std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs
   const std::uint64_t* mine[kMostRanks] = {};                              // their places, here
-  std::uint32_t* numbers = nullptr;                   // of the last rounds, by rank and warp; this rank's
+  std::uint64_t* numbers = nullptr;                   // of the last rounds, by rank and warp; this rank's
   const std::uint32_t* aborted = nullptr;             // not 0: give up
   int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are places for
 };

@@ -1,21 +1,26 @@
-// Rounds in which a warp pushes whole lines of 128 bytes: 120 of data, and 8 of the round's number behind them. A warp that
-// stores a line in one instruction stores it whole, also over NVLink (not over PCIe), and one that loads it in one sees all of
-// it or nothing: so no flag comes behind the data, and no fence before one. What NCCL calls LL128. After mail.cuh.
+// Rounds in which a warp pushes whole lines of 128 bytes: 120 of data, and 8 of the round's number behind them. Between the GPUs
+// that this serves (CudaDevice::links) a line that a warp stores in one instruction arrives as a whole or from its beginning on, so
+// that whoever has seen its number may load its data: no flag comes behind the data, and no fence before one. NCCL calls this LL128,
+// and the hardware promises it no more than to NCCL. After mail.cuh.
 //
 // Every warp has places of its own, and goes through its rounds with the same warp of the other ranks: nobody waits for a block
 // of threads. It has four slots with each of the others, used in turn, and is one round further with what it pushes than with what
 // it takes. In every round it pushes something to everybody, a line with a number if nothing else, and takes it of everybody. So
 // whoever has taken round n knows that the others have taken round n - 2, and may use that one's slot for n + 2.
+//
+// Whoever gives up stays given up: what he would push in later calls is made of what has not come.
 
 // A warp has 32 lanes, each a thread; on the host one thread plays all of them.
 #ifdef __CUDACC__
 #define AL_LANES 1
 #define AL_LANE(i) (threadIdx.x % 32)
 #define AL_WARP_ALL(condition) __all_sync(0xFFFFFFFFu, condition)
+#define AL_WARP_SYNCHRONIZE() __syncwarp()
 #else
 #define AL_LANES 32
 #define AL_LANE(i) (i)
 #define AL_WARP_ALL(condition) (condition)
+#define AL_WARP_SYNCHRONIZE()
 #endif
 
 namespace altorch::kernels {
@@ -24,7 +29,7 @@ namespace altorch::kernels {
 struct LinePlaces {
   unsigned long long* theirs[16];
   const unsigned long long* mine[16];
-  unsigned* numbers;
+  unsigned long long* numbers;
   const unsigned* aborted;
   int rank, number, warps, reserved;
 };
@@ -54,7 +59,7 @@ struct LineMail {
 constexpr int kAhead = 1;
 // A unit is eight lines, stored in two rows: 60 packs of 16 bytes. Of a line the last lane carries the number: it has one pack, in
 // two halves, and every other lane two.
-constexpr int kUnitPacks = 60, kUnitWords = 128, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
+constexpr int kUnitPacks = 60, kUnitWords = 128, kLinesOfUnit = 8, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
               kWarpsOfBlock = 16;
 
 struct Halves {
@@ -86,12 +91,17 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
   return found;
 }
 
-AL_DEVICE unsigned number_of(const LinePlaces& places, int peer, int warp, long long round) {
-  return places.numbers[static_cast<long long>(peer) * places.warps + warp] + 1 + static_cast<unsigned>(round);
+// In place of the last round's number, where a warp has given up.
+constexpr unsigned long long kLinesGivenUp = ~0ull;
+AL_DEVICE unsigned long long& number_at(const LinePlaces& places, int peer, int warp) {
+  return places.numbers[static_cast<long long>(peer) * places.warps + warp];
+}
+AL_DEVICE unsigned long long number_of(const LinePlaces& places, int peer, int warp, long long round) {
+  return number_at(places, peer, warp) + 1 + static_cast<unsigned long long>(round);
 }
 // Where a warp has the units of a round, from the beginning of a place.
-AL_DEVICE long long units_at(int warp, unsigned number) {
-  return (static_cast<long long>(warp) * kSlots + number % kSlots) * kUnitsOfRound * kUnitWords;
+AL_DEVICE long long units_at(int warp, unsigned long long number) {
+  return (static_cast<long long>(warp) * kSlots + static_cast<long long>(number % kSlots)) * kUnitsOfRound * kUnitWords;
 }
 AL_DEVICE long long units_in(long long packs) { return (packs + kUnitPacks - 1) / kUnitPacks; }
 AL_DEVICE long long rounds_for(long long units, int warps) {
@@ -180,7 +190,8 @@ AL_DEVICE Halves scaled_pack(Halves pack, double factor) {
   return pack;
 }
 
-AL_DEVICE void push_unit(unsigned long long* words, unsigned number, const LanePacks (&packs)[AL_LANES]) {
+AL_DEVICE void push_unit(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES]) {
+  AL_WARP_SYNCHRONIZE();  // a line is stored in one instruction
   for (int i = 0; i < AL_LANES; ++i) {
     const int lane = AL_LANE(i);
     const LanePacks& own = packs[i];
@@ -190,51 +201,49 @@ AL_DEVICE void push_unit(unsigned long long* words, unsigned number, const LaneP
                  numbered ? number : own.second.high);
   }
 }
-// Waits for it; false when it is given up instead.
-AL_DEVICE bool take_unit(const unsigned long long* words, unsigned number, const unsigned* aborted,
-                         LanePacks (&packs)[AL_LANES]) {
-  for (int polls = 1;; ++polls) {
-    bool here = true;
-    for (int i = AL_LANES - 1; i >= 0; --i) {
-      const int lane = AL_LANE(i);
-      const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
-      if (carries_number(lane)) {
-        here &= first.high == number && second.high == number;
-        packs[i] = {{first.low, second.low}, {0, 0}};
-      } else {
-        packs[i] = {first, second};
-      }
-    }
-    if (AL_WARP_ALL(here)) return true;
-    if (polls % 1024 == 0 && !AL_WARP_ALL(!is_set(aborted))) return false;
-    AL_PAUSE();
-  }
-}
-
 // In place of a round's first unit where there is no data for one.
-AL_DEVICE void push_number(unsigned long long* words, unsigned number) {
+AL_DEVICE void push_number(unsigned long long* words, unsigned long long number) {
+  AL_WARP_SYNCHRONIZE();
   for (int i = 0; i < AL_LANES; ++i) {
     const int lane = AL_LANE(i);
     if (lane < 8) store_halves(words + lane * 2, 0, carries_number(lane) ? number : 0);
   }
 }
-AL_DEVICE bool take_number(const unsigned long long* words, unsigned number, const unsigned* aborted) {
+
+// Waits until the first so many lines of a round are there; false when it is given up instead.
+AL_DEVICE bool await_lines(const unsigned long long* words, int lines, unsigned long long number, const unsigned* aborted) {
+  AL_WARP_SYNCHRONIZE();
   for (int polls = 1;; ++polls) {
     bool here = true;
     for (int i = 0; i < AL_LANES; ++i) {
-      if (AL_LANE(i) == 7) here = load_halves(words + 7 * 2).high == number;
+      const int line = AL_LANE(i);
+      if (line < lines) here &= load_halves(words + line * 16 + 14).high == number;
     }
     if (AL_WARP_ALL(here)) return true;
     if (polls % 1024 == 0 && !AL_WARP_ALL(!is_set(aborted))) return false;
     AL_PAUSE();
   }
+}
+// How many lines of a round a rank has for another, of `units` in all.
+AL_DEVICE int lines_of(long long round, int warp, int warps, long long units) {
+  int lines = 1;  // with nothing but the number
+  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+    if (unit_of(round, place, warp, warps) < units) lines = (place + 1) * kLinesOfUnit;
+  }
+  return lines;
+}
+// A unit that has come: not out of the loads that have seen the number, for the data may have been older there.
+AL_DEVICE LanePacks take_unit(const unsigned long long* words, int lane) {
+  const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
+  if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
+  return {first, second};
 }
 
 // The units of a round, to one rank: their loads are under way together. `scaled`: they are multiplied.
 template <class Number>
 AL_DEVICE void push_units(const LinePlaces& places, int peer, int warp, int warps, long long round,
                           const PackedVector<typename Number::Stored>& vector, bool scaled, double factor) {
-  const unsigned number = number_of(places, peer, warp, round);
+  const unsigned long long number = number_of(places, peer, warp, round);
   const long long units = units_in(packs_of<typename Number::Stored>(vector.count));
   unsigned long long* const words = places.theirs[peer] + units_at(warp, number);
   if (unit_of(round, 0, warp, warps) >= units) return push_number(words, number);
@@ -252,8 +261,21 @@ AL_DEVICE void push_units(const LinePlaces& places, int peer, int warp, int warp
   }
 }
 
-AL_DEVICE void count_rounds(const LinePlaces& places, int peer, int warp, long long rounds) {
-  places.numbers[static_cast<long long>(peer) * places.warps + warp] += static_cast<unsigned>(rounds);
+// After all rounds: by every lane, that of the peer's number counts. `here`: nothing was given up.
+AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int warp, long long rounds, bool here) {
+  AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
+  for (int i = 0; i < AL_LANES; ++i) {
+    const int peer = first + AL_LANE(i);
+    if (peer >= behind || peer == places.rank) continue;
+    unsigned long long& number = number_at(places, peer, warp);
+    number = here ? number + static_cast<unsigned long long>(rounds) : kLinesGivenUp;
+  }
+}
+AL_DEVICE bool has_given_up(const LinePlaces& places, int first, int behind, int warp) {
+  bool given_up = false;
+  for (int peer = first; peer < behind; ++peer)
+    given_up |= peer != places.rank && number_at(places, peer, warp) == kLinesGivenUp;
+  return given_up;
 }
 
 // A pack of elements that look like no result.
@@ -277,52 +299,34 @@ AL_DEVICE Halves pack_of(typename Number::Computed (&sum)[Pack<typename Number::
   return __builtin_bit_cast(Halves, made);
 }
 
-// A unit of what this rank wants, of everybody in the order of the ranks. In place, too: a lane writes what it has read itself.
+// A unit of what this rank wants, of everybody in the order of the ranks; it has come. In place, too: a lane writes what it has
+// read itself.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE bool fold_unit(const LineFold& job, int warp, long long round, int place, long long unit) {
+AL_DEVICE void fold_unit(const LineFold& job, int warp, long long round, int place, long long unit) {
   using Stored = typename Number::Stored;
   using Computed = typename Number::Computed;
   constexpr int kLength = Pack<Stored>::kLength;
   const LinePlaces& places = job.places;
   const long long count = job.counts[places.rank];
-  const PackedVector<Stored> own_vector = {static_cast<const Stored*>(job.input) + job.begins[places.rank], count};
+  const PackedVector<Stored> own = {static_cast<const Stored*>(job.input) + job.begins[places.rank], count};
   Computed first[AL_LANES][kLength]{}, second[AL_LANES][kLength]{};
-  bool here = true;
   for (int rank = 0; rank < places.number; ++rank) {
-    LanePacks part[AL_LANES];
-    if (rank == places.rank) {
-      for (int i = 0; i < AL_LANES; ++i) {
-        part[i] = load_unit_packs(own_vector, unit, AL_LANE(i));
-        if (job.scaled)
-          part[i] = {scaled_pack<Number>(part[i].first, job.factor), scaled_pack<Number>(part[i].second, job.factor)};
-      }
-    } else {
-      const unsigned number = number_of(places, rank, warp, round);
-      here = here && take_unit(places.mine[rank] + units_at(warp, number) + place * kUnitWords, number, places.aborted, part);
-    }
-    if (!here) break;
+    const unsigned long long* const words =
+        rank == places.rank ? nullptr
+                            : places.mine[rank] + units_at(warp, number_of(places, rank, warp, round)) + place * kUnitWords;
     for (int i = 0; i < AL_LANES; ++i) {
-      add_pack<Number, Operator>(first[i], part[i].first, rank == 0);
-      add_pack<Number, Operator>(second[i], part[i].second, rank == 0);
+      const int lane = AL_LANE(i);
+      LanePacks part = words ? take_unit(words, lane) : load_unit_packs(own, unit, lane);
+      if (!words && job.scaled)
+        part = {scaled_pack<Number>(part.first, job.factor), scaled_pack<Number>(part.second, job.factor)};
+      add_pack<Number, Operator>(first[i], part.first, rank == 0);
+      add_pack<Number, Operator>(second[i], part.second, rank == 0);
     }
   }
   for (int i = 0; i < AL_LANES; ++i) {
-    const LanePacks result = here ? LanePacks{pack_of<Number, kMean>(first[i], places.number),
-                                              pack_of<Number, kMean>(second[i], places.number)}
-                                  : poisoned_packs(job.poison);
+    const LanePacks result = {pack_of<Number, kMean>(first[i], places.number), pack_of<Number, kMean>(second[i], places.number)};
     store_unit_packs(static_cast<Stored*>(job.output), count, unit, AL_LANE(i), result);
   }
-  return here;
-}
-
-AL_DEVICE bool take_numbers(const LinePlaces& places, int warp, long long round) {
-  bool here = true;
-  for (int rank = 0; here && rank < places.number; ++rank) {
-    if (rank == places.rank) continue;
-    const unsigned number = number_of(places, rank, warp, round);
-    here = take_number(places.mine[rank] + units_at(warp, number), number, places.aborted);
-  }
-  return here;
 }
 
 // A reduction in which every rank reduces of everybody what it wants for itself: a block of its own, or all. By one warp.
@@ -332,35 +336,36 @@ AL_DEVICE void fold_lines(const LineFold& job, int warp, int warps) {
   const LinePlaces& places = job.places;
   const long long rounds = rounds_for(units_in(packs_of<Stored>(job.longest)), warps);
   const long long units = units_in(packs_of<Stored>(job.counts[places.rank]));
+  bool here = !has_given_up(places, 0, places.number, warp);
   const auto push = [&](long long round) {
-    for (int turn = 1; turn < places.number; ++turn) {
+    for (int turn = 1; here && round < rounds && turn < places.number; ++turn) {
       const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
       const PackedVector<Stored> vector = {static_cast<const Stored*>(job.input) + job.begins[rank], job.counts[rank]};
       push_units<Number>(places, rank, warp, warps, round, vector, job.scaled, job.factor);
     }
   };
-  for (long long round = 0; round < kAhead && round < rounds; ++round) push(round);
-  bool here = true;
+  for (long long round = 0; round < kAhead; ++round) push(round);
   for (long long round = 0; round < rounds; ++round) {
-    if (here && round + kAhead < rounds) push(round + kAhead);
-    if (unit_of(round, 0, warp, warps) >= units) here = here && take_numbers(places, warp, round);
+    push(round + kAhead);
+    const int lines = lines_of(round, warp, warps, units);
+    for (int rank = 0; here && rank < places.number; ++rank) {
+      if (rank == places.rank) continue;
+      const unsigned long long number = number_of(places, rank, warp, round);
+      here = await_lines(places.mine[rank] + units_at(warp, number), lines, number, places.aborted);
+    }
     for (int place = 0; place < kUnitsOfRound; ++place) {
       const long long unit = unit_of(round, place, warp, warps);
       if (unit >= units) break;
       if (here) {
-        here = fold_unit<Number, Operator, kMean>(job, warp, round, place, unit);
+        fold_unit<Number, Operator, kMean>(job, warp, round, place, unit);
       } else {
         for (int i = 0; i < AL_LANES; ++i)
-          store_unit_packs(static_cast<Stored*>(job.output), job.counts[places.rank], unit, AL_LANE(i), poisoned_packs(job.poison));
+          store_unit_packs(static_cast<Stored*>(job.output), job.counts[places.rank], unit, AL_LANE(i),
+                           poisoned_packs(job.poison));
       }
     }
   }
-  AL_LET_THE_NEXT_COME();
-  if (!AL_WARP_ALL(true)) return;  // every lane has read the numbers
-  for (int i = 0; i < AL_LANES; ++i) {
-    const int peer = AL_LANE(i);
-    if (peer < places.number && peer != places.rank) count_rounds(places, peer, warp, rounds);
-  }
+  count_rounds(places, 0, places.number, warp, rounds, here);
 }
 
 // Blocks between this rank and another one. By one warp.
@@ -371,26 +376,29 @@ AL_DEVICE void mail_lines(const LineMail& job, int peer, int warp, int warps) {
   auto* const output = static_cast<unsigned char*>(job.output[peer]);
   const long long taken = job.taken[peer], units = units_in(packs_of<unsigned char>(taken));
   const long long rounds = rounds_for(units_in(packs_of<unsigned char>(taken < vector.count ? vector.count : taken)), warps);
-  const auto push = [&](long long round) { push_units<Byte>(places, peer, warp, warps, round, vector, false, 1.0); };
-  for (long long round = 0; round < kAhead && round < rounds; ++round) push(round);
-  bool here = true;
+  bool here = !has_given_up(places, peer, peer + 1, warp);
+  const auto push = [&](long long round) {
+    if (here && round < rounds) push_units<Byte>(places, peer, warp, warps, round, vector, false, 1.0);
+  };
+  for (long long round = 0; round < kAhead; ++round) push(round);
   for (long long round = 0; round < rounds; ++round) {
-    if (here && round + kAhead < rounds) push(round + kAhead);
-    const unsigned number = number_of(places, peer, warp, round);
+    push(round + kAhead);
+    const unsigned long long number = number_of(places, peer, warp, round);
     const unsigned long long* const words = places.mine[peer] + units_at(warp, number);
-    if (unit_of(round, 0, warp, warps) >= units) here = here && take_number(words, number, places.aborted);
-    for (int place = 0; place < kUnitsOfRound; ++place) {
+    here = here && await_lines(words, lines_of(round, warp, warps, units), number, places.aborted);
+    LanePacks packs[kUnitsOfRound][AL_LANES];  // whose loads are under way together
+    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+      if (unit_of(round, place, warp, warps) >= units) break;
+      for (int i = 0; i < AL_LANES; ++i)
+        packs[place][i] = here ? take_unit(words + place * kUnitWords, AL_LANE(i)) : poisoned_packs(job.poison[peer]);
+    }
+    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       const long long unit = unit_of(round, place, warp, warps);
       if (unit >= units) break;
-      LanePacks packs[AL_LANES];
-      here = here && take_unit(words + place * kUnitWords, number, places.aborted, packs);
-      for (int i = 0; i < AL_LANES; ++i)
-        store_unit_packs(output, taken, unit, AL_LANE(i), here ? packs[i] : poisoned_packs(job.poison[peer]));
+      for (int i = 0; i < AL_LANES; ++i) store_unit_packs(output, taken, unit, AL_LANE(i), packs[place][i]);
     }
   }
-  AL_LET_THE_NEXT_COME();
-  if (!AL_WARP_ALL(true)) return;
-  if (AL_LANE(0) == 0) count_rounds(places, peer, warp, rounds);
+  count_rounds(places, peer, peer + 1, warp, rounds, here);
 }
 // What a rank has for itself.
 AL_DEVICE void keep_lines(const LineMail& job, int warp, int warps) {
@@ -404,17 +412,22 @@ AL_DEVICE void keep_lines(const LineMail& job, int warp, int warps) {
 }
 
 #ifdef __CUDACC__
+// The next kernel comes when no warp of the block waits any more.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_line_fold(const LineFold& job) {
   fold_lines<Number, Operator, kMean>(job, static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32),
                                       static_cast<int>(gridDim.x * kWarpsOfBlock));
+  AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
 }
 // A row of blocks for each rank.
 AL_DEVICE void run_line_mail(const LineMail& job) {
   const int peer = static_cast<int>(blockIdx.y), blocks = job.blocks[peer];
-  if (static_cast<int>(blockIdx.x) >= blocks) return;
   const int warp = static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32), warps = blocks * kWarpsOfBlock;
-  peer == job.places.rank ? keep_lines(job, warp, warps) : mail_lines(job, peer, warp, warps);
+  if (static_cast<int>(blockIdx.x) < blocks)
+    peer == job.places.rank ? keep_lines(job, warp, warps) : mail_lines(job, peer, warp, warps);
+  AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
 }
 #endif
 

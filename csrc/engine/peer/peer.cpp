@@ -47,7 +47,7 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
                                    4 * layout.ranks * (layout.mail_blocks + layout.letter_blocks)))),
       line_numbers_(layout.line_blocks == 0
                         ? nullptr
-                        : device_->allocate(sizeof(std::uint32_t) *
+                        : device_->allocate(sizeof(std::uint64_t) *
                                             static_cast<std::size_t>(layout.ranks * layout.line_blocks *
                                                                      LinePlaces::kWarpsOfBlock))),
       lines_(line_places()),
@@ -117,7 +117,7 @@ LinePlaces PeerRoute::line_places() const {
     made.theirs[peer] = reinterpret_cast<std::uint64_t*>(region(peer, rank_) + lines);
     made.mine[peer] = reinterpret_cast<std::uint64_t*>(region(rank_, peer) + lines);
   }
-  made.numbers = reinterpret_cast<std::uint32_t*>(line_numbers_.get());
+  made.numbers = reinterpret_cast<std::uint64_t*>(line_numbers_.get());
   made.aborted = &note().aborted;
   made.rank = rank_;
   made.number = layout_.ranks;

@@ -26,7 +26,7 @@ struct GpuSource {
   std::function<bool(int index)> together;
   // How many blocks of threads run on it at once at least: its multiprocessors; 0: nobody knows.
   std::function<int(int index)> multiprocessors = nullptr;
-  // The GPUs that device `index` is linked to by NVLink, by identity, itself among them.
+  // The other GPUs that lines may go to from device `index`, by identity: see CudaDevice::links.
   std::function<std::vector<std::string>(int index)> links = nullptr;
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
   std::function<std::optional<std::string>(int index, const std::string& identity)> atomics_obstacle =

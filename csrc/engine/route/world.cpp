@@ -50,7 +50,9 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   std::string links;
   std::getline(lines, links);
   std::istringstream names(links);
-  for (std::string name; std::getline(names, name, ',');) peer.links.push_back(name);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (!name.empty()) peer.links.push_back(name);
+  }
   peer.obstacles.resize(gpu_route_rows().size());
   for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
   return peer;
@@ -66,10 +68,10 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   World world{.ranks = static_cast<int>(peers.size())};
   world.together =
       std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.together; });
-  world.linked = std::all_of(peers.begin(), peers.end(), [&](const GpuPeerInfo& peer) {
-    return std::all_of(peers.begin(), peers.end(),
-                       [&](const GpuPeerInfo& other) { return is_linked(peer, other); });
-  });
+  world.linked = world.ranks > 1;
+  for (const GpuPeerInfo& peer : peers) {
+    for (const GpuPeerInfo& other : peers) world.linked &= &peer == &other || is_linked(peer, other);
+  }
   world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
   world.missing.resize(gpu_route_rows().size());
   std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many

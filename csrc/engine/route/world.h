@@ -20,7 +20,7 @@ struct GpuPeerInfo {
   std::string gpu, home;                // the same text: the same GPU, the same node
   bool together = false;                // kernels of several processes run on its GPU at the same time (MPS)
   int multiprocessors = 0;              // of its GPU; 0: nobody knows
-  std::vector<std::string> links = {};  // the GPUs that its is linked to by NVLink, itself among them
+  std::vector<std::string> links = {};  // the GPUs that its own is linked to: see GpuSource
   std::vector<std::string> obstacles;   // by route (table.h): why it cannot serve on this rank; empty: it can
 
   // A line for each; newlines within become spaces.
@@ -43,7 +43,7 @@ struct World {
   std::optional<int> stranger = {};                  // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
   bool together = false;                             // on every rank: see GpuPeerInfo
-  bool linked = false;                               // by NVLink, every GPU to every other
+  bool linked = false;                               // every rank's GPU to every other's; none is shared
   int blocks_at_once =
       0;  // of threads, that a kernel of each rank has room for at the same time; 0: nobody knows
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks

@@ -59,9 +59,8 @@ class LaidLines {
         others_.expect(theirs_.back() + at, DType::kUInt8, unit);
       });
     }
-    const std::size_t numbers = 4 * static_cast<std::size_t>(lines.number * LineCase::kWarps);
-    numbers_ = memory_.place(Bytes(numbers, 0));
-    memory_.ignore(numbers_, numbers);
+    numbers_ = memory_.place(Bytes(8 * static_cast<std::size_t>(lines.number * LineCase::kWarps), 0));
+    expect_numbers();
     input_ = memory_.place(lines.input(rank), lines.shift);
     const Bytes result = result_of();
     output_ = !lines.in_place
@@ -86,9 +85,7 @@ class LaidLines {
   template <class Act>
   void for_each_unit(const Bytes& data, const Act& act) const {
     constexpr std::int64_t kUnit = LinePlaces::kUnitBytes, kRound = 2 * LineCase::kWarps;
-    const std::int64_t rounds =
-        std::max<std::int64_t>(1, (case_.bytes() + kRound * kUnit - 1) / (kRound * kUnit));
-    for (std::int64_t unit = 0; unit < rounds * kRound; ++unit) {
+    for (std::int64_t unit = 0; unit < rounds() * kRound; ++unit) {
       const std::int64_t round = unit / kRound, place = unit / LineCase::kWarps % 2,
                          warp = unit % LineCase::kWarps;
       if (place == 1 && unit * kUnit >= std::ssize(data)) continue;
@@ -110,6 +107,21 @@ class LaidLines {
     }
   }
 
+  std::int64_t rounds() const {
+    constexpr std::int64_t kRound = 2 * LineCase::kWarps * LinePlaces::kUnitBytes;
+    return std::max<std::int64_t>(1, (case_.bytes() + kRound - 1) / kRound);
+  }
+  // With each of the others all rounds, by every warp; nothing with itself.
+  void expect_numbers() {
+    Bytes after(8 * static_cast<std::size_t>(case_.number * LineCase::kWarps), 0);
+    for (int peer = 0; peer < case_.number; ++peer) {
+      for (std::int64_t warp = 0; peer != rank_ && warp < LineCase::kWarps; ++warp)
+        after[static_cast<std::size_t>(8 * (peer * LineCase::kWarps + warp))] =
+            static_cast<unsigned char>(rounds());
+    }
+    memory_.expect(numbers_, DType::kUInt8, after);
+  }
+
   Bytes result_of() const {
     std::vector<Bytes> parts;
     for (int rank = 0; rank < case_.number; ++rank) parts.push_back(case_.part(rank, rank_));
@@ -127,7 +139,7 @@ class LaidLines {
       made.theirs[peer] = reinterpret_cast<std::uint64_t*>(others + theirs_[index]);
       made.mine[peer] = reinterpret_cast<std::uint64_t*>(memory + mine_[index]);
     }
-    made.numbers = reinterpret_cast<std::uint32_t*>(memory + numbers_);
+    made.numbers = reinterpret_cast<std::uint64_t*>(memory + numbers_);
     made.aborted = aborted;
     made.rank = rank_;
     made.number = case_.number;
