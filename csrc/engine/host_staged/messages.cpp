@@ -16,6 +16,17 @@ std::optional<std::string> host_staged_obstacle(const Operation& operation) {
 
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages) {
+  if (operation.is_message()) return add_messages(operation, rank, size, messages);
+  const auto first = static_cast<std::ptrdiff_t>(messages.size());
+  add_messages(operation, rank, size, messages);
+  const auto own = std::find_if(messages.begin() + first, messages.end(),
+                                [&](const BlockMessage& message) { return message.peer == rank; });
+  if (own == messages.end()) return;
+  device.copy_on_device((own + 1)->data, own->data, own->bytes, stream);
+  messages.erase(own, own + 2);
+}
+
+void add_messages(const Operation& operation, int rank, int size, std::vector<BlockMessage>& messages) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
   const auto add = [&](OpKind kind, int peer, const void* data, std::int64_t offset, std::int64_t count) {
     auto* block = static_cast<std::byte*>(const_cast<void*>(data)) + offset * element;
@@ -43,14 +54,10 @@ void add_messages(const Operation& operation, int rank, int size, Device& device
     const auto [from, sent] = block(operation.input_counts, peer, sends_all);
     const auto [to, taken] = block(operation.output_counts, peer, takes_all);
     if (exchanges && std::max(sent, taken) * element <= operation.paired_bytes) continue;
-    if (peer != rank) {
-      if (sends) add(OpKind::kSend, peer, operation.input, from, sent);
-      if (takes) add(OpKind::kReceive, peer, operation.output, to, taken);
-    } else if (sends && takes) {
-      device.copy_on_device(static_cast<std::byte*>(operation.output) + to * element,
-                            static_cast<const std::byte*>(operation.input) + from * element,
-                            static_cast<std::size_t>(std::min(sent, taken) * element), stream);
-    }
+    if (peer == rank && !(sends && takes)) continue;
+    const std::int64_t own = std::min(sent, taken);
+    if (sends) add(OpKind::kSend, peer, operation.input, from, peer == rank ? own : sent);
+    if (takes) add(OpKind::kReceive, peer, operation.output, to, peer == rank ? own : taken);
   }
 }
 

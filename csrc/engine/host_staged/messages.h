@@ -52,6 +52,8 @@ void for_each_pair(const Operation& operation, int size, Each&& each) {
 // copied on `stream` at once.
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages);
+// The same, with messages of this rank to itself in place of a copy.
+void add_messages(const Operation& operation, int rank, int size, std::vector<BlockMessage>& messages);
 
 // Messages of a rank to itself go together: the first sent is the first received. Throws
 // Error(kInvalidArgument) when one is left over, or their sizes differ.

@@ -23,7 +23,7 @@ struct PeerLayout {
   int line_blocks = 0;  // of what goes in lines; 0: nothing does
 
   // Where lines serve, words go up to kWords: each has as much of its number as of data, but there is less to do.
-  static constexpr std::size_t kWords = 16 << 10;
+  static constexpr std::size_t kWords = 128 << 10;
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
   static constexpr int kUsualBlocks = 64;
