@@ -1,30 +1,17 @@
 // Numbers in the environment: altorch's own settings, and what launchers set.
-#include <cstdlib>
-
 #include "bootstrap/launcher.h"
 #include "common/cores.h"
 #include "common/env.h"
 #include "common/number.h"
 #include "engine/host_staged/layout.h"
 #include "fuzz/target.h"
+#include "fuzz/variable.h"
 #include "transports/shm/collectives.h"
 
 namespace altorch {
 namespace {
 
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-
- private:
-  const char* const name_;
-  std::optional<std::string> before_;
-};
+using fuzz::Variable;
 
 // Whoever reads a number makes an integer of it.
 void read_setting(const Setting& row, const std::string& text) {

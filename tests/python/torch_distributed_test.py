@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,8 @@ def torch_minor() -> str:
 
 def obstacle(persona: str, ranks: int) -> str | None:
     """Why the persona's tests cannot run here, or None."""
+    if find_spec("expecttest") is None:
+        return "PyTorch's suite imports expecttest, which is not installed (pip install expecttest)"
     if persona != "nccl":
         return None
     import torch

@@ -91,8 +91,6 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
   return found;
 }
 
-// In place of the last round's number, where a warp has given up.
-constexpr unsigned long long kLinesGivenUp = ~0ull;
 AL_DEVICE unsigned long long& number_at(const LinePlaces& places, int peer, int warp) {
   return places.numbers[static_cast<long long>(peer) * places.warps + warp];
 }
@@ -239,20 +237,24 @@ AL_DEVICE LanePacks take_unit(const unsigned long long* words, int lane) {
   return {first, second};
 }
 
-// The units of a round, to one rank: their loads are under way together. `scaled`: they are multiplied.
+// The units of a round, to one rank: their loads are under way together, and beside that of whether this rank has given up, in
+// which case it pushes nothing. `scaled`: they are multiplied.
 template <class Number>
 AL_DEVICE void push_units(const LinePlaces& places, int peer, int warp, int warps, long long round,
-                          const PackedVector<typename Number::Stored>& vector, bool scaled, double factor) {
+                          const PackedVector<typename Number::Stored>& vector, bool scaled, double factor, bool here) {
   const unsigned long long number = number_of(places, peer, warp, round);
   const long long units = units_in(packs_of<typename Number::Stored>(vector.count));
   unsigned long long* const words = places.theirs[peer] + units_at(warp, number);
-  if (unit_of(round, 0, warp, warps) >= units) return push_number(words, number);
+  if (unit_of(round, 0, warp, warps) >= units) {
+    if (here) push_number(words, number);
+    return;
+  }
   LanePacks packs[kUnitsOfRound][AL_LANES];
   AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
     for (int i = 0; i < AL_LANES; ++i)
       packs[place][i] = load_unit_packs(vector, unit_of(round, place, warp, warps), AL_LANE(i));
   }
-  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+  AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
     if (unit_of(round, place, warp, warps) >= units) break;
     for (int i = 0; scaled && i < AL_LANES; ++i)
       packs[place][i] = {scaled_pack<Number>(packs[place][i].first, factor),
@@ -261,21 +263,17 @@ AL_DEVICE void push_units(const LinePlaces& places, int peer, int warp, int warp
   }
 }
 
-// After all rounds: by every lane, that of the peer's number counts. `here`: nothing was given up.
+// Whether a warp of this rank has given up, in this call or before: stands where the rank would count rounds with itself.
+AL_DEVICE bool has_given_up(const LinePlaces& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
+
+// After all rounds with the ranks first to behind - 1. `here`: nothing was given up.
 AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int warp, long long rounds, bool here) {
   AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
   for (int i = 0; i < AL_LANES; ++i) {
     const int peer = first + AL_LANE(i);
-    if (peer >= behind || peer == places.rank) continue;
-    unsigned long long& number = number_at(places, peer, warp);
-    number = here ? number + static_cast<unsigned long long>(rounds) : kLinesGivenUp;
+    if (peer < behind && peer != places.rank) number_at(places, peer, warp) += static_cast<unsigned long long>(rounds);
+    if (!here && AL_LANE(i) == 0) store_word(&number_at(places, places.rank, 0), 1, 0);
   }
-}
-AL_DEVICE bool has_given_up(const LinePlaces& places, int first, int behind, int warp) {
-  bool given_up = false;
-  for (int peer = first; peer < behind; ++peer)
-    given_up |= peer != places.rank && number_at(places, peer, warp) == kLinesGivenUp;
-  return given_up;
 }
 
 // A pack of elements that look like no result.
@@ -336,12 +334,12 @@ AL_DEVICE void fold_lines(const LineFold& job, int warp, int warps) {
   const LinePlaces& places = job.places;
   const long long rounds = rounds_for(units_in(packs_of<Stored>(job.longest)), warps);
   const long long units = units_in(packs_of<Stored>(job.counts[places.rank]));
-  bool here = !has_given_up(places, 0, places.number, warp);
+  bool here = !has_given_up(places);
   const auto push = [&](long long round) {
-    for (int turn = 1; here && round < rounds && turn < places.number; ++turn) {
+    for (int turn = 1; round < rounds && turn < places.number; ++turn) {
       const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
       const PackedVector<Stored> vector = {static_cast<const Stored*>(job.input) + job.begins[rank], job.counts[rank]};
-      push_units<Number>(places, rank, warp, warps, round, vector, job.scaled, job.factor);
+      push_units<Number>(places, rank, warp, warps, round, vector, job.scaled, job.factor, here);
     }
   };
   for (long long round = 0; round < kAhead; ++round) push(round);
@@ -376,9 +374,9 @@ AL_DEVICE void mail_lines(const LineMail& job, int peer, int warp, int warps) {
   auto* const output = static_cast<unsigned char*>(job.output[peer]);
   const long long taken = job.taken[peer], units = units_in(packs_of<unsigned char>(taken));
   const long long rounds = rounds_for(units_in(packs_of<unsigned char>(taken < vector.count ? vector.count : taken)), warps);
-  bool here = !has_given_up(places, peer, peer + 1, warp);
+  bool here = !has_given_up(places);
   const auto push = [&](long long round) {
-    if (here && round < rounds) push_units<Byte>(places, peer, warp, warps, round, vector, false, 1.0);
+    if (round < rounds) push_units<Byte>(places, peer, warp, warps, round, vector, false, 1.0, here);
   };
   for (long long round = 0; round < kAhead; ++round) push(round);
   for (long long round = 0; round < rounds; ++round) {
