@@ -920,7 +920,9 @@ def calls_for_the_first_time(world, fate, connected):
 
 
 @pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
-@pytest.mark.parametrize(("fate", "reason"), [("asleep", "its timeout of 10 s|not there after 10 s"), ("killed", "lost|NCCL")])
+@pytest.mark.parametrize(
+    ("fate", "reason"), [("asleep", "its timeout of 10 s|not there after 10 s"), ("killed", "lost|NCCL")]
+)
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_peer_that_never_comes_is_an_error_in_time(fate, reason, connected):
     with Cluster(2, launcher="plain") as cluster:

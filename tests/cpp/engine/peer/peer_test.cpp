@@ -205,7 +205,7 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
            {2, false}, {3, false}, {8, false}, {16, false}, {2, true}, {3, true}, {8, true}, {16, true}}) {
     const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, linked);
     const auto at = layout.offsets();
-    EXPECT_LE(layout.bytes(), std::size_t{linked ? 56 : 48} << 20) << ranks;
+    EXPECT_LE(layout.bytes(), std::size_t{linked ? 56u : 48u} << 20) << ranks;
     EXPECT_GE(layout.part_bytes, 8u << 10);
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
     EXPECT_GE(at.lines - at.pairs, layout.pair_shape().bytes());
