@@ -72,6 +72,34 @@ TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_EQ(World::of(poor).missing[kNccl], "on rank 1 there is no NCCL");
 }
 
+TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
+  const auto linked = [](int ranks) {
+    auto made = peers(ranks);
+    for (GpuPeerInfo& peer : made) {
+      for (const GpuPeerInfo& other : made)
+        if (&other != &peer) peer.links.push_back(other.gpu);
+    }
+    return made;
+  };
+  EXPECT_FALSE(World::of(peers(2)).linked);
+  EXPECT_FALSE(World::of(linked(1)).linked);
+  EXPECT_TRUE(World::of(linked(2)).linked);
+  EXPECT_TRUE(World::of(linked(8)).linked);
+  auto blind = linked(4);
+  blind[2].links.pop_back();  // CUDA_VISIBLE_DEVICES hides one
+  EXPECT_FALSE(World::of(blind).linked);
+  auto shared = linked(4);
+  shared[3].gpu = shared[2].gpu;
+  EXPECT_FALSE(World::of(shared).linked);
+  auto told = linked(3)[0];
+  EXPECT_EQ(GpuPeerInfo::from(told.text()).links, told.links);
+  EXPECT_TRUE(GpuPeerInfo::from(peers(1)[0].text()).links.empty());
+  // Larger reductions are left to NCCL later then.
+  const Operation operation = call(OpKind::kAllReduce, 16 << 20);
+  EXPECT_EQ(taken(operation, World::of(linked(2))), "peer");
+  EXPECT_EQ(taken(operation, World::of(peers(2))), "nccl");
+}
+
 TEST(WorldTest, SurvivesItsText) {
   GpuPeerInfo peer;
   peer.gpu = "0000:01";
