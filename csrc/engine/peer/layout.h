@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "engine/small_exchanges.h"
 
@@ -36,6 +37,8 @@ struct PeerLayout {
   bool reduces_in_shares() const { return ranks > 2; }
   // All of it in lines, however much it is.
   bool reduces_in_lines() const { return ranks == 2 && line_blocks > 0; }
+  // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
+  bool goes_in_lines(std::int64_t bytes, bool reduced) const;
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }
 
   // Of a region, in bytes from its beginning.

@@ -18,11 +18,6 @@ constexpr std::int64_t kPackBytes = 16;
 // several times, so that it is taken while the next is under way.
 constexpr std::int64_t kReducedByBlock = 4 << 10, kFoldedByBlock = 16 << 10, kMovedByBlock = 8 << 10;
 constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
-// What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
-// where reductions are faster so at any size; among more, as much as two have for each other while all lines are on the way at
-// once.
-constexpr std::int64_t kMovedInLines = 32 << 20, kInLinesAmongMore = 1 << 20;
-
 int blocks_for(std::int64_t bytes, std::int64_t each, int most) {
   return bytes == 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, each), 1, most));
 }
@@ -123,12 +118,6 @@ LinePlaces PeerRoute::line_places() const {
   made.number = layout_.ranks;
   made.warps = layout_.line_blocks * LinePlaces::kWarpsOfBlock;
   return made;
-}
-
-bool PeerRoute::goes_in_lines(std::int64_t bytes, bool reduced) const {
-  if (layout_.line_blocks == 0 || layout_.ranks == 1) return false;
-  if (layout_.ranks == 2) return reduced || bytes <= kMovedInLines;
-  return bytes <= kInLinesAmongMore / (layout_.ranks - 1);
 }
 
 // A warp for each unit, while there are as many.
@@ -238,7 +227,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     longest = std::max(longest, wanted_by(operation, rank).count);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;
-  if (goes_in_lines(bytes, /*reduced=*/true)) {
+  if (layout_.goes_in_lines(bytes, /*reduced=*/true)) {
     LineFold job{.places = lines_};
     describe(job, operation);
     job.longest = longest;
@@ -336,7 +325,7 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     const std::int64_t most = std::max(job.sent[peer], job.taken[peer]);
-    if (peer == rank_ || most == 0 || !goes_in_lines(most, /*reduced=*/false)) continue;
+    if (peer == rank_ || most == 0 || !layout_.goes_in_lines(most, /*reduced=*/false)) continue;
     take(peer);
     any = true;
   }

@@ -44,8 +44,7 @@ class PeerRoute : public GpuRoute {
   void move(const Operation& operation, Stream stream);
   void move_in_lines(BulkMail& job, Stream stream);
   void run(const BulkMail& job, Stream stream);
-  // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
-  bool goes_in_lines(std::int64_t bytes, bool reduced) const;
+  // Of what goes in lines.
   int line_blocks_for(std::int64_t bytes) const;
   LinePlaces line_places() const;
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.

@@ -66,12 +66,11 @@ std::string steps(const Operation& asked, const World& world) {
            "bytes, and takes theirs when they are there\n";
   const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
                            " for each rank and block of threads: ";
-  if (world.linked && world.ranks == 2)
-    return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the other's memory, "
-           "with a number in "
-           "every line, and " +
-           std::string(asked.reduces() ? "reduces" : "takes") +
-           " theirs when they are there; moves of more than 32 MiB in chunks, with a flag behind each\n";
+  if (layout.goes_in_lines(bytes, asked.reduces()))
+    return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the others' memory, "
+           "with a "
+           "number in every line, and " +
+           std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there\n";
   if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
     return "one kernel per rank, in rounds" + upto +
            "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
