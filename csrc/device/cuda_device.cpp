@@ -52,6 +52,12 @@ std::size_t rows_of(std::size_t bytes) {
 
 DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
 
+// As it is over NVLink, and not over PCIe.
+bool has_atomics_on(int index, int peer) {
+  int able = 0;
+  return driver().peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able;
+}
+
 }  // namespace
 
 std::optional<std::string> CudaDevice::obstacle(int index) {
@@ -97,9 +103,7 @@ std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::st
   if (cuda.device_count(&number) != cuda::kSuccess) number = 0;
   for (int peer = 0; peer < number; ++peer) {
     if (identity(peer) != other) continue;
-    int able = 0;
-    if (cuda.peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able)
-      return std::nullopt;
+    if (has_atomics_on(index, peer)) return std::nullopt;
     return "GPU " + std::to_string(index) + " has no atomic operations on memory of GPU " +
            std::to_string(peer) + " (they are not linked by NVLink)";
   }
@@ -127,9 +131,7 @@ std::vector<std::string> CudaDevice::links(int index) {
     return {};
   std::vector<std::string> linked;
   for (int peer = 0; peer < number; ++peer) {
-    int able = 0;
-    if (peer != index && capability(peer) == own &&
-        cuda.peer_attribute(&able, cuda::kNativeAtomicSupported, index, peer) == cuda::kSuccess && able)
+    if (peer != index && capability(peer) == own && has_atomics_on(index, peer))
       linked.push_back(identity(peer));
   }
   return linked;

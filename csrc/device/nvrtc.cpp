@@ -50,9 +50,10 @@ std::vector<std::string> candidates() {
       dlclose(loaded);
     }
     paths.push_back(name);
-    const char* const home = std::getenv("CUDA_HOME");
-    for (const std::string folder : {"/lib64/", "/lib/"})
-      paths.push_back((home ? home : "/usr/local/cuda") + folder + name);
+    for (const char* home : {static_cast<const char*>(std::getenv("CUDA_HOME")), "/usr/local/cuda"}) {
+      if (!home) continue;
+      for (const char* folder : {"/lib64/", "/lib/"}) paths.push_back(std::string(home) + folder + name);
+    }
   }
   return paths;
 }

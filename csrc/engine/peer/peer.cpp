@@ -303,7 +303,7 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
     }
     for (int peer = 0; peer < ranks; ++peer)
       job.in_place[peer] = job.input[peer] == job.output[peer] && job.sent[peer] == job.taken[peer];
-    if (job.in_place[rank_]) job.sent[rank_] = job.blocks_sent[rank_] = 0;
+    if (job.in_place[rank_]) job.sent[rank_] = job.blocks_sent[rank_] = job.blocks_taken[rank_] = 0;
   }
   move_in_lines(job, stream);
   run(job, stream);

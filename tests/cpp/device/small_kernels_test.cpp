@@ -11,25 +11,12 @@ namespace {
 
 class SmallKernels : public ::testing::Test {
  protected:
-  void same_as_the_engine(const std::vector<ExchangeCase>& cases) {
+  template <class Case>
+  void same_as_the_engine(const std::vector<Case>& cases) {
     const std::uint32_t aborted = 0;
-    for (const ExchangeCase& exchange : cases) {
-      for (int rank = 0; rank < exchange.number; ++rank)
-        EXPECT_EQ(run_alone(bench_, exchange, rank, &aborted).value_or(""), "") << exchange.text(rank);
-    }
-  }
-  void goes_in_rounds() {
-    const std::uint32_t aborted = 0;
-    for (const BulkCase& bulk : bulk_cases()) {
-      for (int rank = 0; rank < bulk.number; ++rank)
-        EXPECT_EQ(run_alone(bench_, bulk, rank, &aborted).value_or(""), "") << bulk.text(rank);
-    }
-  }
-  void goes_in_lines() {
-    const std::uint32_t aborted = 0;
-    for (const LineCase& lines : line_cases()) {
-      for (int rank = 0; rank < lines.number; ++rank)
-        EXPECT_EQ(run_alone(bench_, lines, rank, &aborted).value_or(""), "") << lines.text(rank);
+    for (const Case& each : cases) {
+      for (int rank = 0; rank < each.number; ++rank)
+        EXPECT_EQ(run_alone(bench_, each, rank, &aborted).value_or(""), "") << each.text(rank);
     }
   }
   void exchanges_pairs() {
@@ -57,9 +44,9 @@ TEST_F(SmallKernels, Reduce) {
 
 TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
 
-TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { goes_in_rounds(); }
+TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { same_as_the_engine(bulk_cases()); }
 
-TEST_F(SmallKernels, GoInLines) { goes_in_lines(); }
+TEST_F(SmallKernels, GoInLines) { same_as_the_engine(line_cases()); }
 
 // What a rank that has given up makes of it in its next call, in place, is for nobody: integers look like any other.
 TEST_F(SmallKernels, WhoGivesUpALinePushesNoMore) {
