@@ -52,6 +52,15 @@ std::size_t rows_of(std::size_t bytes) {
 
 DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
 
+// 90 for 9.0; 0: the driver does not say.
+int capability_of(int index) {
+  int major = 0, minor = 0;
+  if (driver().device_attribute(&major, cuda::kComputeCapabilityMajor, index) != cuda::kSuccess ||
+      driver().device_attribute(&minor, cuda::kComputeCapabilityMinor, index) != cuda::kSuccess)
+    return 0;
+  return 10 * major + minor;
+}
+
 // As it is over NVLink, and not over PCIe.
 bool has_atomics_on(int index, int peer) {
   int able = 0;
@@ -84,9 +93,7 @@ std::string CudaDevice::identity(int index) {
 }
 
 std::optional<std::string> CudaDevice::export_obstacle(int index) {
-  int major = 0;
-  driver().device_attribute(&major, cuda::kComputeCapabilityMajor, index);
-  if (major < 7)
+  if (capability_of(index) < 70)
     return "GPU " + std::to_string(index) + " is older than Volta: its kernels have no fences for it";
   for (const int attribute : {cuda::kVirtualMemory, cuda::kFileDescriptorHandles}) {
     int able = 0;
@@ -115,23 +122,16 @@ std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::st
 // The generations that NCCL trusts with it, and none beside another.
 std::vector<std::string> CudaDevice::links(int index) {
   const cuda::Driver& cuda = driver();
-  const auto capability = [&](int device) {
-    int major = 0, minor = 0;
-    if (cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, device) != cuda::kSuccess ||
-        cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, device) != cuda::kSuccess)
-      return 0;
-    return 10 * major + minor;
-  };
   if (cuda.missing) return {};
   constexpr int kTrusted[] = {70, 80, 90, 100, 120};
-  const int own = capability(index);
+  const int own = capability_of(index);
   int number = 0;
   if (std::find(std::begin(kTrusted), std::end(kTrusted), own) == std::end(kTrusted) ||
       cuda.device_count(&number) != cuda::kSuccess)
     return {};
   std::vector<std::string> linked;
   for (int peer = 0; peer < number; ++peer) {
-    if (peer != index && capability(peer) == own && has_atomics_on(index, peer))
+    if (peer != index && capability_of(peer) == own && has_atomics_on(index, peer))
       linked.push_back(identity(peer));
   }
   return linked;
@@ -155,9 +155,7 @@ CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) 
   cuda.check("cuDevicePrimaryCtxRetain", cuda.retain_context(&context_, index));
   enter();
   cuda.check("cuEventCreate", cuda.event_create(&event_, cuda::kEventDisableTiming));
-  int major = 0;
-  cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, index);
-  launches_early_ = major >= 9;
+  launches_early_ = capability_of(index) >= 90;
 }
 
 // The context stays retained: it is torch's, and lives as long as the process.
@@ -406,10 +404,7 @@ class LoadedKernels {
   }
   void* compiled(const Kernel& kernel) {
     const cuda::Driver& cuda = driver();
-    int major = 0, minor = 0;
-    cuda.device_attribute(&major, cuda::kComputeCapabilityMajor, device_);
-    cuda.device_attribute(&minor, cuda::kComputeCapabilityMinor, device_);
-    const std::string cubin = compile_kernel(kernel, 10 * major + minor);
+    const std::string cubin = compile_kernel(kernel, capability_of(device_));
     void *module = nullptr, *function = nullptr;
     cuda.check("cuModuleLoadData", cuda.load_module(&module, cubin.data()));
     cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, kernel.symbol.c_str()));
