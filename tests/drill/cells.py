@@ -11,8 +11,9 @@ from tests.drill.routes import ROUTES, Route
 
 # Of a group that must notice by other means than its deadline, and of one whose deadline is what is tried.
 LONG, SHORT = 15.0, 3.0
+LONG_ON_GPUS = 10.0  # torch's NCCL notices by its deadline alone, and every cell waits for it
 NOTICED = 5.0  # seconds after which a death or a disagreement is known to all
-GRACE = 20.0  # seconds that a cell may take beyond the group's timeout
+GRACE, GRACE_ON_GPUS = 20.0, 30.0  # seconds that a cell may take beyond the group's timeout
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,12 @@ class Cell:
     ranks: int
     timeout: float
     expected: Expected
+    own_gpus: bool = False  # it can be tried only where no rank shares one
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot be tried here; empty: it can."""
+        return self.route.obstacle(self.ranks, self.own_gpus)
 
     @property
     def situation(self) -> str:
@@ -42,7 +49,8 @@ class Cell:
 
     @property
     def limit(self) -> float:
-        return (self.timeout + GRACE) * PATIENCE
+        grace = GRACE_ON_GPUS if self.route.device == "cuda" else GRACE
+        return (self.timeout + grace) * PATIENCE
 
 
 FINE = Expected(SUCCESS)
@@ -66,34 +74,52 @@ class Situation:
     calls: tuple[str, ...] = ("sync",)
     ranks: int = 2
     routes: tuple[str, ...] = ("shm", "mpi", "al-gloo", "gloo")
+    own_gpus: bool = False
 
     def cells(self) -> Iterator[Cell]:
-        timeout = SHORT if self.expected.within == SHORT + NOTICED else LONG
         for call in self.calls:
             for route in self.routes:
+                long = LONG_ON_GPUS if ROUTES[route].device == "cuda" else LONG
                 yield Cell(
-                    FAILURES[self.failure], self.moment, call, ROUTES[route], self.ranks, timeout, self.expected
-                )  # fmt: skip
+                    FAILURES[self.failure],
+                    self.moment,
+                    call,
+                    ROUTES[route],
+                    self.ranks,
+                    SHORT if self.expected.within == SHORT + NOTICED else long,
+                    self.expected,
+                    self.own_gpus,
+                )
 
 
 ASYNC, BOTH = ("async",), ("sync", "async")
 WINDOWS = ("shm", "mpi", "al-gloo", "nodes")  # the routes that have any
 NODES = ("nodes", "nodes-gloo")
 THIRD = ("shm", "mpi", "al-gloo", "nodes", "gloo")
-ON_GPUS = ("cuda", "host_staged", "host_relay", "nccl", "nccl2")
+ON_GPUS = ("cuda", "peer", "al-nccl", "host_staged", "host_relay", "nccl", "nccl2")
+IN_GRAPHS = tuple(route for route in ON_GPUS if route != "host_relay")  # which cannot be captured
+SHARING_GPUS = ("host_staged", "host_relay")  # the routes that let ranks do so
 
 LOST, LATE = "rank 1 is lost", r"ranks?\b[^.;]*\b1\b"
 AGREE = "called|gave it up|BAND is not defined"
 BOTH_LATE = "timeout|has destroyed its part"  # of two deadlines at a time one passes first
 EITHER = r"ranks?\b[^.;]*\b[01]\b"
 CALL, SUM = "all_reduce|barrier|broadcast", "all_reduce"
+BEHIND = "async, other work behind it"
+AT_THE_END = (
+    "at the end, group not destroyed",
+    "at the end, work in flight",
+    "at the end, work in flight alone",
+    "in destroy, work in flight",
+    "in destroy, work in flight alone",
+)
 
 
 def _deaths() -> Iterator[Situation]:
     for death in DEATHS:
         yield Situation(death.name, "before all_reduce", noticed(SUM, LOST))
-    for death in ("killed", "segfault", "os._exit"):
-        yield Situation(death, "in large all_reduce", noticed(SUM, LOST))
+    for name in ("killed", "segfault", "os._exit"):
+        yield Situation(name, "in large all_reduce", noticed(SUM, LOST))
     yield Situation("killed", "before all_reduce", noticed(SUM, LOST), ASYNC)
     yield Situation("killed", "in large all_reduce", noticed(SUM, LOST), ASYNC)
     yield Situation("killed", "in recv", noticed("recv from rank 1", LOST), BOTH)
@@ -163,8 +189,7 @@ def _ends() -> Iterator[Situation]:
     yield Situation("aborts twice", "in large all_reduce", noticed(SUM, "abort|rank 1"))
     # Who has ended its group is not lost: the others wait for it as for one that is late, unless their carrier says it.
     yield Situation("destroys its group", "before all_reduce", timed_out(SUM, LATE, BOTH_LATE))
-    for moment in ("at the end, group not destroyed", "at the end, work in flight", "at the end, work in flight alone",
-                   "in destroy, work in flight", "in destroy, work in flight alone"):  # fmt: skip
+    for moment in AT_THE_END:
         yield Situation("nothing", moment, FINE)
     yield Situation("forked child exits", "before all_reduce", FINE)
     yield Situation("forked child is killed", "before all_reduce", FINE)
@@ -175,22 +200,68 @@ def _ends() -> Iterator[Situation]:
     yield Situation("store stopped", "before new_group", timed_out("store"))
 
 
+def _after_losses() -> Iterator[Situation]:
+    """Seconds count from the loss until the others have computed without it."""
+    on = Expected(SUCCESS, 2 * NOTICED)
+    moment = "before all_reduce, then survivors"
+    yield Situation(
+        "killed", moment, on, ranks=3, routes=("shm", "mpi", "al-gloo", "nodes", *SHARING_GPUS, "cuda")
+    )
+    yield Situation("exits", moment, on, ranks=3, routes=("shm", "mpi", "al-gloo"))
+    yield Situation("killed", moment, on, routes=("cuda", "peer", "al-nccl"))
+
+
 def _on_gpus() -> Iterator[Situation]:
+    """Each for all routes. Cells take seconds to begin with, so that these are fewer than those on the CPU."""
+    lost = noticed(SUM, LOST)
+
+    def each(failure: str, moment: str, expected: Expected, calls: tuple[str, ...] = ("sync",)) -> Situation:
+        return Situation(failure, moment, expected, calls, routes=ON_GPUS)
+
+    yield each("killed", "before all_reduce", lost, BOTH)
+    yield each("killed", "in large all_reduce", lost, BOTH)
+    for death in ("segfault", "raises"):
+        yield each(death, "before all_reduce", lost)
+    yield each("killed", BEHIND, lost, ASYNC)
+    yield each("killed", "async, behind another", lost, ASYNC)
+    yield each("killed", "in barrier, behind all_reduce", noticed("all_reduce|barrier", LOST))
+    yield each("killed", "in recv", noticed("recv from rank 1", LOST))
+    yield each("killed", "in large send", noticed("send to rank 1", LOST))
+    yield each("killed", "before new_group", noticed("rank 1"))
+    yield each("killed", "in new_group", noticed("rank 1"))
+    yield each("killed", "before destroy", FINE)
     for moment in ("before all_reduce", "in large all_reduce"):
-        for death in ("killed", "segfault"):
-            yield Situation(death, moment, noticed(SUM, LOST), BOTH, routes=ON_GPUS)
-        yield Situation("stopped for 2 s", moment, FINE, routes=ON_GPUS)
-    yield Situation("raises", "before all_reduce", noticed(SUM, LOST), routes=ON_GPUS)
-    for delay in ("late", "stopped"):
-        yield Situation(delay, "before all_reduce", timed_out(SUM, LATE), routes=ON_GPUS)
+        yield Situation("killed", moment, noticed(SUM, "rank 2 is lost"), ranks=3, routes=SHARING_GPUS)
+
+    late = timed_out(SUM, LATE, "timeout")
+    yield each("late", "before all_reduce", late)
+    yield each("stopped", "before all_reduce", late, BOTH)
+    yield each("late", BEHIND, late, ASYNC)
+    for moment in ("before all_reduce", "in large all_reduce", "in recv"):
+        yield each("stopped for 2 s", moment, FINE)
+    yield each("stopped for 2 s", BEHIND, FINE, ASYNC)
+
     for mismatch in MISMATCHES:
-        yield Situation(mismatch.name, "in a call", noticed(CALL, "rank [01]", AGREE), routes=ON_GPUS)
-    yield Situation("nothing", "at the end, group not destroyed", FINE, routes=ON_GPUS)
+        yield each(mismatch.name, "in a call", noticed(CALL, "rank [01]", AGREE))
+
+    # What an abort has ended is not named: it is the group that was.
+    yield each("aborts twice", "with work in flight", noticed("abort|rank 1"), BOTH)
+    yield each("destroys its group", "before all_reduce", timed_out(SUM, LATE, BOTH_LATE))
+    for moment in AT_THE_END:
+        yield each("nothing", moment, FINE)
+
+    graphs = "in replayed graphs"
+    yield Situation("killed", graphs, lost, routes=IN_GRAPHS, own_gpus=True)
+    yield Situation("stopped for 2 s", graphs, FINE, routes=IN_GRAPHS, own_gpus=True)
+    signal, windows = "wait for a signal of rank 1", ("cuda", "peer")
+    yield Situation("killed", "in wait_signal", noticed(signal, LOST), routes=windows)
+    yield Situation("stopped", "in wait_signal", timed_out(signal, "timeout"), routes=windows)
+    yield Situation("stopped for 2 s", "in wait_signal", FINE, routes=windows)
 
 
 CELLS = tuple(
     cell
-    for part in (_deaths, _delays, _disagreements, _ends, _on_gpus)
+    for part in (_deaths, _delays, _disagreements, _ends, _after_losses, _on_gpus)
     for situation in part()
     for cell in situation.cells()
 )

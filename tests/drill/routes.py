@@ -10,26 +10,25 @@ from functools import lru_cache
 
 @dataclass(frozen=True)
 class Route:
-    """`gpus_each`: GPUs that each rank needs for itself; 0: one for all of them will do."""
+    """`gpus_each`: each rank needs a GPU for itself; else one for all of them will do."""
 
     name: str
     backend: str
     env: dict[str, str] = field(default_factory=dict)
     device: str = "cpu"
-    gpus_each: int = 0
+    gpus_each: bool = False
     node_of: Callable[[int], str] | None = None  # rank -> ALTORCH_NODE
 
     def environment(self, rank: int) -> dict[str, str]:
         return self.env | ({"ALTORCH_NODE": self.node_of(rank)} if self.node_of else {})
 
-    def obstacle(self, ranks: int) -> str:
-        """Why it cannot be tried here; empty: it can."""
-        if self.device == "cpu":
-            return ""
-        needed = max(1, self.gpus_each * ranks)
-        if count_gpus() < needed:
-            return f"{count_gpus() or 'no'} GPU is visible, and {needed} needed"
-        return ""
+    def obstacle(self, ranks: int, own_gpus: bool = False) -> str:
+        """Why it cannot be tried here; empty: it can. `own_gpus`: no rank may share one."""
+        if self.device == "cuda":
+            needed = ranks if own_gpus or self.gpus_each else 1
+            if count_gpus() < needed:
+                return f"{count_gpus() or 'no'} GPU is visible, and {needed} needed"
+        return "" if has_backend(self.backend) else f"this torch has no backend {self.backend}"
 
     @property
     def is_al(self) -> bool:
@@ -44,6 +43,14 @@ def count_gpus() -> int:
     except (OSError, subprocess.TimeoutExpired):
         return 0
     return listed.stdout.count("GPU ")
+
+
+@lru_cache
+def has_backend(name: str) -> bool:
+    """By its name alone: nothing is started. al registers itself."""
+    from torch.distributed import is_backend_available
+
+    return name == "al" or is_backend_available(name)
 
 
 _OVER_MPI = {"ALTORCH_SHM_BYTES": "0"}
@@ -63,11 +70,13 @@ ROUTES = {
         Route("al-gloo", "al", _OVER_GLOO),
         Route("nodes", "al", node_of=_halves),
         Route("nodes-gloo", "al", {"ALTORCH_MPI": "none"}, node_of=_halves),
-        Route("cuda", "al", device="cuda", gpus_each=1),
+        Route("cuda", "al", device="cuda", gpus_each=True),
+        Route("peer", "al", {"ALTORCH_ROUTE": "cuda=peer"}, device="cuda", gpus_each=True),
+        Route("al-nccl", "al", {"ALTORCH_ROUTE": "cuda=nccl"}, device="cuda", gpus_each=True),
         Route("host_staged", "al", {"ALTORCH_ROUTE": "cuda=host_staged"}, device="cuda"),
         Route("host_relay", "al", {"ALTORCH_ROUTE": "cuda=host_relay"}, device="cuda"),
         Route("gloo", "gloo"),
-        Route("nccl", "nccl", device="cuda", gpus_each=1),
-        Route("nccl2", "nccl2", device="cuda", gpus_each=1),
+        Route("nccl", "nccl", device="cuda", gpus_each=True),
+        Route("nccl2", "nccl2", device="cuda", gpus_each=True),
     )
 }

@@ -64,7 +64,7 @@ class Runner:
 
     def run(self, cell: Cell, limit: float | None = None) -> Result:
         """`limit`: seconds; without one that of the cell."""
-        if why := cell.route.obstacle(cell.ranks):
+        if why := cell.obstacle:
             return Result(cell, Seen(skipped=why))
         limit = cell.limit if limit is None else limit
         with Client(self._address, family="AF_UNIX") as connection:

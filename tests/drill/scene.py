@@ -18,6 +18,9 @@ import torch.distributed as dist
 from tests.drill.cells import Cell
 from tests.drill.cues import Cues
 from tests.drill.expectations import ERROR, SUCCESS, WRONG
+from tests.drill.failures import LARGE
+
+STARTING = 30.0  # seconds: GPUs that many cells share are slow to begin with, whatever the group's timeout
 
 
 class WrongResult(AssertionError):
@@ -30,6 +33,7 @@ class Scene(Cues):
         self.cell = cell
         self.failure, self.timeout = cell.failure, cell.timeout
         self.is_victim = rank == cell.victim
+        self.on_gpu = cell.route.device == "cuda"
         self.group: Any = None  # the default one
         self.called_at = 0.0
         self.leaves_group = False  # ends without destroy_process_group
@@ -84,24 +88,39 @@ class Scene(Cues):
     def start(self, store: dist.Store | None = None) -> None:
         """Over the store of a launcher, a process of its own, as under torchrun."""
         where = {} if store is None else {"store": store, "rank": self.rank, "world_size": self.size}
-        dist.init_process_group(self.cell.route.backend, timeout=timedelta(seconds=self.timeout), **where)
+        timeout = max(self.timeout, STARTING) if self.on_gpu else self.timeout
+        dist.init_process_group(self.cell.route.backend, timeout=timedelta(seconds=timeout), **where)
 
     def start_and_meet(self, store: dist.Store | None = None) -> None:
         """Everything that is opened with the first call is open then."""
-        if self.device.type == "cuda":
+        if self.on_gpu:
             torch.cuda.set_device(self.device)
         self.start(store)
         self._all_reduce_once(4, torch.float32, dist.ReduceOp.SUM)
+        if self.on_gpu:
+            self._limit_calls()
         self.all_at("met")
+
+    def _limit_calls(self) -> None:
+        """To the timeout of the cell, now that all has begun."""
+        if self.cell.route.is_al:
+            self.backend.change_timeout(self.timeout)
+        else:
+            self.backend.options._timeout = timedelta(seconds=self.timeout)
 
     def new_group(self) -> Any:
         return dist.new_group(timeout=timedelta(seconds=self.timeout))
 
     @property
     def device(self) -> torch.device:
-        if self.cell.route.device == "cpu":
+        if not self.on_gpu:
             return torch.device("cpu")
         return torch.device("cuda", self.rank % torch.cuda.device_count())
+
+    @property
+    def large(self) -> int:
+        """Elements of a tensor that takes its time. Cells that share a GPU see a part of its time only."""
+        return LARGE // 4 if self.on_gpu else LARGE
 
     @property
     def backend(self) -> Any:
@@ -115,8 +134,17 @@ class Scene(Cues):
         work = function(*arguments, **options, group=self.group, async_op=self.is_async)
         if work is not None:
             work.wait()
-        if self.device.type == "cuda":
+        self.settle()
+
+    def settle(self) -> None:
+        """Until the GPU, if there is one, has done what it was given."""
+        if self.on_gpu:
             torch.cuda.synchronize()
+
+    def confirm(self) -> None:
+        """The results of a call on CUDA tensors that failed are marked, and the next call raises: this one."""
+        if self.on_gpu:
+            self._all_reduce_once(1000, torch.float32, dist.ReduceOp.SUM)
 
     def all_reduce(
         self,
@@ -125,7 +153,7 @@ class Scene(Cues):
         op: Any = dist.ReduceOp.SUM,
     ) -> None:
         self._all_reduce_once(count, dtype, op)
-        if self.device.type == "cuda":  # the results of a failed call are marked; the next call raises
+        if self.on_gpu:  # as confirm() does, by the call that the others make
             self._all_reduce_once(count, dtype, op)
 
     def _all_reduce_once(self, count: int, dtype: torch.dtype, op: Any) -> None:
@@ -141,8 +169,9 @@ class Scene(Cues):
     def check(self, tensor: torch.Tensor, value: float) -> None:
         """That it is right, or marked as the result of a call on CUDA tensors that failed."""
         wrong = tensor[tensor != value]
-        marked = tensor.device.type == "cuda" and bool(torch.isnan(wrong).all())
-        if wrong.numel() and not marked:
+        if tensor.is_cuda:
+            wrong = wrong[~is_marked(wrong)]
+        if wrong.numel():
             raise WrongResult(f"{wrong[0].item()} instead of {value}, in {wrong.numel()} elements")
 
     # --------------------------------------------------------------------------------------- outcome
@@ -167,6 +196,13 @@ class Scene(Cues):
     def end(self) -> None:
         if dist.is_initialized() and not self.leaves_group:
             dist.destroy_process_group()
+
+
+def is_marked(tensor: torch.Tensor) -> torch.Tensor:
+    """docs/errors.md: NaN, or the least of a type of signed integers."""
+    if tensor.dtype.is_floating_point:
+        return tensor.isnan()
+    return tensor == torch.iinfo(tensor.dtype).min
 
 
 def die_with_parent() -> None:

@@ -27,6 +27,8 @@ Program = Callable[[], int]
 _STORE_WARNING = re.compile(
     r"^.*\[[WE]\d.*\b(?:TCPStore|socket)\.cpp.*\n(?:Exception raised from .*\n|frame #.*\n|\n)*", re.MULTILINE
 )
+# Python shows the line of a program that warns below the warning.
+_WARNING_LINE = re.compile(r"^(.*\w+Warning: .*\n)  .*\n", re.MULTILINE)
 
 
 class Stage:
@@ -104,7 +106,8 @@ class Stage:
             end.outcome, end.message = written["outcome"], written["message"]
             end.seconds = max(0.0, written["ended_at"] - max(written["called_at"], self._failed_at()))
         end.output = (self.folder / f"rank{rank}.log").read_text(errors="replace").strip()
-        end.last_words = _STORE_WARNING.sub("", end.output + "\n").strip().rpartition("\n")[2]
+        words = _WARNING_LINE.sub(r"\1", _STORE_WARNING.sub("", end.output + "\n"))
+        end.last_words = words.strip().rpartition("\n")[2]
         end.output = end.output[-6000:]
         return end
 

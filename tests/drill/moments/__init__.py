@@ -3,7 +3,7 @@
 `scene.strike()` stands where the victim is struck, `scene.attempt()` around the call in which the others meet that.
 """
 
-from tests.drill.moments import bootstrap, calls, ends, messages
+from tests.drill.moments import bootstrap, calls, ends, membership, messages, on_gpus
 from tests.drill.moments.table import MOMENTS
 
-__all__ = ["MOMENTS", "bootstrap", "calls", "ends", "messages"]
+__all__ = ["MOMENTS", "bootstrap", "calls", "ends", "membership", "messages", "on_gpus"]

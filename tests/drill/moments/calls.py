@@ -6,7 +6,6 @@ import time
 
 import torch.distributed as dist
 
-from tests.drill.failures import LARGE
 from tests.drill.moments.table import moment
 from tests.drill.scene import Scene
 
@@ -22,7 +21,7 @@ def before_all_reduce(scene: Scene) -> None:
 def in_large_all_reduce(scene: Scene) -> None:
     """The victim is struck a third into its call, as long as one took before; the others call until they see it."""
     scene.start_and_meet()
-    tensor = scene.ones(LARGE).fill_(0)
+    tensor = scene.ones(scene.large).fill_(0)
     scene.call(dist.all_reduce, tensor)
     began = time.monotonic()
     scene.call(dist.all_reduce, tensor)
@@ -35,8 +34,7 @@ def in_large_all_reduce(scene: Scene) -> None:
         scene.await_note("struck")
         scene.call(dist.all_reduce, tensor)
         scene.check(tensor, 0)
-        if scene.device.type == "cuda":  # what was struck is marked; the next call raises
-            scene.call(dist.all_reduce, tensor)
+        scene.confirm()
 
     scene.attempt(call_on)
 
@@ -83,6 +81,7 @@ def wait_for_last_of(scene: Scene, calls: int) -> None:
         (works or begin())[-1].wait()
         for tensor in tensors:
             scene.check(tensor, scene.size)
+        scene.confirm()
 
     scene.attempt(finish)
 
@@ -91,13 +90,18 @@ def wait_for_last_of(scene: Scene, calls: int) -> None:
 def with_work_in_flight(scene: Scene) -> None:
     """The victim waits for others that have not come; it is struck by another thread of its own."""
     scene.start_and_meet()
+    tensor = scene.ones(scene.large)
+
+    def reduce() -> None:
+        scene.call(dist.all_reduce, tensor)
+        scene.confirm()
+
     if not scene.is_victim:
         scene.await_note("struck")
-        scene.attempt(lambda: dist.all_reduce(scene.ones(LARGE)))
+        scene.attempt(reduce)
         return
-    tensor = scene.ones(LARGE)
     with scene.striking(after=0.2):
-        scene.attempt(lambda: scene.call(dist.all_reduce, tensor))
+        scene.attempt(reduce)
 
 
 @moment("alone in all_reduce")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from tests.drill.failures import LARGE
 from tests.drill.moments.table import moment
 from tests.drill.scene import Scene
 
@@ -28,7 +27,7 @@ def end_with_work_in_flight(scene: Scene) -> None:
     """All have begun a large one, and nobody waits for it."""
     scene.start_and_meet()
     scene.leaves_group = True
-    tensor = scene.ones(LARGE)
+    tensor = scene.ones(scene.large)
     scene.attempt(lambda: dist.all_reduce(tensor, async_op=True))
 
 
@@ -45,7 +44,7 @@ def end_with_work_in_flight_alone(scene: Scene) -> None:
 @moment("in destroy, work in flight")
 def destroy_with_work_in_flight(scene: Scene) -> None:
     scene.start_and_meet()
-    tensor = scene.ones(LARGE)
+    tensor = scene.ones(scene.large)
 
     def leave() -> None:
         dist.all_reduce(tensor, async_op=True)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from tests.drill.failures import LARGE
 from tests.drill.moments.table import moment
 from tests.drill.scene import Scene
 
 
+def meet(scene: Scene) -> None:
+    scene.start_and_meet()
+    if not scene.on_gpu:
+        return
+    for sender in (True, False):  # there, connections are made with the first message of each direction
+        for peer in range(scene.size - 1) if scene.is_victim else [scene.size - 1]:
+            transfer = dist.send if sender == scene.is_victim else dist.recv
+            transfer(scene.ones(4), peer)
+    scene.settle()
+    scene.all_at("acquainted")
+
+
 @moment("in recv")
 def in_recv(scene: Scene) -> None:
-    scene.start_and_meet()
+    meet(scene)
     if scene.is_victim:
         scene.strike()
     peer = 0 if scene.is_victim else scene.size - 1
@@ -28,13 +39,15 @@ def receive(scene: Scene, peer: int) -> None:
         dist.irecv(tensor, peer).wait()
     else:
         dist.recv(tensor, peer)
+    scene.settle()
     if not scene.is_victim:
         scene.check(tensor, 1)
+    scene.confirm()
 
 
 @moment("in large send")
 def in_large_send(scene: Scene) -> None:
-    scene.start_and_meet()
+    meet(scene)
     if scene.is_victim:
         scene.strike()
     scene.attempt(lambda: send_large(scene))
@@ -43,13 +56,15 @@ def in_large_send(scene: Scene) -> None:
 def send_large(scene: Scene) -> None:
     if scene.is_victim:
         for rank in range(scene.size - 1):
-            tensor = scene.ones(LARGE).fill_(0)
+            tensor = scene.ones(scene.large).fill_(0)
             dist.recv(tensor, rank)
             scene.check(tensor, 1)
     elif scene.is_async:
-        dist.isend(scene.ones(LARGE), scene.size - 1).wait()
+        dist.isend(scene.ones(scene.large), scene.size - 1).wait()
     else:
-        dist.send(scene.ones(LARGE), scene.size - 1)
+        dist.send(scene.ones(scene.large), scene.size - 1)
+    scene.settle()
+    scene.confirm()
 
 
 @moment("in wait_signal")
@@ -57,16 +72,21 @@ def in_wait_signal(scene: Scene) -> None:
     import altorch
 
     scene.start_and_meet()
-    window = altorch.new_window(torch.zeros(8))
+    # Others cannot map any other memory of a GPU.
+    tensor = altorch.empty(8, device=scene.device) if scene.on_gpu else torch.zeros(8)
+    window = altorch.new_window(tensor)
     window.fence()
     scene.all_at("open")
     scene.strike()
 
     def exchange() -> None:
-        if scene.is_victim:
-            for rank in range(scene.size - 1):
-                window.signal(rank)
-        else:
-            window.wait_signal(scene.size - 1)
+        for _ in range(2 if scene.on_gpu else 1):  # there, the stream waits, and the next wait raises
+            if scene.is_victim:
+                for rank in range(scene.size - 1):
+                    window.signal(rank)
+            else:
+                window.wait_signal(scene.size - 1)
+            scene.settle()
+            scene.check(tensor, 0)
 
     scene.attempt(exchange)
