@@ -5,31 +5,37 @@
 A layer is what tensor-parallel inference makes of it: norm, queries, keys and values, attention over a cache, the
 matrix behind it, all_reduce; norm, up, GELU, down, all_reduce. Each contender has a graph of some layers over a group
 of its own, on the same weights; replays take turns. A figure is the slowest rank's time for one layer. `fake` moves
-nothing: what is beyond it is communication.
+nothing: what is beyond it is communication. `al+norm` has altorch.ops.all_reduce_rms_norm do the addition and
+the norm behind each all_reduce, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn import functional
 
+import altorch.ops
 from altorch.bench import clocks, contenders, launcher, rows
 from altorch.bench.figures import figures, slowest_of_each
 from altorch.bench.rows import Row
 from altorch.cli._output import Progress, print_table, short_number
 from benchmarks import report
 
-CONTENDERS = "al,nccl,fake"
+CONTENDERS = "al,al+norm,nccl,fake"
+FUSED = "+norm"
 HEAD = 128  # channels
 WARM_UP = 3
+EPSILON = 1e-6
 
 
 class Layer:
     def __init__(self, width: int, context: int, batch: int, ranks: int, here: torch.device) -> None:
-        def matrix(rows: int, columns: int) -> torch.Tensor:
+        def matrix(rows: int, columns: int) -> Tensor:
             return (torch.randn(rows, columns, device=here) / columns**0.5).to(torch.bfloat16)
 
         self.width, self.heads = width, width // HEAD // ranks
@@ -38,28 +44,40 @@ class Layer:
         shape = (batch, self.heads, context, HEAD)
         self.keys, self.values = (torch.randn(shape, device=here).to(torch.bfloat16) for _ in range(2))
 
-    def __call__(self, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        normal = functional.rms_norm(x, (self.width,))
+    def __call__(self, normal: Tensor, x: Tensor, join: Join) -> tuple[Tensor, Tensor]:
         query = functional.linear(normal, self.mixed).unflatten(-1, (3, self.heads, HEAD))[:, 0].unsqueeze(2)
         attended = functional.scaled_dot_product_attention(query, self.keys, self.values).flatten(1)
-        x = x + reduced(functional.linear(attended, self.attended), group)
-        inner = functional.gelu(functional.linear(functional.rms_norm(x, (self.width,)), self.up))
-        return x + reduced(functional.linear(inner, self.down), group)
+        normal, x = join(functional.linear(attended, self.attended), x)
+        inner = functional.gelu(functional.linear(normal, self.up))
+        return join(functional.linear(inner, self.down), x)
 
 
-def reduced(part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    dist.all_reduce(part, group=group)
-    return part
+# What stands between two layers: of everybody's part of the output and what was there before, norm and sum.
+Join = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def separately(group: dist.ProcessGroup) -> Join:
+    def join(part: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        dist.all_reduce(part, group=group)
+        x = x + part
+        return functional.rms_norm(x, x.shape[-1:], eps=EPSILON), x
+
+    return join
+
+
+def together(group: dist.ProcessGroup) -> Join:
+    return lambda part, x: altorch.ops.all_reduce_rms_norm(part, x, eps=EPSILON, group=group)
 
 
 class Contender:
-    def __init__(self, name: str, group: dist.ProcessGroup, layers: list[Layer], x: torch.Tensor) -> None:
+    def __init__(self, name: str, group: dist.ProcessGroup, layers: list[Layer], x: Tensor) -> None:
         self.name, self.layers, self.seconds = name, len(layers), list[float]()
+        join = together(group) if name.endswith(FUSED) else separately(group)
 
-        def step() -> torch.Tensor:
-            out = x
+        def step() -> Tensor:
+            normal, out = functional.rms_norm(x, x.shape[-1:], eps=EPSILON), x
             for layer in layers:
-                out = layer(out, group)
+                normal, out = layer(normal, out, join)
             return out
 
         for _ in range(WARM_UP):
@@ -117,9 +135,9 @@ def main() -> None:
     arguments = parser.parse_args()
     here = launcher.join("cuda")
     groups = {
-        name: contenders.make(name, here, ())
+        name: contenders.make(name.removesuffix(FUSED), here, ())
         for name in arguments.contenders
-        if not contenders.obstacle(name, here)
+        if not contenders.obstacle(name.removesuffix(FUSED), here)
     }
     measured: list[Row] = []
     with Progress(len(arguments.batches), quiet=dist.get_rank() != 0) as progress:

@@ -3,7 +3,7 @@
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")
 set(kernel_include "${CMAKE_BINARY_DIR}/generated")
 set(kernel_text "")
-foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lines Window)
+foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lines Norm Window)
   string(TOLOWER "${name}" file)
   file(READ "${kernel_folder}/${file}.cuh" source)
   string(APPEND kernel_text "constexpr char k${name}Source[] = R\"cuda(${source})cuda\";\n")

@@ -131,6 +131,12 @@ class AlBackend : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
 
+  // backend_norm.cpp. The sum of everybody's `part` and this rank's `residual`, and before it that divided by the root mean
+  // square of each row, times `weight`. New tensors; the host goes on as after any synchronous call.
+  std::pair<at::Tensor, at::Tensor> all_reduce_rms_norm(const at::Tensor& part, const at::Tensor& residual,
+                                                        const std::optional<at::Tensor>& weight,
+                                                        double epsilon);
+
   // backend_sparse.cpp. SUM of tensors in coordinates (COO). With CUDA tensors the call returns, asynchronous
   // or not, when all ranks have called.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;

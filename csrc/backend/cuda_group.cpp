@@ -163,8 +163,9 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     throw_if_failed();
     communicator_->check_open();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
-    for (PreparedCall& call : calls) {
-      for (Block& block : call.loads) block.load();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      for (Block& block : calls[i].loads) block.load();
+      if (calls[i].norm && !route->does_norm_of(operations[i])) calls[i].norm->begin_apart(operations[i]);
     }
     if (async) {
       c10::Event begin(c10::DeviceType::CUDA);
@@ -201,9 +202,11 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       settled_ = false;
     }
     for (const PreparedCall& call : calls) {
-      if (call.stores.empty()) continue;
+      const bool is_apart = call.norm && call.norm->is_apart();
+      if (call.stores.empty() && !is_apart) continue;
       const c10::StreamGuard on_stream(stream);
       for (const Block& block : call.stores) block.store();
+      if (is_apart) call.norm->end_apart();
     }
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));

@@ -3,6 +3,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include "backend/normed_tensors.h"
 #include "backend/tensors.h"
 #include "engine/operation.h"
 
@@ -15,11 +16,13 @@ struct PreparedCall {
   std::vector<Block> stores;             // staged outputs: emptied after the end
   c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
   std::vector<at::Tensor> outputs;       // of the Work
+  std::shared_ptr<NormedTensors> norm;   // of an all_reduce with one behind it
 
   // Lets the operation's spans point to this call's counts: after the last move.
   void bind() {
     operation.input_counts = input_counts;
     operation.output_counts = output_counts;
+    if (norm) operation.norm = &norm->norm();
   }
 };
 

@@ -211,6 +211,9 @@ PYBIND11_MODULE(_C, module) {
       .def(
           "change_timeout", [](AlBackend& self, double seconds) { self.setTimeout(milliseconds(seconds)); },
           py::arg("seconds"), "Of the calls from now on.")
+      .def("all_reduce_rms_norm", &AlBackend::all_reduce_rms_norm, py::call_guard<py::gil_scoped_release>(),
+           py::arg("part"), py::arg("residual"), py::arg("weight"), py::arg("eps"),
+           "For altorch.ops: rows of residual + sum(part) divided by their root mean square, and those sums.")
       .def("is_lost", &AlBackend::is_lost, py::arg("rank"),
            "Whether a rank of the group is known to be dead.")
       .def(

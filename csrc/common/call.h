@@ -7,6 +7,7 @@
 #include "common/dtype.h"
 #include "common/op_kind.h"
 #include "common/reduce_op.h"
+#include "common/rms_norm.h"
 
 namespace altorch {
 
@@ -22,7 +23,8 @@ struct Call {
   std::int64_t count = 0;  // elements of the vector, or of one block
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
-  double factor = 1.0;  // PREMUL_SUM only
+  double factor = 1.0;            // PREMUL_SUM only
+  const RmsNorm* norm = nullptr;  // all_reduce only: what comes behind it; null: nothing
   // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
   // way.
   std::int64_t paired_bytes = 0;

@@ -438,6 +438,7 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
                : what == kFold   ? bulk_fold_kernel(dtype, op)
                : what == kUpdate ? window_update_kernel(dtype, op)
                : what == kLines  ? line_fold_kernel(dtype, op)
+               : what == kNorm   ? small_norm_kernel(dtype)
                                  : reduction_kernel(dtype, op));
 }
 
@@ -497,6 +498,15 @@ void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
   prepare_small_moves();
   enter();
   launch_small(small_move_, exchange, exchange.count / 4, stream);
+}
+
+// A thread for each word of a row.
+void CudaDevice::sum_and_norm(const NormedSum& job, DType dtype, Stream stream) {
+  prepare(dtype, ReduceOp::kSum, kNorm);
+  enter();
+  const auto words = job.row * static_cast<std::int64_t>(size_of(dtype)) / 4;
+  launch(reduction(dtype, ReduceOp::kSum, kNorm), static_cast<unsigned>(job.small.blocks), 1,
+         std::max<std::int64_t>(words, job.small.number), &job, stream);
 }
 
 // A thread for each word, or for each rank that is met.

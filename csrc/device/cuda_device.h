@@ -58,6 +58,7 @@ class CudaDevice : public Device {
   void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;
   void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) override;
+  void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
   void move_lines(const LineMail& job, Stream stream) override;
   void prepare_windows() override;
   void move_window(const WindowMove& job, Stream stream) override;

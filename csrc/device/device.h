@@ -62,6 +62,17 @@ struct SmallExchange {
   std::uint64_t poison = ~std::uint64_t{0};  // stands in the result where a part has not come (poison_of())
 };
 
+// A small all_reduce of rows of floating-point numbers, and what comes behind it in the same kernel: see kernels/norm.cuh. The
+// exchange's output gets the rows divided by their root mean square.
+struct NormedSum {
+  SmallExchange small;             // regions hold the rows of a block
+  const void* residual = nullptr;  // is added to the sum
+  const void* weight = nullptr;    // of a row, multiplies what was divided; null: nothing does
+  void* summed = nullptr;          // sum and residual; may be the residual
+  std::int64_t row = 1;            // elements, whole words of 4 bytes; count is a multiple of it
+  double epsilon = 0;              // is added to the mean square
+};
+
 // Blocks between this rank and others, as SmallExchange: see kernels/pairs.cuh.
 struct PairExchange {
   static constexpr int kMost = 16;
@@ -259,10 +270,10 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk(), update_window() or fold_lines() will run, before the streams hold anything that waits for
+  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk(), update_window(), fold_lines() or sum_and_norm() will run, before the streams hold anything that waits for
   // other ranks: loading may wait for them.
-  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate, kLines };
-  static constexpr int kReducings = 6;
+  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate, kLines, kNorm };
+  static constexpr int kReducings = 7;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_small_moves() = 0;
   virtual void prepare_mail() = 0;
@@ -272,6 +283,7 @@ class Device {
   // All wait in a kernel for other ranks: a GPU that they share must run both at the same time.
   virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
+  virtual void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
   virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) = 0;

@@ -52,7 +52,9 @@ std::uint64_t fingerprint(const Operation& operation) {
   std::uint64_t bits = static_cast<std::uint64_t>(operation.kind);
   bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
   bits = bits << kOpBits | (operation.reduces() ? static_cast<std::uint64_t>(operation.op) : 0);
-  bits = bits << kRootBits | (rooted ? static_cast<std::uint64_t>(operation.root) & mask(kRootBits) : 0);
+  // What has no root has room for what comes behind it.
+  const std::uint64_t root = rooted ? static_cast<std::uint64_t>(operation.root) : operation.norm ? 1 : 0;
+  bits = bits << kRootBits | (root & mask(kRootBits));
   bits = bits << kDeviceBits | (operation.device == kHostDevice ? 0 : 1);
   return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
 }
@@ -63,6 +65,8 @@ Operation remembered(const Operation& operation) {
   copy.input = nullptr;
   copy.output = nullptr;
   copy.input_counts = copy.output_counts = {};
+  static constexpr RmsNorm kForgotten{};
+  if (operation.norm) copy.norm = &kForgotten;
   return copy;
 }
 
@@ -88,6 +92,7 @@ std::string describe_fingerprint(std::uint64_t bits) {
   if (count > 0) text += std::to_string(count) + " ";
   text += name_of(dtype);
   if (is_rooted(kind)) text += " with root " + std::to_string(root);
+  if (!is_rooted(kind) && root == 1) text += " and a norm behind it";
   if (on_gpu) text += " on a GPU";
   return text;
 }

@@ -26,6 +26,9 @@ class GpuRoute {
   // (common/dtype.h: poison). By the thread that has enqueued.
   virtual bool marks_results() const { return false; }
 
+  // Whether enqueue() does what comes behind an all_reduce (Call::norm), which it leaves out otherwise. The same on every rank.
+  virtual bool does_norm_of(const Operation&) const { return false; }
+
   // Its way for small blocks between pairs of ranks, if it has one.
   virtual SmallExchanges* small_exchanges() { return nullptr; }
   // Whether a graph that holds what was enqueued may be replayed when the route is gone.

@@ -136,6 +136,9 @@ def set_merge_maker(
 
 class Backend(_Backend):  # type: ignore[misc]
     def open_window(self, tensor: Tensor | None = None) -> Window: ...
+    def all_reduce_rms_norm(
+        self, part: Tensor, residual: Tensor, weight: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor]: ...
     @property
     def membership(self) -> Membership: ...
     @property

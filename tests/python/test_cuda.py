@@ -1133,3 +1133,108 @@ def test_random_calls_streams_groups_and_graphs(world):
             calls += 1
     torch.cuda.synchronize()
     print(f"rank {rank}: {calls} calls right")
+
+
+@on_ranks(2, 3)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_sums_with_a_norm_behind_them(world, dtype):
+    """In one kernel where the route does it, by torch behind the sum where not: the same sums, bit by bit."""
+    from test_ops import check
+
+    import altorch.ops
+
+    here = device(world)
+    shapes = (
+        (1, 4096),
+        (32, 4096),
+        (3, 7),
+        (5, 1030),
+        (2, 3, 64),
+        (0, 8),
+        (400, 128),
+        (2, 16_384),
+        (1, 50_000),
+    )
+    for seed, shape in enumerate(shapes):
+        for weighs in (True, False):
+            world.case = f"{shape}, {weighs=}"
+            check(
+                world, altorch.ops.all_reduce_rms_norm, getattr(torch, dtype), shape, weighs, here, seed=seed
+            )
+
+
+@on_ranks(2)
+def test_sums_with_a_norm_in_graphs_and_among_other_calls(world):
+    import altorch.ops
+
+    here = device(world)
+    x, residual, weight = (torch.zeros(8, 1024, device=here, dtype=torch.bfloat16) for _ in range(3))
+    weight = weight[0] + 2
+    graph = captured(altorch.ops.all_reduce_rms_norm, x, residual, weight)
+    if graph is None:
+        pytest.skip("this route cannot be captured")
+    out = []
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out.extend(altorch.ops.all_reduce_rms_norm(x, residual, weight))
+        dist.all_reduce(x)
+        out.append(x + 1)
+    for turn in range(20):
+        x.fill_(float(world.rank + turn))
+        residual.fill_(float(turn))
+        graph.replay()
+        normed, summed, after = out
+        eager = torch.full_like(x, float(world.rank + turn))
+        again = altorch.ops.all_reduce_rms_norm(eager, residual, weight)
+        assert summed.eq(3 * turn + 1).all() and again[1].equal(summed)
+        assert after.eq(2 * turn + 2).all()
+        torch.testing.assert_close(normed, torch.full_like(normed, 2.0))
+        assert again[0].equal(normed)
+
+
+@on_ranks(2)
+def test_a_norm_is_compiled_into_graphs(world):
+    pytest.importorskip("triton")
+    if route(world) == "host_relay" or not kernels_meet(world):
+        pytest.skip("this route cannot be captured")
+    import altorch.ops
+
+    here = device(world)
+
+    @torch.compile(mode="reduce-overhead")
+    def layer(x, weight, residual):
+        return altorch.ops.all_reduce_rms_norm(x @ weight, residual)
+
+    weight = torch.full((64, 64), 0.5, device=here)
+    with torch.no_grad():
+        for turn in range(6):
+            x = torch.full((4, 64), float(turn), device=here)
+            torch.compiler.cudagraph_mark_step_begin()
+            normed, summed = (each.clone() for each in layer(x, weight, x))
+            assert summed.eq(2 * 32.0 * turn + turn).all(), (turn, summed)
+            assert torch.allclose(normed, torch.full_like(normed, 1.0 if turn else 0.0), atol=1e-4)
+
+
+def norm_beside_the_dead(world, shape):
+    import altorch.ops
+
+    here = device(world)
+    x = torch.ones(shape, device=here)
+    altorch.ops.all_reduce_rms_norm(x, x)
+    torch.cuda.synchronize()
+    dist.barrier()
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    normed, summed = altorch.ops.all_reduce_rms_norm(x, x)
+    torch.cuda.synchronize()
+    assert normed.isnan().all() and summed.isnan().any(), (normed, summed)
+    with pytest.raises(RuntimeError, match="rank 1"):
+        altorch.ops.all_reduce_rms_norm(x, x)
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+@pytest.mark.parametrize("shape", [(1, 4096), (1, 200_000)], ids=["in one kernel", "apart"])
+def test_a_killed_peer_marks_what_has_a_norm_behind_it(shape):
+    with Cluster(2, launcher="plain") as cluster:
+        outcome = cluster.run(norm_beside_the_dead, deadline=60, shape=shape)[0]
+        assert outcome.ok, outcome.report()

@@ -134,7 +134,7 @@ def test_leftovers_are_found():
 
 
 def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch):
-    monkeypatch.setattr("tests.drill.routes.count_gpus", lambda: 0)
+    monkeypatch.setattr("tests.drill.needs.count_gpus", lambda: 0)
     result = runner.run(next(cell for cell in CELLS if cell.route.device == "cuda"))
     assert "no GPU is visible" in str(result.seen) and result.objections == []
 

@@ -66,6 +66,7 @@ Kernel window_update_kernel(DType dtype, ReduceOp op) {
   return instance("window_update", "WindowUpdate", dtype, op);
 }
 Kernel line_fold_kernel(DType dtype, ReduceOp op) { return instance("line_fold", "LineFold", dtype, op); }
+Kernel small_norm_kernel(DType dtype) { return instance("small_norm", "SmallNorm", dtype, ReduceOp::kSum); }
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
@@ -78,7 +79,7 @@ Kernel poison_kernel() { return kernel("poison_given_up", "Poison"); }
 std::string kernel_source() {
   return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
          kRoundsSource + kPartsSource + kFoldSource + kSharesSource + kMailSource + kLinesSource +
-         kWindowSource;
+         kNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
@@ -95,6 +96,7 @@ std::vector<Kernel> kernels_ahead() {
         all.push_back(make(dtype, op));
       if (op != ReduceOp::kAvg) all.push_back(window_update_kernel(dtype, op));
     }
+    if (is_floating(dtype)) all.push_back(small_norm_kernel(dtype));
   }
   return all;
 }

@@ -25,6 +25,7 @@ Kernel line_fold_kernel(DType dtype, ReduceOp op);
 Kernel window_move_kernel();
 Kernel window_wait_kernel();
 Kernel window_number_kernel();
+Kernel small_norm_kernel(DType dtype);
 Kernel small_move_kernel();
 Kernel pair_exchange_kernel();
 Kernel bulk_mail_kernel();

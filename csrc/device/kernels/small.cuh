@@ -230,11 +230,11 @@ AL_DEVICE void for_each_unit(const Range& units, long long whole, const Act& act
   for (; at < units.end; at += AL_THREADS) act(Several<1>(), at);
 }
 
+// Those units of the block.
 template <class Number>
-AL_DEVICE void post(const Small& job, const Turn& turn) {
+AL_DEVICE void post(const Small& job, const Turn& turn, const Range& units) {
   using Stored = typename Number::Stored;
   using Unit = Words<Stored>;
-  const Range units = units_of<Number>(job, turn);
   for (int place = 0; place < job.places; ++place) {
     if (job.places > 1 && place == job.rank) continue;
     unsigned long long* words = job.posts[place] + turn.at;
@@ -256,6 +256,11 @@ AL_DEVICE void post(const Small& job, const Turn& turn) {
       }
     });
   }
+}
+
+template <class Number>
+AL_DEVICE void post(const Small& job, const Turn& turn) {
+  post<Number>(job, turn, units_of<Number>(job, turn));
 }
 
 // Units that a rank has posted, `stride` apart; false where they have not come.

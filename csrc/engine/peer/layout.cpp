@@ -11,6 +11,10 @@ namespace {
 constexpr std::size_t kAligned = 4096;
 constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10, kSmallBetweenTwo = 1 << 20,
                       kPairOfTwo = 512 << 10;
+// Rows that a block of threads sums at once: up to 16,384 numbers of 16 bits, as wide as layers of transformers are. All of it
+// takes at most 8 MiB.
+constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
+constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
 // where reductions are faster so at any size; among more, as much as two have for each other while all lines are on the way at
@@ -44,6 +48,9 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
   layout.line_blocks = linked ? blocks(std::max(1, ranks - 1), LinePlaces::kMostBlocks) : 0;
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
+  layout.norm_blocks = blocks(2, kMostNormBlocks);
+  layout.norm_bytes =
+      std::min(kMostRows, kRowsFromAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
   layout.small_bytes = linked ? std::min(kWords, small_bytes_among(ranks)) : small_bytes_among(ranks);
   layout.pair_bytes = linked && ranks == 2 ? kWords : pair_bytes_among(ranks);
   layout.part_bytes = kLargestPart;
@@ -60,7 +67,8 @@ bool PeerLayout::goes_in_lines(std::int64_t bytes, bool reduced) const {
 PeerLayout::Offsets PeerLayout::offsets() const {
   Offsets at{};
   at.pairs = at.small + aligned(small_shape().bytes());
-  at.lines = at.pairs + aligned(pair_shape().bytes());
+  at.norms = at.pairs + aligned(pair_shape().bytes());
+  at.lines = at.norms + aligned(norm_shape().bytes());
   at.flags =
       at.lines +
       aligned(static_cast<std::size_t>(line_blocks * LinePlaces::kWarpsOfBlock * LinePlaces::kBytesOfWarp));

@@ -21,7 +21,9 @@ struct PeerLayout {
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
       letter_blocks = BulkPlaces::kMostBlocks / 4;
-  int line_blocks = 0;  // of what goes in lines; 0: nothing does
+  int line_blocks = 0;               // of what goes in lines; 0: nothing does
+  int norm_blocks = 4;               // of all_reduces with a norm behind them
+  std::size_t norm_bytes = 4 << 10;  // of rows that one of them has at once
 
   // Where lines serve, words go up to kWords: each has as much of its number as of data, but there is less to do.
   static constexpr std::size_t kWords = 128 << 10;
@@ -41,9 +43,13 @@ struct PeerLayout {
   bool goes_in_lines(std::int64_t bytes, bool reduced) const;
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }
 
+  PlaceShape norm_shape() const {
+    return PlaceShape::of(static_cast<std::size_t>(norm_blocks) * norm_bytes, 1, norm_blocks);
+  }
+
   // Of a region, in bytes from its beginning.
   struct Offsets {
-    std::size_t small, pairs, lines, flags, shares, folds, mail, letters, end;
+    std::size_t small, pairs, norms, lines, flags, shares, folds, mail, letters, end;
   };
   Offsets offsets() const;
   // Where the region of `source` begins in the memory of another rank; nobody has one of its own, but a rank alone.

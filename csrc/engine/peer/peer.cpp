@@ -36,6 +36,7 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       layout_(layout),
       rank_(rank),
       small_(*device_, small_places(), rank, layout.ranks, layout.pair_bytes, &note().aborted),
+      norms_(*device_, norm_places(), rank, layout.ranks, &note().aborted),
       numbers_(device_->allocate(
           sizeof(std::uint32_t) *
           static_cast<std::size_t>(layout.share_blocks + 6 * layout.fold_blocks +
@@ -64,16 +65,26 @@ std::byte* PeerRoute::region(int owner, int source) const {
   return memory_.of[static_cast<std::size_t>(owner)].get() + layout_.region(owner, source);
 }
 
+std::uint64_t* PeerRoute::words(int owner, int source, std::size_t offset) const {
+  if (owner == source && layout_.ranks > 1) return nullptr;
+  return reinterpret_cast<std::uint64_t*>(region(owner, source) + offset);
+}
+
+NormedSums::Places PeerRoute::norm_places() const {
+  const std::size_t offset = layout_.offsets().norms;
+  NormedSums::Places places{.shape = layout_.norm_shape(), .posts = {}, .areas = {}};
+  for (int peer = 0; peer < layout_.ranks; ++peer) {
+    places.posts.push_back(words(peer, rank_, offset));
+    places.areas.push_back(words(rank_, peer, offset));
+  }
+  return places;
+}
+
 SmallExchanges::Places PeerRoute::small_places() const {
   const PeerLayout::Offsets at = layout_.offsets();
   SmallExchanges::Places places;
   places.shape = layout_.small_shape();
   places.pair_shape = layout_.pair_shape();
-  const auto words = [&](int owner, int source, std::size_t offset) -> std::uint64_t* {
-    return owner == source && layout_.ranks > 1
-               ? nullptr
-               : reinterpret_cast<std::uint64_t*>(region(owner, source) + offset);
-  };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     places.posts.push_back(words(peer, rank_, at.small));
     places.areas.push_back(words(rank_, peer, at.small));
@@ -138,6 +149,8 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
     if (operation.kind == OpKind::kBarrier) continue;  // it waits on the host
     if (operation.is_message()) {
       add_messages(operation, rank_, layout_.ranks, *device_, stream, messages);
+    } else if (norms_.fits(operation)) {
+      norms_.enqueue(operation, stream);
     } else if (SmallExchanges::fits(operation, layout_.ranks, layout_.small_bytes)) {
       small_.enqueue(operation, stream);
     } else if (operation.reduces()) {

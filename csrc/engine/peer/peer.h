@@ -11,6 +11,7 @@
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/side_streams.h"
 #include "engine/peer/layout.h"
+#include "engine/peer/normed_sums.h"
 #include "engine/small_exchanges.h"
 
 namespace altorch {
@@ -27,6 +28,7 @@ class PeerRoute : public GpuRoute {
   const char* name() const override { return "peer"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
   bool marks_results() const override { return true; }
+  bool does_norm_of(const Operation& operation) const override { return norms_.fits(operation); }
   SmallExchanges* small_exchanges() override { return &small_; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override { note().write(why); }
@@ -54,6 +56,8 @@ class PeerRoute : public GpuRoute {
   void add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const;
   void add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes, std::uint64_t poison) const;
   SmallExchanges::Places small_places() const;
+  NormedSums::Places norm_places() const;
+  std::uint64_t* words(int owner, int source, std::size_t offset) const;
   std::byte* region(int owner, int source) const;
 
   const std::unique_ptr<Device> device_;
@@ -61,6 +65,7 @@ class PeerRoute : public GpuRoute {
   const PeerLayout layout_;
   const int rank_;
   SmallExchanges small_;
+  NormedSums norms_;
   // Of rounds: of reductions in shares, of folds, of mail, of letters; and this rank's flags to itself, of folds.
   const DeviceMemory numbers_;
   BulkPlaces shares_, folds_, mail_, letters_;

@@ -3,6 +3,7 @@
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
 #include "device/line_cases.h"
+#include "device/norm_cases.h"
 #include "device/reduction_cases.h"
 #include "support/gpu_test.h"
 
@@ -93,6 +94,13 @@ TEST_F(CudaKernels, GoInLines) {
   for (const LineCase& lines : line_cases()) {
     for (int rank = 0; rank < lines.number; ++rank)
       ASSERT_EQ(run_alone(*bench_, lines, rank, gpu().aborted()).value_or(""), "") << lines.text(rank);
+  }
+}
+
+TEST_F(CudaKernels, SumAndNorm) {
+  for (const NormCase& norm : norm_cases()) {
+    for (int rank = 0; rank < norm.number; ++rank)
+      ASSERT_EQ(run_alone(*bench_, norm, rank, gpu().aborted()).value_or(""), "") << norm.text(rank);
   }
 }
 

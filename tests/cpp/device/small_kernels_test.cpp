@@ -4,6 +4,7 @@
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
 #include "device/line_cases.h"
+#include "device/norm_cases.h"
 #include "support/fake_device.h"
 
 namespace altorch {
@@ -47,6 +48,8 @@ TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
 TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { same_as_the_engine(bulk_cases()); }
 
 TEST_F(SmallKernels, GoInLines) { same_as_the_engine(line_cases()); }
+
+TEST_F(SmallKernels, SumAndNorm) { same_as_the_engine(norm_cases()); }
 
 // What a rank that has given up makes of it in its next call, in place, is for nobody: integers look like any other.
 TEST_F(SmallKernels, WhoGivesUpALinePushesNoMore) {

@@ -47,6 +47,13 @@ TEST(Fingerprint, StaysWhenTheOperationIsRememberedWithoutItsSpans) {
   }
   const Operation even = operation(OpKind::kAllReduce, DType::kFloat32, 7);
   EXPECT_EQ(fingerprint(remembered(even)), fingerprint(even));
+  const RmsNorm norm{.row = 7};
+  Operation normed = even;
+  normed.norm = &norm;
+  const Operation copy = remembered(normed);
+  EXPECT_NE(copy.norm, &norm);
+  EXPECT_EQ(fingerprint(copy), fingerprint(normed));
+  EXPECT_NE(fingerprint(normed), fingerprint(even));
 }
 
 TEST(Fingerprint, LeavesOutWhatRanksMayRightlySeeDifferently) {
@@ -74,6 +81,10 @@ TEST(Fingerprint, ReadsBackAsASentence) {
   Operation on_gpu = operation(OpKind::kAllReduce, DType::kFloat32, 10);
   on_gpu.device = 3;
   EXPECT_EQ(describe_fingerprint(fingerprint(on_gpu)), "all_reduce(SUM) of 10 float32 on a GPU");
+  const RmsNorm norm{.row = 5};
+  on_gpu.norm = &norm;
+  EXPECT_EQ(describe_fingerprint(fingerprint(on_gpu)),
+            "all_reduce(SUM) of 10 float32 and a norm behind it on a GPU");
 }
 
 Operation numbered(std::uint64_t sequence, std::uint64_t history = 0) {

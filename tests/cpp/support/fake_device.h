@@ -46,6 +46,7 @@ class FakeDevice : public Device {
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
+  void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
   void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
   void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
   void move_mail(const BulkMail& job, Stream stream) override;

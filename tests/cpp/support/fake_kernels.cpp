@@ -1,4 +1,5 @@
 // The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few threads.
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "device/kernels/shares.cuh"
 #include "device/kernels/mail.cuh"
 #include "device/kernels/lines.cuh"
+#include "device/kernels/norm.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"
@@ -35,6 +37,9 @@ static_assert(offsetof(kernels::Small, posts_data) == offsetof(SmallExchange, po
 static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
 static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
 static_assert(offsetof(kernels::Small, poison) == offsetof(SmallExchange, poison));
+static_assert(sizeof(kernels::SmallNorm) == sizeof(NormedSum));
+static_assert(offsetof(kernels::SmallNorm, residual) == offsetof(NormedSum, residual));
+static_assert(offsetof(kernels::SmallNorm, row) == offsetof(NormedSum, row));
 static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
 static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison));
 static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
@@ -198,6 +203,31 @@ void reduce_any(const Job& job, DType dtype, ReduceOp op) {
 
 void FakeDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
   launch([job = as_kernels_see<kernels::Small>(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
+}
+
+template <class Number>
+void sum_and_norm(const kernels::SmallNorm& job) {
+  const kernels::Small& small = job.small;
+  for (int block = 0; block < small.blocks; ++block) {
+    FakeBlock::run([&] {
+      kernels::post<Number>(small, kernels::turn_of(small, block, small.blocks),
+                            kernels::rows_of<Number>(job, block, small.blocks));
+    });
+  }
+  for (int block = 0; block < small.blocks; ++block)
+    FakeBlock::run([&] { kernels::sum_and_norm<Number, kernels::Sum, false>(job, block, small.blocks); });
+}
+
+void FakeDevice::sum_and_norm(const NormedSum& given, DType dtype, Stream stream) {
+  launch(
+      [job = as_kernels_see<kernels::SmallNorm>(given), dtype] {
+        if (dtype == DType::kBFloat16) return altorch::sum_and_norm<kernels::BFloat16>(job);
+        if (dtype == DType::kFloat16) return altorch::sum_and_norm<kernels::Float16>(job);
+        if (dtype == DType::kFloat64) return altorch::sum_and_norm<kernels::Plain<double>>(job);
+        if (dtype != DType::kFloat32) std::abort();  // no kernel does it
+        altorch::sum_and_norm<kernels::Plain<float>>(job);
+      },
+      stream);
 }
 
 void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {

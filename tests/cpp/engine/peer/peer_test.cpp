@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -200,6 +201,66 @@ TEST(PeerInLines, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
   leaves_nothing_for_those_who_come_late(linked);
 }
 
+// Rows of any width, in as many blocks as they need, and other calls between them.
+TEST(Peer, SumsAndDividesByTheNorm) {
+  for (const int size : {2, 3}) {
+    on_ranks(peer, size, [](Rank& me) {
+      for (const auto& [rows, row] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+               {1, 1}, {1, 1024}, {3, 7}, {4, 1000}, {9, 100}, {40, 102}, {2, 1}}) {
+        const std::int64_t count = rows * row;
+        auto x = numbers(count, me.rank, 1), other = numbers(count, me.rank, 2);
+        const auto residual = numbers(count, 9), weight = numbers(row, 8), total = sum(count, me.size, 1);
+        std::vector<float> normed(x.size()), summed(x.size());
+        const RmsNorm norm{residual.data(), weight.data(), summed.data(), row, 1e-3};
+        Operation call = operation_of(OpKind::kAllReduce, x.data(), normed.data(), count);
+        call.norm = &norm;
+        ASSERT_TRUE(me.route->does_norm_of(call)) << rows << " of " << row;
+        me.enqueue(call);
+        me.enqueue(operation_of(OpKind::kAllReduce, other.data(), other.data(), count));
+        me.finish();
+        EXPECT_EQ(other, sum(count, me.size, 2));
+        for (std::int64_t begin = 0; begin < count; begin += row) {
+          double squares = 0;
+          for (std::int64_t i = begin; i < begin + row; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            ASSERT_EQ(summed[at], total[at] + residual[at]) << at;
+            squares += double{summed[at]} * summed[at];
+          }
+          const double factor = 1 / std::sqrt(squares / static_cast<double>(row) + 1e-3);
+          for (std::int64_t i = begin; i < begin + row; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            const double expected = summed[at] * factor * weight[static_cast<std::size_t>(i - begin)];
+            ASSERT_NEAR(normed[at], expected, 1e-5 * std::abs(expected)) << at;
+          }
+        }
+      }
+    });
+  }
+}
+
+// All ranks say the same of a call, whatever their own tensors are.
+TEST(Peer, LeavesNormsThatItDoesNotDoToOthers) {
+  on_ranks(peer, 2, [](Rank& me) {
+    const auto does = [&](DType dtype, ReduceOp op, std::int64_t rows, std::int64_t row) {
+      const RmsNorm norm{.row = row};
+      Operation call = operation_of(OpKind::kAllReduce, nullptr, nullptr, rows * row);
+      call.dtype = dtype;
+      call.op = op;
+      call.norm = &norm;
+      return me.route->does_norm_of(call);
+    };
+    EXPECT_TRUE(does(DType::kBFloat16, ReduceOp::kSum, 4, 2048));
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 7)) << "a word would be of two rows";
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 2050)) << "it is wider than a block's region";
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 5, 2048)) << "a block would have two rows";
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 0, 2048));
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 0));
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kAvg, 4, 2048));
+    EXPECT_FALSE(does(DType::kInt32, ReduceOp::kSum, 4, 1024));
+    EXPECT_FALSE(me.route->does_norm_of(operation_of(OpKind::kAllReduce, nullptr, nullptr, 4)));
+  });
+}
+
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
   for (const auto& [ranks, linked] : std::vector<std::pair<int, bool>>{
            {2, false}, {3, false}, {8, false}, {16, false}, {2, true}, {3, true}, {8, true}, {16, true}}) {
@@ -208,7 +269,8 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_LE(layout.bytes(), std::size_t{linked ? 56u : 48u} << 20) << ranks;
     EXPECT_GE(layout.part_bytes, 8u << 10);
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
-    EXPECT_GE(at.lines - at.pairs, layout.pair_shape().bytes());
+    EXPECT_GE(at.norms - at.pairs, layout.pair_shape().bytes());
+    EXPECT_GE(at.lines - at.norms, layout.norm_shape().bytes());
     EXPECT_GE(at.flags - at.lines, static_cast<std::size_t>(layout.line_blocks) * 16 * (8 << 10));
     EXPECT_EQ(layout.line_blocks > 0, linked);
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };

@@ -1,0 +1,139 @@
+// What comes behind an all_reduce in a layer of a transformer, in the same kernel: the sum is added to what the layer before
+// has left, and every row of that is divided by its root mean square. Posted and taken word by word as in small.cuh, after which
+// this comes. A block of threads has whole rows, so that nobody waits for another block.
+//
+// Every result is narrowed as if each step were a kernel of its own, so that the sums are the same as those of all_reduce and +.
+
+// Lanes of a warp, which add among themselves. On the host every thread is alone.
+#ifdef __CUDACC__
+#define AL_WARP 32
+#else
+#define AL_WARP 1
+#endif
+
+namespace altorch::kernels {
+
+// As NormedSum in device/device.h.
+struct SmallNorm {
+  Small small;
+  const void* residual;
+  const void* weight;
+  void* summed;
+  long long row;
+  double epsilon;
+};
+
+// Of all threads of the block, added in the same order by each of them.
+template <class Value>
+AL_DEVICE Value sum_of_block(Value own) {
+  struct Partials {
+    Value of_warp[512 / AL_WARP];
+  };
+  AL_SHARED(Partials, partials);
+#ifdef __CUDACC__
+  AL_UNROLL for (int apart = AL_WARP / 2; apart > 0; apart /= 2) own += __shfl_xor_sync(0xFFFFFFFFu, own, apart);
+#endif
+  AL_SYNCHRONIZE();  // nobody reads those of the row before any more
+  if (AL_THREAD % AL_WARP == 0) partials.of_warp[AL_THREAD / AL_WARP] = own;
+  AL_SYNCHRONIZE();
+  Value sum = 0;
+  for (int warp = 0; warp < static_cast<int>(AL_THREADS / AL_WARP); ++warp) sum += partials.of_warp[warp];
+  return sum;
+}
+
+// Units of the row, of this block, whose sums and squares are made; the sum of their squares.
+template <class Number, class Operator>
+AL_DEVICE typename Number::Computed add_row(const SmallNorm& job, const Turn& turn, long long posted, const Range& row) {
+  using Stored = typename Number::Stored;
+  using Computed = typename Number::Computed;
+  using Unit = Words<Stored>;
+  const Small& small = job.small;
+  Computed squares = 0;
+  const long long whole = whole_units(static_cast<const Stored*>(small.input), small.count);
+  for_each_unit<kUnitsAtOnce<Stored>>(row, whole, [&](auto several, long long first) {
+    constexpr int kAtOnce = decltype(several)::kAtOnce;
+    Computed sums[kAtOnce][Unit::kElements]{};
+    bool here = true;
+    for (int rank = 0; rank < small.number; ++rank) {
+      Unit parts[kAtOnce];
+      if (rank == small.rank) {
+        own_units<Number>(small, 0, first, AL_THREADS, parts);
+      } else {
+        here &= take_units(small.areas[rank] + turn.at, first - posted, AL_THREADS, turn.exchange, small.aborted, parts);
+      }
+      AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+        AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
+          const auto element = Number::widen(parts[i].elements[j]);
+          sums[i][j] = rank == 0 ? element : Operator::template apply<Number>(sums[i][j], element);
+        }
+      }
+    }
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+      const long long at = (first + i * static_cast<long long>(AL_THREADS)) * Unit::kElements;
+      const Unit before = load_unit(static_cast<const Stored*>(job.residual) + at, small.count - at);
+      Unit sum;
+      AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
+        const Computed added = Number::widen(before.elements[j]) + Number::widen(Number::narrow(sums[i][j]));
+        sum.elements[j] = here ? Number::narrow(added) : poisoned<Number>(small);
+        squares += Number::widen(sum.elements[j]) * Number::widen(sum.elements[j]);
+      }
+      store_unit(static_cast<Stored*>(job.summed) + at, small.count - at, sum);
+    }
+  });
+  return squares;
+}
+
+AL_DEVICE float root_of(float value) { return sqrtf(value); }
+AL_DEVICE double root_of(double value) { return sqrt(value); }
+
+// A thread divides what it has added itself.
+template <class Number>
+AL_DEVICE void divide_row(const SmallNorm& job, const Range& row, typename Number::Computed factor) {
+  using Stored = typename Number::Stored;
+  using Unit = Words<Stored>;
+  const long long count = job.small.count;
+  for_each_unit<1>(row, 0, [&](auto, long long first) {
+    const long long at = first * Unit::kElements, column = (first - row.begin) * Unit::kElements;
+    Unit unit = load_unit(static_cast<const Stored*>(job.summed) + at, count - at), weight{};
+    if (job.weight) weight = load_unit(static_cast<const Stored*>(job.weight) + column, job.row - column);
+    AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
+      const auto divided = Number::widen(unit.elements[j]) * factor;
+      unit.elements[j] = Number::narrow(job.weight ? divided * Number::widen(weight.elements[j]) : divided);
+    }
+    store_unit(static_cast<Stored*>(job.small.output) + at, count - at, unit);
+  });
+}
+
+// Rows of which every block has as many as the others, but for the last ones; in units.
+template <class Number>
+AL_DEVICE Range rows_of(const SmallNorm& job, long long block, long long blocks) {
+  const long long units = job.row / Words<typename Number::Stored>::kElements;
+  const Range rows = part_of(job.small.count / job.row, block, blocks);
+  return {rows.begin * units, rows.end * units};
+}
+
+template <class Number, class Operator, bool>
+AL_DEVICE void sum_and_norm(const SmallNorm& job, long long block, long long blocks) {
+  using Computed = typename Number::Computed;
+  const long long units = job.row / Words<typename Number::Stored>::kElements;
+  const Turn turn = turn_of(job.small, block, blocks);
+  const Range all = rows_of<Number>(job, block, blocks);
+  post<Number>(job.small, turn, all);
+  for (long long begin = all.begin; begin < all.end; begin += units) {
+    const Range row = {begin, begin + units};
+    const Computed squares = sum_of_block(add_row<Number, Operator>(job, turn, all.begin, row));
+    const Computed mean = squares / static_cast<Computed>(job.row) + static_cast<Computed>(job.epsilon);
+    divide_row<Number>(job, row, Computed(1) / root_of(mean));
+  }
+  meet(job.small, turn, all.begin < all.end, 0, job.small.number);
+  end_turn(job.small, turn);
+}
+
+#ifdef __CUDACC__
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void run_small_norm(const SmallNorm& job) {
+  sum_and_norm<Number, Operator, kMean>(job, blockIdx.x, gridDim.x);
+}
+#endif
+
+}  // namespace altorch::kernels

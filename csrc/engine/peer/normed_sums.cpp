@@ -1,0 +1,68 @@
+#include "engine/peer/normed_sums.h"
+
+#include "common/dtype.h"
+#include "common/rms_norm.h"
+#include "common/rounding.h"
+#include "engine/host_staged/operands.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::int64_t kDataBytes = 4;  // of a word
+
+}  // namespace
+
+NormedSums::NormedSums(Device& device, Places places, int rank, int ranks, const std::uint32_t* aborted)
+    : device_(device),
+      places_(std::move(places)),
+      rank_(rank),
+      ranks_(ranks),
+      aborted_(aborted),
+      numbers_(device.allocate(sizeof(std::uint32_t) * static_cast<std::size_t>(places_.shape.blocks))) {}
+
+std::int64_t NormedSums::rows_of_block(std::int64_t rows) const {
+  return divided_up(rows, static_cast<std::int64_t>(places_.shape.blocks));
+}
+
+bool NormedSums::fits(const Operation& operation) const {
+  if (operation.kind != OpKind::kAllReduce || operation.op != ReduceOp::kSum || !operation.norm ||
+      !is_floating(operation.dtype))
+    return false;
+  const std::int64_t row = operation.norm->row;
+  if (operation.count == 0 || row == 0 || operation.count % row != 0) return false;
+  const std::int64_t bytes = bytes_of(operation, row);
+  return bytes % kDataBytes == 0 &&
+         rows_of_block(operation.count / row) * bytes <= places_.shape.region * kDataBytes;
+}
+
+void NormedSums::enqueue(const Operation& operation, Stream stream) {
+  const RmsNorm& norm = *operation.norm;
+  const std::int64_t rows = operation.count / norm.row;
+  NormedSum job;
+  SmallExchange& small = job.small;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    small.posts[rank] = places_.posts[static_cast<std::size_t>(rank)];
+    small.areas[rank] = places_.areas[static_cast<std::size_t>(rank)];
+  }
+  small.numbers = reinterpret_cast<std::uint32_t*>(numbers_.get());
+  small.aborted = aborted_;
+  small.input = input_at(operation, 0);
+  small.output = operation.output;
+  small.half = places_.shape.half;
+  small.region = places_.shape.region;
+  small.count = operation.count;
+  small.behind = ranks_;
+  small.rank = rank_;
+  small.number = ranks_;
+  small.places = ranks_;
+  small.blocks = static_cast<int>(divided_up(rows, rows_of_block(rows)));
+  small.poison = poison_of(operation.dtype);
+  job.residual = norm.residual;
+  job.weight = norm.weight;
+  job.summed = norm.summed;
+  job.row = norm.row;
+  job.epsilon = norm.epsilon;
+  device_.sum_and_norm(job, operation.dtype, stream);
+}
+
+}  // namespace altorch

@@ -1,0 +1,39 @@
+// An all_reduce with what comes behind it (common/rms_norm.h) in one kernel per rank, over memory of the ranks' GPUs.
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+#include "engine/operation.h"
+#include "engine/small_exchanges.h"
+
+namespace altorch {
+
+// Thread rules: one thread at a time.
+class NormedSums {
+ public:
+  // Zero at first, all of it; by rank, nothing of this one's.
+  struct Places {
+    PlaceShape shape;                         // a region holds the rows of a block
+    std::vector<std::uint64_t*> posts;        // this rank's, for each
+    std::vector<const std::uint64_t*> areas;  // theirs, for this rank
+  };
+
+  NormedSums(Device& device, Places places, int rank, int ranks, const std::uint32_t* aborted);
+
+  // Depends on nothing but what all ranks know alike.
+  bool fits(const Operation& operation) const;
+  // One that fits().
+  void enqueue(const Operation& operation, Stream stream);
+
+ private:
+  std::int64_t rows_of_block(std::int64_t rows) const;
+
+  Device& device_;
+  const Places places_;
+  const int rank_, ranks_;
+  const std::uint32_t* const aborted_;
+  const DeviceMemory numbers_;  // of exchanges, by block
+};
+
+}  // namespace altorch

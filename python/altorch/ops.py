@@ -1,0 +1,89 @@
+"""Operations beyond torch.distributed: a collective, and what follows it, in one call.
+
+    import altorch.ops
+
+    normed, x = altorch.ops.all_reduce_rms_norm(part, x, weight)
+
+They are custom operators (`torch.ops.altorch`), so that torch.compile takes them, and work on groups of every backend:
+over "al" a GPU does all of it in one kernel where that is quicker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = ["all_reduce_rms_norm"]
+
+
+def all_reduce_rms_norm(
+    part: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    group: ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What stands between two layers of a tensor-parallel transformer: the sum of everybody's `part` and this rank's
+    `residual`, and its rows divided by their root mean square. Collective over `group` (default: the whole world).
+
+    `part`, `residual`: floating point, of the same shape, type and device; the last dimension is a row. `weight`: a
+    number for each column. `eps` is added to the mean square.
+
+    Returns `(normed, summed)`, new tensors: `summed = residual + all_reduce(part)`, and
+    `normed = rms_norm(summed, weight, eps)`. The sums are the same, bit by bit, as those of the separate calls; the
+    norm is computed in float32 (in float64 for float64) and rounded once. Without gradients: a tensor that requires
+    one raises NotImplementedError, unless under `torch.no_grad()`. Errors are those of all_reduce, on every rank.
+    """
+    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+    if torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (part, residual, weight)
+    ):
+        raise NotImplementedError(
+            "altorch.ops.all_reduce_rms_norm has no gradient; call it under torch.no_grad(), or all_reduce and "
+            "torch.nn.functional.rms_norm where you train"
+        )
+    if torch.compiler.is_compiling():
+        normed, summed = torch.ops.altorch.all_reduce_rms_norm(part, residual, weight, eps, chosen.group_name)
+        return normed, summed
+    return _run(part, residual, weight, eps, chosen)
+
+
+def _run(
+    part: Tensor, residual: Tensor, weight: Tensor | None, eps: float, group: ProcessGroup
+) -> tuple[Tensor, Tensor]:
+    from altorch import _backend
+    from altorch._extension import extension
+
+    backend = _backend.carrying(group._get_backend(part.device))
+    if isinstance(backend, extension().Backend):
+        both: tuple[Tensor, Tensor] = backend.all_reduce_rms_norm(part, residual, weight, eps)
+        return both
+    summed = part.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(summed, group=group)
+    summed += residual
+    return functional.rms_norm(summed, summed.shape[-1:], weight, eps), summed
+
+
+def _all_reduce_rms_norm(
+    part: Tensor, residual: Tensor, weight: Tensor | None, eps: float, group_name: str
+) -> tuple[Tensor, Tensor]:
+    return _run(part, residual, weight, eps, dist.distributed_c10d._resolve_process_group(group_name))
+
+
+def _shapes(
+    part: Tensor, residual: Tensor, weight: Tensor | None, eps: float, group_name: str
+) -> tuple[Tensor, Tensor]:
+    normed, summed = (torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(2))
+    return normed, summed
+
+
+torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mutates_args=()).register_fake(
+    _shapes
+)

@@ -1,0 +1,142 @@
+"""altorch.ops: a collective and what follows it, on CPU tensors, and against a reference in float64."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import on_ranks
+from torch.nn import functional
+
+import altorch.ops
+
+TYPES = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=lambda dtype: str(dtype)[6:]
+)
+SHAPES = ((4, 6), (1, 1), (3, 2, 257), (5,), (0, 8))
+
+
+def numbers(world, shape, dtype, of, seed=0):
+    generator = torch.Generator().manual_seed(100 * seed + of)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def check(world, call, dtype, shape, weighs, device="cpu", seed=0):
+    """`call` against the separate operations, and against float64."""
+    parts = [numbers(world, shape, dtype, rank, seed) for rank in range(world.size)]
+    residual = numbers(world, shape, dtype, 50, seed)
+    weight = numbers(world, shape[-1:], dtype, 51, seed) if weighs else None
+    there = [
+        None if tensor is None else tensor.to(device) for tensor in (parts[world.rank], residual, weight)
+    ]
+    before = [None if tensor is None else tensor.clone() for tensor in there]
+    normed, summed = call(*there)
+    for tensor, was in zip(there, before, strict=True):
+        assert tensor is None or tensor.equal(was), "an input has changed"
+    reduced = parts[world.rank].to(device)
+    dist.all_reduce(reduced)
+    assert summed.dtype == dtype and normed.dtype == dtype
+    assert summed.shape == normed.shape == torch.Size(shape)
+    assert summed.equal(there[1] + reduced), "the sums differ from those of all_reduce and +"
+    exact = functional.rms_norm(
+        summed.cpu().double(), shape[-1:], None if weight is None else weight.double(), 1e-6
+    )
+    error = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    torch.testing.assert_close(normed.cpu().double(), exact, rtol=error, atol=error)
+    world.identical(normed)
+
+
+@on_ranks(1, 2, 3)
+@TYPES
+def test_sums_and_divides_by_the_norm(world, dtype):
+    for shape in SHAPES:
+        for weighs in (True, False):
+            world.case = f"{shape} {dtype}, {weighs=}"
+            check(world, altorch.ops.all_reduce_rms_norm, dtype, shape, weighs)
+
+
+@on_ranks(2)
+def test_takes_tensors_that_are_not_contiguous(world):
+    part = numbers(world, (6, 4), torch.float32, world.rank).t()
+    residual = numbers(world, (8, 6), torch.float32, 9)[::2]
+    normed, summed = altorch.ops.all_reduce_rms_norm(part, residual, torch.ones(12)[::2])
+    reduced = part.contiguous()
+    dist.all_reduce(reduced)
+    assert summed.equal(residual + reduced) and summed.is_contiguous()
+    torch.testing.assert_close(normed, functional.rms_norm(summed, (6,), None, 1e-6))
+
+
+@on_ranks(2)
+def test_is_compiled_whole(world):
+    torch.compiler.reset()
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def layer(part, residual, weight):
+        normed, summed = altorch.ops.all_reduce_rms_norm(part * 1.0, residual, weight)
+        return normed + 0.0, summed + 0.0
+
+    check(world, layer, torch.float32, (3, 8), True)
+
+
+@on_ranks(2)
+def test_works_over_another_backend(world):
+    group = dist.new_group(backend="gloo")
+
+    def call(part, residual, weight):
+        return altorch.ops.all_reduce_rms_norm(part, residual, weight, group=group)
+
+    check(world, call, torch.float32, (3, 8), True)
+    dist.destroy_process_group(group)
+
+
+BAD = {
+    "another shape": (lambda x: (x, x[:2], None), "residual is of shape .*must have the same"),
+    "another type": (lambda x: (x, x.double(), None), "residual"),
+    "a weight of another width": (lambda x: (x, x, torch.ones(3)), "weight is of shape .*for each column"),
+    "integers": (lambda x: (x.int(), x.int(), None), "floating-point"),
+    "no rows": (lambda x: (x.sum(), x.sum(), None), "no dimension"),
+}
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_of_one_rank_is_an_error_on_both(world, what):
+    if not world.is_al:
+        pytest.skip("it is altorch that tells the others")
+    make, said = BAD[what]
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    good = torch.ones(4, 8)
+    given = make(good) if world.rank == 1 else (good, good, None)
+    with pytest.raises((RuntimeError, ValueError, TypeError)) as caught:
+        altorch.ops.all_reduce_rms_norm(*given, group=group)
+        dist.barrier(group)
+    if world.rank == 1:
+        assert re.search(said, str(caught.value)), caught.value
+    else:
+        assert "rank 1" in str(caught.value), caught.value
+
+
+@on_ranks(2)
+def test_another_call_on_the_other_rank_is_an_error_on_both(world):
+    if not world.is_al:
+        pytest.skip("it is altorch that compares the calls")
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    x = torch.ones(4, 8)
+    with pytest.raises(RuntimeError, match="a norm behind it"):
+        if world.rank == 0:
+            altorch.ops.all_reduce_rms_norm(x, x, group=group)
+        else:
+            dist.all_reduce(x, group=group)
+        dist.barrier(group)
+
+
+@on_ranks(1)
+def test_gradients_are_refused(world):
+    x = torch.ones(2, 4, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="no_grad"):
+        altorch.ops.all_reduce_rms_norm(x, x)
+    with torch.no_grad():
+        altorch.ops.all_reduce_rms_norm(x, x)
