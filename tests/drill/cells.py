@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.drill.expectations import ERROR, PATIENCE, SUCCESS, Expected
-from tests.drill.failures import DEATHS, FAILURES, MISMATCHES, Failure
+from tests.drill.failures import DEATHS, DISAGREEMENTS, FAILURES, MISMATCHES, Failure
+from tests.drill.needs import lacks_function
 from tests.drill.routes import ROUTES, Route
 
 # Of a group that must notice by other means than its deadline, and of one whose deadline is what is tried.
@@ -26,11 +27,12 @@ class Cell:
     timeout: float
     expected: Expected
     own_gpus: bool = False  # it can be tried only where no rank shares one
+    function: str = ""  # of torch.distributed, that it needs
 
     @property
     def obstacle(self) -> str:
         """Why it cannot be tried here; empty: it can."""
-        return self.route.obstacle(self.ranks, self.own_gpus)
+        return self.route.obstacle(self.ranks, self.own_gpus) or lacks_function(self.function)
 
     @property
     def situation(self) -> str:
@@ -75,6 +77,7 @@ class Situation:
     ranks: int = 2
     routes: tuple[str, ...] = ("shm", "mpi", "al-gloo", "gloo")
     own_gpus: bool = False
+    function: str = ""
 
     def cells(self) -> Iterator[Cell]:
         for call in self.calls:
@@ -89,6 +92,7 @@ class Situation:
                     SHORT if self.expected.within == SHORT + NOTICED else long,
                     self.expected,
                     self.own_gpus,
+                    self.function,
                 )
 
 
@@ -105,6 +109,7 @@ AGREE = "called|gave it up|BAND is not defined"
 BOTH_LATE = "timeout|has destroyed its part"  # of two deadlines at a time one passes first
 EITHER = r"ranks?\b[^.;]*\b[01]\b"
 CALL, SUM = "all_reduce|barrier|broadcast", "all_reduce"
+WITHIN = ("in", "halfway through", "late in")  # what ranks do through the store
 BEHIND = "async, other work behind it"
 AT_THE_END = (
     "at the end, group not destroyed",
@@ -140,7 +145,8 @@ def _deaths() -> Iterator[Situation]:
     yield Situation("killed", "in init", timed_out("rank 1"))
     yield Situation("killed", "before new_group", noticed("rank 1"))
     yield Situation("exits", "before new_group", noticed("rank 1"))
-    yield Situation("killed", "in new_group", noticed("rank 1"))
+    for moment in WITHIN:
+        yield Situation("killed", f"{moment} new_group", noticed("rank 1"))
     yield Situation("killed", "before destroy", FINE)
     yield Situation("exits", "before destroy", FINE)
     for moment in ("before all_reduce", "in large all_reduce"):
@@ -211,6 +217,30 @@ def _after_losses() -> Iterator[Situation]:
     yield Situation("killed", moment, on, routes=("cuda", "peer", "al-nccl"))
 
 
+def _changes() -> Iterator[Situation]:
+    """Of a group's ranks, in place. Without MPI, which the route "mpi" has here all the same."""
+
+    def each(failure: str, moment: str, expected: Expected, ranks: int = 2) -> Situation:
+        return Situation(failure, moment, expected, ranks=ranks, function="_reconfigure")
+
+    before = "before reconfigure"
+    for death in ("killed", "exits"):
+        yield each(death, before, noticed("reconfigure", LATE))
+    for moment in WITHIN:
+        yield each("killed", f"{moment} reconfigure", noticed("reconfigure", LATE))
+        yield each("stopped for 2 s", f"{moment} reconfigure", FINE)
+    yield each("stopped", "in reconfigure", timed_out("reconfigure", LATE))
+    for delay in ("stopped", "late"):
+        yield each(delay, before, timed_out("reconfigure", LATE))
+    for delay in ("stopped for 2 s", "late within the deadline"):
+        yield each(delay, before, FINE)
+    for mismatch in DISAGREEMENTS:
+        yield each(
+            mismatch.name, "in reconfigure, then as before", timed_out("reconfigure", f"{EITHER}|uuid|handle")
+        )
+    yield each("killed", "before all_reduce, then reconfigure", Expected(SUCCESS, 2 * NOTICED), ranks=3)
+
+
 def _on_gpus() -> Iterator[Situation]:
     """Each for all routes. Cells take seconds to begin with, so that these are fewer than those on the CPU."""
     lost = noticed(SUM, LOST)
@@ -261,7 +291,7 @@ def _on_gpus() -> Iterator[Situation]:
 
 CELLS = tuple(
     cell
-    for part in (_deaths, _delays, _disagreements, _ends, _after_losses, _on_gpus)
+    for part in (_deaths, _delays, _disagreements, _ends, _after_losses, _changes, _on_gpus)
     for situation in part()
     for cell in situation.cells()
 )

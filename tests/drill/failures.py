@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from tests.drill.reconfiguring import reconfigure
+
 if TYPE_CHECKING:
     from tests.drill.scene import Scene
 
@@ -110,6 +112,14 @@ def _send_and_wait(scene: Scene, count: int) -> None:
     scene.call(dist.barrier)
 
 
+def _reconfigure_in_another_order(scene: Scene) -> None:
+    reconfigure(scene, scene.handles[-1][::-1])
+
+
+def _reconfigure_as_before(scene: Scene) -> None:
+    reconfigure(scene, scene.handles[-2])
+
+
 DEATHS = (
     Failure("killed", _kill, exit_code=-signal.SIGKILL, dies=True),
     Failure("segfault", _segfault, exit_code=-signal.SIGSEGV, dies=True),
@@ -140,6 +150,12 @@ MISMATCHES = (
     ),
 )
 
+DISAGREEMENTS = (  # in reconfigure()
+    Failure("does not come", usual=reconfigure, odd=lambda scene: scene.await_ends_of_others(), excused=True),
+    Failure("other order of handles", usual=reconfigure, odd=_reconfigure_in_another_order),
+    Failure("handles of before", usual=reconfigure, odd=_reconfigure_as_before),
+)
+
 OTHERS = (
     Failure("nothing"),
     Failure("aborts twice", _abort),
@@ -161,4 +177,4 @@ OTHERS = (
     ),
 )
 
-FAILURES = {failure.name: failure for failure in (*DEATHS, *DELAYS, *MISMATCHES, *OTHERS)}
+FAILURES = {failure.name: failure for failure in (*DEATHS, *DELAYS, *MISMATCHES, *DISAGREEMENTS, *OTHERS)}

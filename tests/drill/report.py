@@ -1,4 +1,4 @@
-"""What a drill prints: a line for each cell, a summary, JSON, and a table with a column for each route."""
+"""What a drill prints: a line for each cell, a summary, JSON, and tables with a column for each route."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from altorch.cli._output import print_table
+from tests.drill.needs import names_of_gpus
 from tests.drill.runner import Result
 
 NAMES = {
@@ -19,6 +21,13 @@ NAMES = {
     "nodes": "al: two nodes, MPI",
     "nodes-gloo": "al: two nodes, Gloo",
     "gloo": "torch's Gloo",
+    "cuda": "al: as it chooses",
+    "peer": "al: `peer`",
+    "al-nccl": "al: over NCCL",
+    "host_staged": "al: `host_staged`",
+    "host_relay": "al: `host_relay`",
+    "nccl": "torch's NCCL",
+    "nccl2": "torch's `nccl2`",
 }
 
 
@@ -77,34 +86,56 @@ def versions() -> str:
     return f"altorch {altorch.__version__}, torch {torch_version}, Python {python_version}"
 
 
-def machine() -> str:
-    """Its processor, and how many cores of it; no name."""
+def machine(with_gpus: bool) -> str:
+    """Its processor and how many cores of it, or its GPUs; no name."""
+    if with_gpus:
+        return ", ".join(f"{count} x {name}" for name, count in Counter(names_of_gpus()).items())
     models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{os.cpu_count()} cores ({models[0] if models else platform.machine()})"
 
 
 def markdown(results: Sequence[Result], seconds: float) -> str:
-    """A row for each situation, a column for each route that was tried."""
-    routes = list(dict.fromkeys(result.cell.route.name for result in results if not result.seen.skipped))
+    """A table for CPU tensors, one for CUDA tensors, and why what was skipped was."""
+    tried = [result for result in results if not result.seen.skipped]
+    by_device = [[each for each in tried if each.cell.route.device == device] for device in ("cpu", "cuda")]
+    parts = [_table(part, seconds) for part in by_device if part]
+    skipped: dict[str, list[str]] = {}
+    for result in results:
+        if result.seen.skipped:
+            skipped.setdefault(result.seen.skipped, []).append(_name(result.cell.route.name))
+    parts += [
+        f"Skipped: {len(routes)} cells ({', '.join(dict.fromkeys(routes))}), for {why}.\n"
+        for why, routes in skipped.items()
+    ]
+    return "\n".join(parts)
+
+
+def _table(results: Sequence[Result], seconds: float) -> str:
+    """A row for each situation, a column for each route."""
+    routes = list(dict.fromkeys(result.cell.route.name for result in results))
     rows: dict[str, dict[str, Result]] = {}
     for result in results:
         rows.setdefault(result.cell.situation, {})[result.cell.route.name] = result
+    with_gpus = results[0].cell.route.device == "cuda"
     lines = [
-        f"{machine()}, {versions()}; {summary(results, seconds)}.",
+        f"{machine(with_gpus)}, {versions()}; {summary(results, seconds)}.",
         "",
-        "| what happens | expected | " + " | ".join(NAMES.get(route, route) for route in routes) + " |",
+        "| what happens | expected | " + " | ".join(_name(route) for route in routes) + " |",
         "|---|---|" + "---|" * len(routes),
     ]
     for situation, by_route in rows.items():
         expected = str(next(iter(by_route.values())).cell.expected)
         cells = [_short(by_route.get(route)) for route in routes]
-        if any(cells):
-            lines.append(f"| {situation} | {expected} | " + " | ".join(cells) + " |")
+        lines.append(f"| {situation} | {expected} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
+def _name(route: str) -> str:
+    return NAMES.get(route, route)
+
+
 def _short(result: Result | None) -> str:
-    if result is None or result.seen.skipped:
+    if result is None:
         return ""
     text = str(result.seen)
     return f"**{text}**" if result.objections else text

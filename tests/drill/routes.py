@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+
+from tests.drill.needs import lacks_backend, lacks_gpus
 
 
 @dataclass(frozen=True)
@@ -24,33 +24,13 @@ class Route:
 
     def obstacle(self, ranks: int, own_gpus: bool = False) -> str:
         """Why it cannot be tried here; empty: it can. `own_gpus`: no rank may share one."""
-        if self.device == "cuda":
-            needed = ranks if own_gpus or self.gpus_each else 1
-            if count_gpus() < needed:
-                return f"{count_gpus() or 'no'} GPU is visible, and {needed} needed"
-        return "" if has_backend(self.backend) else f"this torch has no backend {self.backend}"
+        if self.device == "cuda" and (why := lacks_gpus(ranks if own_gpus or self.gpus_each else 1)):
+            return why
+        return lacks_backend(self.backend)
 
     @property
     def is_al(self) -> bool:
         return self.backend == "al"
-
-
-@lru_cache(maxsize=1)
-def count_gpus() -> int:
-    """Without CUDA: a process that has asked it cannot fork ranks any more."""
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return listed.stdout.count("GPU ")
-
-
-@lru_cache
-def has_backend(name: str) -> bool:
-    """By its name alone: nothing is started. al registers itself."""
-    from torch.distributed import is_backend_available
-
-    return name == "al" or is_backend_available(name)
 
 
 _OVER_MPI = {"ALTORCH_SHM_BYTES": "0"}

@@ -37,6 +37,7 @@ class Scene(Cues):
         self.group: Any = None  # the default one
         self.called_at = 0.0
         self.leaves_group = False  # ends without destroy_process_group
+        self.handles: list[list[str]] = []  # of the ranks, whenever they exchanged them for reconfigure()
         self._process = os.getpid()
 
     # --------------------------------------------------------------------------------------- failure
@@ -85,11 +86,13 @@ class Scene(Cues):
     def is_async(self) -> bool:
         return self.cell.call == "async"
 
-    def start(self, store: dist.Store | None = None) -> None:
+    def start(self, store: dist.Store | None = None, **options: Any) -> None:
         """Over the store of a launcher, a process of its own, as under torchrun."""
         where = {} if store is None else {"store": store, "rank": self.rank, "world_size": self.size}
         timeout = max(self.timeout, STARTING) if self.on_gpu else self.timeout
-        dist.init_process_group(self.cell.route.backend, timeout=timedelta(seconds=timeout), **where)
+        dist.init_process_group(
+            self.cell.route.backend, timeout=timedelta(seconds=timeout), **where, **options
+        )
 
     def start_and_meet(self, store: dist.Store | None = None) -> None:
         """Everything that is opened with the first call is open then."""

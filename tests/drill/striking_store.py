@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +13,11 @@ from tests.drill.scene import Scene
 
 
 class StrikingStore(dist.Store):
-    """Hands everything on to the job's store; once armed, the victim's first write there strikes it."""
+    """Hands everything on to the job's store; once armed, one of the victim's writes there strikes it."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
-        self._scene, self._armed = scene, False
+        self._scene, self._left, self._writes = scene, 0, 0
         self._store = dist.TCPStore(
             "127.0.0.1",
             int(os.environ["MASTER_PORT"]),
@@ -25,23 +26,32 @@ class StrikingStore(dist.Store):
             timeout=timedelta(seconds=scene.timeout),
         )
 
-    def arm(self) -> None:
-        self._armed = True
+    def arm(self, write: int = 1) -> None:
+        """Counted from here on; at least the first."""
+        self._left = max(1, write)
 
-    def _pass(self) -> None:
-        if self._armed:
-            self._armed = False
+    def writes_of(self, program: Callable[[], object]) -> int:
+        before = self._writes
+        program()
+        return self._writes - before
+
+    def _write(self) -> None:
+        self._writes += 1
+        self._left -= 1
+        if self._left == 0 and self._scene.is_victim:
             self._scene.strike()
 
     def set(self, key: str, value: Any) -> None:
-        if self._scene.is_victim:
-            self._pass()
+        self._write()
         self._store.set(key, value)
 
     def add(self, key: str, value: int) -> int:
-        if self._scene.is_victim:
-            self._pass()
+        self._write()
         return self._store.add(key, value)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        self._write()
+        return self._store.compare_set(key, expected, desired)
 
     def get(self, key: str) -> Any:
         return self._store.get(key)

@@ -10,16 +10,20 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 from launching import backend_under_test
 
 from tests.drill import __main__ as command
+from tests.drill import needs
 from tests.drill.cells import CELLS, FINE, noticed
 from tests.drill.expectations import ERROR, SUCCESS, WRONG, RankEnd, Seen, objections
 from tests.drill.leftovers import SHARED, SharedMemory, descendants
 from tests.drill.report import markdown
 from tests.drill.routes import ROUTES
 from tests.drill.runner import Result, Runner
+from tests.drill.scene import is_marked
 
+VERSION = torch.__version__.partition("+")[0]
 BY_NAME = {cell.name: cell for cell in CELLS}
 pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
 
@@ -38,12 +42,16 @@ REPRESENTATIVE = [
     "stopped for 2 s in recv @ mpi",
     "other count in a call @ shm",
     "nothing at the end, work in flight alone @ al-gloo",
+    "killed before all_reduce, then survivors, 3 ranks @ shm",
+    "killed late in reconfigure @ shm",
 ]
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_a_cell_ends_as_expected(runner, name):
     result = runner.run(BY_NAME[name])
+    if result.seen.skipped:
+        pytest.skip(result.seen.skipped)
     assert result.objections == [], result.seen
 
 
@@ -134,9 +142,53 @@ def test_leftovers_are_found():
 
 
 def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch):
-    monkeypatch.setattr("tests.drill.needs.count_gpus", lambda: 0)
+    monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ())
     result = runner.run(next(cell for cell in CELLS if cell.route.device == "cuda"))
     assert "no GPU is visible" in str(result.seen) and result.objections == []
+    assert "no GPU is visible, and 1 needed" in markdown([result], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "obstacle"),
+    [
+        ("killed before all_reduce @ host_staged", 1, ""),
+        ("killed before all_reduce @ peer", 1, "1 GPU is visible, and 2 needed"),
+        ("killed before all_reduce @ peer", 2, ""),
+        ("killed in replayed graphs @ host_staged", 1, "1 GPU is visible, and 2 needed"),
+        ("killed before all_reduce, then survivors, 3 ranks @ cuda", 2, "2 GPUs are visible, and 3 needed"),
+        ("killed before all_reduce @ shm", 0, ""),
+    ],
+)
+def test_what_a_cell_needs_of_gpus(name, gpus, obstacle, monkeypatch):
+    monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ("NVIDIA H100",) * gpus)
+    assert BY_NAME[name].obstacle == obstacle
+
+
+def test_what_this_torch_lacks_is_an_obstacle(monkeypatch):
+    monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ("NVIDIA H100",) * 2)
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: name != "nccl2")
+    assert f"torch {VERSION} has no backend nccl2" == BY_NAME["killed before all_reduce @ nccl2"].obstacle
+    assert BY_NAME["killed before all_reduce @ nccl"].obstacle == ""
+    monkeypatch.delattr(torch.distributed, "_reconfigure", raising=False)
+    assert BY_NAME["killed before reconfigure @ shm"].obstacle == f"torch {VERSION} has no reconfigure()"
+
+
+def test_gpus_are_listed_without_cuda(monkeypatch, tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'; echo '  MIG 1g.10gb'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    needs.names_of_gpus.cache_clear()
+    try:
+        assert needs.names_of_gpus() == ("NVIDIA H100 80GB HBM3",)
+    finally:
+        needs.names_of_gpus.cache_clear()
+
+
+def test_results_on_cuda_tensors_may_be_marked():
+    marked = is_marked(torch.tensor([1.0, float("nan")], dtype=torch.float16))
+    assert marked.tolist() == [False, True]
+    assert is_marked(torch.tensor([1, -(2**31)], dtype=torch.int32)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("as_expected", [True, False])
