@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "common/log.h"
 #include "device/cuda_runtime.h"
@@ -12,6 +13,8 @@
 namespace altorch::backend {
 
 namespace {
+
+constexpr std::chrono::milliseconds kFirstLook{10}, kLookEvery{100};
 
 std::atomic<bool> exists{false}, stopped{false};
 
@@ -23,11 +26,15 @@ CudaWatch& CudaWatch::instance() {
   return *watch;
 }
 
-void CudaWatch::stop() {
+bool CudaWatch::stop() {
   stopped.store(true);
-  if (!exists.load()) return;
-  for (Round* round : {&instance().look_, &instance().poll_})
-    const std::unique_lock idle(round->busy, std::chrono::seconds(2));
+  if (!exists.load()) return true;
+  bool idle = true;
+  for (Round* round : {&instance().look_, &instance().poll_}) {
+    const std::unique_lock lock(round->busy, std::chrono::seconds(2));
+    idle &= lock.owns_lock();
+  }
+  return idle;
 }
 
 CudaWatch::CudaWatch() : look_(&Watched::look), poll_(&Watched::poll) {
@@ -57,13 +64,16 @@ void CudaWatch::wake() {
 
 void CudaWatch::loop(Round& round) {
   const CudaRuntime::RelaxedCapture relaxed;
+  bool slept = false;
   while (true) {
     {
       std::unique_lock lock(mutex_);
+      slept = !round.awake.load();
       woken_.wait(lock, [&] { return round.awake.load(); });
       round.awake.store(false);  // a launch from here on asks for another round
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // The first call after a while is soon done, and then known to be.
+    std::this_thread::sleep_for(std::exchange(slept, false) ? kFirstLook : kLookEvery);
     std::vector<std::weak_ptr<Watched>> groups;
     {
       const std::lock_guard lock(mutex_);

@@ -23,8 +23,8 @@ class CudaWatch {
   // Something was launched. Costs one atomic read while the watch is awake.
   void wake();
   // At exit, before CUDA goes: no look is under way when it returns, nor begins afterwards. Waits for some
-  // seconds at most. Does nothing where there is no watch.
-  static void stop();
+  // seconds at most; false when one still is. Does nothing where there is no watch.
+  static bool stop();
 
  private:
   // One of the two threads.

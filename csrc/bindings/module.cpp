@@ -17,6 +17,7 @@
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
+#include "common/hurried_end.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
 #include "engine/callback_thread.h"
@@ -449,9 +450,10 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "stop_threads",
       [] {
-        CudaWatch::stop();
+        bool all_stopped = CudaWatch::stop();
         Windows::stop();
-        CallbackThread::finish(std::chrono::seconds(2));
+        all_stopped &= CallbackThread::finish(std::chrono::seconds(2));
+        if (!all_stopped || LeftBehind::number() > 0) end_without_destructors();
       },
       py::call_guard<py::gil_scoped_release>(),
       "At exit, before CUDA, Python and torch go: nothing looks after GPUs, serves windows or wants Python's "

@@ -59,14 +59,16 @@ void CallbackThread::push(std::function<void()> work) {
     stuck_.notify_one();
 }
 
-void CallbackThread::finish(std::chrono::milliseconds patience) {
-  if (!exists.load()) return;
+bool CallbackThread::finish(std::chrono::milliseconds patience) {
+  if (!exists.load()) return true;
   CallbackThread& self = instance();
   std::unique_lock lock(self.mutex_);
-  self.done_.wait_for(lock, patience, [&] { return self.queue_.empty() && self.busy_ == 0; });
+  const bool done =
+      self.done_.wait_for(lock, patience, [&] { return self.queue_.empty() && self.busy_ == 0; });
   self.finished_ = true;
   [[maybe_unused]] const auto* kept = new auto(std::move(self.queue_));
   self.queue_.clear();
+  return done;
 }
 
 void CallbackThread::loop(bool spare) {

@@ -63,7 +63,11 @@ std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   while (!calls_.empty() && number_ - calls_.size() < number) calls_.pop_front();
   if (calls_.empty()) return std::nullopt;
   Call& oldest = calls_.front();
-  if (calls_.size() != before) oldest.wait = watchdog_.begin_wait(oldest.operation);
+  if (calls_.size() != before) {
+    const auto issued = oldest.wait.issued;
+    oldest.wait = watchdog_.begin_wait(oldest.operation);
+    oldest.wait.issued = issued;
+  }
   return number_;
 }
 
@@ -103,6 +107,11 @@ std::optional<DeviceCalls::Trouble> DeviceCalls::trouble(Watchdog::Clock::time_p
                                              : calls_.front().operation;
   if (const auto failure = carrier_.failure()) return Trouble{likely, *failure};
   if (calls_.empty()) return std::nullopt;
+  // Each has its time from when it was called, wherever the device is.
+  for (const Call& call : calls_) {
+    if (auto error = watchdog_.overdue(call.operation, call.wait, now))
+      return Trouble{call.operation, *error};
+  }
   // What holds the host up, or else the device.
   Call& suspect = entering_ ? calls_.back() : calls_.front();
   const int looks = suspect.wait.looks;

@@ -32,7 +32,7 @@ class DeviceCarrier {
   virtual std::optional<std::string> mark_results() = 0;
   // Ends everything in flight, on this rank only. Idempotent. Any thread.
   virtual void abort(const std::string& why) = 0;
-  // The same of what graphs replay, as far as it is not NCCL's: nobody has said that anything is in flight.
+  // The same of what graphs replay, whose results are marked: nobody has said that anything is in flight.
   virtual void end_replays(const std::string& why) = 0;
 };
 

@@ -192,10 +192,11 @@ void GpuRoutes::abort(const std::string& why) {
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
+// NCCL keeps what its graphs need, beyond its end too.
 void GpuRoutes::end_replays(const std::string& why) {
-  for (GpuRoute* route : all_made()) {
-    if (!route->outlived_by_graphs()) route->abort(why);
-  }
+  mark_results();
+  const auto routes = all_made();
+  for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
 }  // namespace altorch

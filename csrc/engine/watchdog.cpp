@@ -91,10 +91,16 @@ bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const
          wait.looks % static_cast<int>(calm_pace(group_.size()) / kLookEvery) == 0;
 }
 
+std::optional<Error> Watchdog::overdue(const Operation& operation, const Wait& wait,
+                                       Clock::time_point now) const {
+  if (now - wait.issued < operation.timeout) return std::nullopt;
+  return timed_out(operation, group_.board());
+}
+
 // The clock first: what else is asked may take its time.
 std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, Clock::time_point now) {
   if (!is_time_to_look(wait, now)) return std::nullopt;
-  if (now - wait.issued >= operation.timeout) return timed_out(operation, group_.board());
+  if (auto error = overdue(operation, wait, now)) return error;
   if (auto error = look_for_dead(operation, wait)) return error;
   if (now - wait.began < stall_) return std::nullopt;
   if (group_.watch()) group_.watch()->inquiries.answer();

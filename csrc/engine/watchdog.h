@@ -20,6 +20,8 @@ class Watchdog {
   explicit Watchdog(Group& group);
 
   Wait begin_wait(const Operation& operation) const;
+  // Looks at the clock alone.
+  std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
   // Looks now and then; a closed group does not count.
   std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
   // The same, and a closed group ends it.

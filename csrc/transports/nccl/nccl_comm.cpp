@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/env.h"
+#include "common/hurried_end.h"
 #include "common/number.h"
 #include "device/cuda_runtime.h"
 
@@ -45,7 +46,9 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
                              const NcclComm::Attend& attend = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
-  std::thread thread([promise, device, body = std::move(body)] {
+  // Counted until it is done: a process that ends before must not take NCCL and CUDA from under it.
+  auto counted = std::make_shared<LeftBehind>();
+  std::thread thread([promise, device, body = std::move(body), counted = std::move(counted)] {
     library().table.set_device(device);
     promise->set_value(body());
   });

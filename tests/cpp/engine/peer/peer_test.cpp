@@ -158,6 +158,7 @@ void leaves_nothing_for_those_who_come_late(const MakeRoute& make) {
                                                 {OpKind::kReceive, false}};
   for (const auto& [kind, in_place] : kCases) {
     ThreadGroup groups(2);
+    std::atomic<bool> enqueued{false};  // by the one that comes late
     const auto errors = groups.run([&](int number, Communicator& group) {
       Rank me = make_rank(make, group, {.seed = static_cast<unsigned>(number + 1), .gives_up = true});
       const std::int64_t count = 3 * kPieceOfFloats;
@@ -177,7 +178,10 @@ void leaves_nothing_for_those_who_come_late(const MakeRoute& make) {
       }
       if (me.rank == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        while (!enqueued) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         me.route->abort("given up by the test");
+      } else {
+        enqueued = true;
       }
       me.finish();
       for (unsigned call = 0; call < kCalls; ++call) {

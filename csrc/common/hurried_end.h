@@ -1,0 +1,27 @@
+// A process that ends while a thread is still in a library that cannot be hurried: what destroys that library's global objects
+// at exit would take them from under it.
+#pragma once
+
+#include <atomic>
+
+namespace altorch {
+
+// From the next exit() on: nothing that was registered before is run (destructors of global objects, atexit handlers), but
+// standard output is flushed, and the exit code is that of exit(). To be called as late as possible. Idempotent. Any thread.
+void end_without_destructors();
+
+// Threads that nobody waits for any more. Counted from the constructor to the destructor, which may be another thread's.
+class LeftBehind {
+ public:
+  LeftBehind() { number_.fetch_add(1); }
+  ~LeftBehind() { number_.fetch_sub(1); }
+  LeftBehind(const LeftBehind&) = delete;
+  LeftBehind& operator=(const LeftBehind&) = delete;
+
+  static int number() { return number_.load(); }
+
+ private:
+  static inline std::atomic<int> number_{0};
+};
+
+}  // namespace altorch
