@@ -28,6 +28,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--route", default="", help=f"routes, with commas, of {', '.join(ROUTES)} (default: all)"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="tensors of one kind only")
     parser.add_argument(
         "--only", default="", metavar="PATTERN", help="cells whose name this regular expression finds"
     )
@@ -62,6 +63,7 @@ def choose(arguments: argparse.Namespace) -> list[Cell]:
         for cell in CELLS
         if cell.route.backend in backends
         and (not routes or cell.route.name in routes)
+        and arguments.device in (None, cell.route.device)
         and re.search(arguments.only, cell.name)
     ]
 

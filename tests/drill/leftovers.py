@@ -9,6 +9,8 @@ from pathlib import Path
 
 SHARED = Path("/dev/shm")
 PATIENCE = 1.0  # seconds for others on this machine to remove what is theirs
+# What the CUDA driver and NCCL keep there for a process stays when it is killed, in whichever cell.
+FOREIGN = ("cuda.shm.", "nccl-")
 
 
 class SharedMemory:
@@ -19,7 +21,8 @@ class SharedMemory:
 
     @staticmethod
     def _names() -> set[str]:
-        return {path.name for path in SHARED.iterdir()} if SHARED.exists() else set()
+        names = {path.name for path in SHARED.iterdir()} if SHARED.exists() else set()
+        return {name for name in names if not name.startswith(FOREIGN)}
 
     def new_and_unused(self) -> list[str]:
         end = time.monotonic() + PATIENCE
