@@ -46,6 +46,13 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         help="cells that do not end as expected once more, one at a time: on a busy machine. Both are shown, and what "
         "fails both times fails",
     )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="begin no cell later than so many seconds after the start: what is left is skipped",
+    )
     parser.add_argument("--list", action="store_true", help="name the cells, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was seen")
     parser.add_argument(
@@ -81,17 +88,18 @@ def main() -> int:
     began = time.monotonic()
     results: list[Result] = []
     with Runner() as runner, Progress(len(cells)) as progress:
-        for result in runner.run_all(cells, arguments.jobs, lambda _: None):
+        for result in runner.run_all(cells, arguments.jobs, began + arguments.within):
             results.append(result)
             progress.at(result.cell.name)
         bad = [result for result in results if result.objections] if arguments.again else []
         seconds_before = time.monotonic() - began
-        again = list(runner.run_all([result.cell for result in bad], 1, lambda _: None))
+        again = list(runner.run_all([result.cell for result in bad], 1, began + arguments.within))
     results.sort(key=lambda result: cells.index(result.cell))
     if again:
         print_results(bad)
         print(f"{summary(results, seconds_before)}; these once more:")
-        results = [result for result in results if result not in bad] + again
+        tried = {result.cell: result for result in again if not result.seen.skipped}
+        results = [tried.get(result.cell, result) if result in bad else result for result in results]
     seconds = time.monotonic() - began
     print_results(results)
     print(f"{versions()}; {summary(results, seconds)}")

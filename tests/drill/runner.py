@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import Client
@@ -76,12 +77,11 @@ class Runner:
                 return Result(cell, Seen(broken="the cell's process ended"))
         return Result(cell, Seen(broken="the cell's process never answered"))
 
-    def run_all(self, cells: Iterable[Cell], jobs: int, begun: Callable[[Cell], None]) -> Iterator[Result]:
-        """As they end."""
+    def run_all(self, cells: Iterable[Cell], jobs: int, latest: float = float("inf")) -> Iterator[Result]:
+        """As they end. `latest`: when none begins any more (time.monotonic())."""
 
         def one(cell: Cell) -> Result:
-            begun(cell)
-            return self.run(cell)
+            return self.run(cell) if time.monotonic() < latest else Result(cell, Seen(skipped="lack of time"))
 
         with ThreadPoolExecutor(jobs) as pool:
             for future in as_completed([pool.submit(one, cell) for cell in cells]):

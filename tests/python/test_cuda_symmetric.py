@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from harness import on_ranks
+from harness import Cluster, on_ranks
 
 pytestmark = pytest.mark.gpu
 symmetric = pytest.importorskip("torch.distributed._symmetric_memory")
@@ -129,21 +129,24 @@ def test_inductor_fuses_our_collectives_with_products(world):
     dist.barrier()
 
 
-@on_ranks(2)
-def test_over_nvshmem(world):
-    if not symmetric.is_nvshmem_available():
-        pytest.skip("torch finds no NVSHMEM here")
+def all_reduce_over_nvshmem(world):
     here = device(world)
     symmetric.set_backend("NVSHMEM")
-    try:
-        tensor, handle = made(world, dist.group.WORLD, 512)
-        tensor.fill_(world.rank + 1.0)
-        torch.cuda.synchronize()
-        dist.barrier()
-        assert handle.get_buffer(1 - world.rank, (512,), torch.float32).eq(2.0 - world.rank).all()
-        found = torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", dist.group.WORLD.group_name)
-        assert found.eq(3).all() and found.device == here
-        torch.cuda.synchronize()
-        dist.barrier()
-    finally:
-        symmetric.set_backend("CUDA")
+    tensor, handle = made(world, dist.group.WORLD, 512)
+    tensor.fill_(world.rank + 1.0)
+    torch.cuda.synchronize()
+    dist.barrier()
+    assert handle.get_buffer(1 - world.rank, (512,), torch.float32).eq(2.0 - world.rank).all()
+    found = torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", dist.group.WORLD.group_name)
+    assert found.eq(3).all() and found.device == here
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
+def test_over_nvshmem():
+    """In processes of their own: torch chooses its backend once."""
+    if not symmetric.is_nvshmem_available():
+        pytest.skip("torch finds no NVSHMEM here")
+    with Cluster(2, launcher="plain") as cluster:
+        for outcome in cluster.run(all_reduce_over_nvshmem, deadline=60):
+            assert outcome.ok, outcome.report()
