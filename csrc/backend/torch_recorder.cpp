@@ -73,12 +73,16 @@ struct Hooks : c10d::ProcessGroup {
   static bool any(const c10d::ProcessGroup& group) { return !(group.*(&Hooks::preHooks_)).empty(); }
 };
 
+// Read once, while torch's list of names is there: it is no more when a call fails in a process that ends.
 bool files_wanted() {
-  try {
-    return c10d::getCvarBool(c10d::TORCH_FR_DUMP_ON_TIMEOUT, true);
-  } catch (const std::exception&) {  // it is neither
-    return true;
-  }
+  static const bool wanted = [] {
+    try {
+      return c10d::getCvarBool(c10d::TORCH_FR_DUMP_ON_TIMEOUT, true);
+    } catch (const std::exception&) {  // it is neither
+      return true;
+    }
+  }();
+  return wanted;
 }
 
 }  // namespace
@@ -90,6 +94,7 @@ std::shared_ptr<TorchFlightLog> TorchFlightLog::make(const std::string& name, in
                                                      Description description) {
   const bool for_torch = records_for_itself() && FlightPublisher::instance();
   if (!for_torch && !TraceBoard::is_wanted()) return nullptr;
+  files_wanted();
   return std::make_shared<TorchFlightLog>(flight_group(name, rank, global_ranks), std::move(description),
                                           for_torch);
 }

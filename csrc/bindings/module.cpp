@@ -317,15 +317,19 @@ PYBIND11_MODULE(_C, module) {
       .def_property_readonly("words", [](const Rendezvous& self) { return self.words(); })
       .def(
           "exchange",
-          [](Rendezvous& self, const std::string& key, const std::string& text) {
+          [](Rendezvous& self, const std::string& key, const std::string& text, bool starts_mpi) {
             return guarded([&] {
-              // Who starts MPI may take that long.
-              const auto patience = bootstrap_patience(std::chrono::hours(24)) + std::chrono::seconds(10);
+              const auto patience =
+                  starts_mpi ? bootstrap_patience(std::chrono::hours(24)) + std::chrono::seconds(10)
+                             : self.group().timeout;
               return self.exchange(key, text, patience);
             });
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),
-          "Everybody's text, by rank; collective, once for each key.")
+          py::arg("starts_mpi") = false,
+          "Everybody's text, by rank; collective, once for each key. starts_mpi: who brings it may have "
+          "started MPI before, "
+          "which may take longer than the group's timeout.")
       .def(
           "verdict",
           [](Rendezvous& self, const std::string& obstacle, double timeout_seconds) {

@@ -338,7 +338,7 @@ class Group:
                 raise
             failure = str(error)
         if not started:
-            verdicts = self.met.exchange("started", failure)
+            verdicts = self.met.exchange("started", failure, starts_mpi=True)
             failed = [i for i, verdict in enumerate(verdicts) if verdict]
             if failed:
                 return (
