@@ -16,8 +16,8 @@ struct Meeting {
   int rank = 0, size = 0;
 };
 
-// "rank 3 has not come" or "ranks 3, 5 have not come", by which of the keys are missing; "some rank has not come" when the
-// store does not tell. All ask when one is missing: one of them looks, and tells the others.
+// "rank 3 has not come" or "ranks 3, 5 have not come", by which of the keys are missing; that rank 0 has gone, when none is; "some
+// rank has not come" when the store does not tell. All ask when one is missing: one of them looks, and tells the others.
 std::string absent_ranks(KeyValueStore& store, const Meeting& meeting);
 
 // "8 s", "0.3 s".

@@ -306,3 +306,28 @@ def test_who_waits_for_a_rank_that_has_left_the_group_is_told(world, size, waits
     x = torch.ones(FRAME)
     dist.all_reduce(x)  # of the other group
     assert x[-1] == 2
+
+
+@on_ranks(2, env=GLOO)
+def test_a_rank_that_is_slow_to_look_for_mpi_is_missed_in_time(world):
+    """The group's timeout holds for every step by which it is made, but for MPI's own start."""
+    need_al(world)
+    from altorch import _backend
+
+    look = _backend.Group._standing
+    if world.rank == 1:
+
+        def slowly(self):
+            time.sleep(12)
+            return look(self)
+
+        _backend.Group._standing = slowly
+    began = time.monotonic()
+    who = "rank 1 has not come" if world.rank == 0 else "rank 0 has waited no longer"
+    try:
+        with pytest.raises(RuntimeError, match=who):
+            dist.new_group(timeout=timedelta(seconds=3))
+        assert time.monotonic() - began < (11 if world.rank == 0 else 20)
+    finally:
+        _backend.Group._standing = look
+    dist.barrier()

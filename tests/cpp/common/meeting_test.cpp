@@ -85,6 +85,17 @@ TEST(Meeting, ASilentStoreIsNotTakenForAnAbsentRank) {
   }
 }
 
+TEST(Meeting, WhoComesTooLateIsToldThatTheOthersHaveGone) {
+  MapStore store;
+  const auto errors = on_threads(2, [&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(600));
+    come(store, rank, 2, milliseconds(200));
+  });
+  EXPECT_NE(errors[0].find("rank 1 has not come"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("rank 0 has waited no longer for the last ones that came"), std::string::npos)
+      << errors[1];
+}
+
 TEST(Meeting, TheHostOfTheStoreLeavesLast) {
   MapStore store;
   std::atomic<bool> left{false};
