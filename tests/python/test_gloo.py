@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import on_ranks
+from harness import Cluster, on_ranks
 
 from altorch import _gloo
 
@@ -331,3 +332,24 @@ def test_a_rank_that_is_slow_to_look_for_mpi_is_missed_in_time(world):
     finally:
         _backend.Group._standing = look
     dist.barrier()
+
+
+def dies_while_gloo_connects(world):
+    if world.rank == 2:
+        _gloo.make = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        dist.init_process_group("al", timeout=timedelta(seconds=60))
+    except RuntimeError as error:
+        return str(error), time.monotonic() - began
+    return "no error", 0.0
+
+
+def test_a_rank_that_dies_while_gloo_connects_is_missed_and_named():
+    """Gloo itself would look for it until its timeout."""
+    with Cluster(3, group=False, launcher="plain", env=GLOO) as cluster:
+        outcomes = cluster.run(dies_while_gloo_connects, deadline=60)
+    for outcome in outcomes[:2]:
+        assert outcome.ok, outcome.report()
+        said, seconds = outcome.value
+        assert "rank 2 is lost" in said and seconds < 8, (said, seconds)

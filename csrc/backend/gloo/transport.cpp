@@ -1,10 +1,15 @@
 #include "backend/gloo/transport.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <future>
+#include <thread>
 
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
 #include "common/fnv.h"
+#include "common/hurried_end.h"
 #include "common/meeting.h"
 
 namespace altorch::backend {
@@ -18,6 +23,27 @@ std::uint64_t group_id(const Membership& group) {
   return hash.value();
 }
 
+using Made = c10::intrusive_ptr<c10d::Backend>;
+
+// What `make` returns, on a thread of its own, for Gloo looks after nobody while it connects. Throws what it throws, or what the
+// store says of who will not come; the thread is left behind then, and ends by Gloo's own deadline.
+Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
+  auto promise = std::make_shared<std::promise<Made>>();
+  auto made = promise->get_future();
+  std::thread thread([promise, make = std::move(make), counted = std::make_shared<LeftBehind>()]() mutable {
+    try {
+      promise->set_value(make());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+    make = nullptr;  // it is Python's
+  });
+  pthread_setname_np(thread.native_handle(), "al-gloo-open");
+  thread.detach();
+  while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.attend();
+  return made.get();
+}
+
 }  // namespace
 
 std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStore& store) {
@@ -28,8 +54,10 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
     const double seconds = std::min(std::chrono::duration<double>(group.timeout).count(), kMost);
     const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,
                                 "to connect group '" + group.name + "'", address_());
-    const auto gloo =
-        factory_(dynamic_cast<MeetingStore&>(store).callers(), group.rank, group.size(), seconds, addresses);
+    const auto gloo = made_while_all_live(
+        [make = factory_, callers = dynamic_cast<MeetingStore&>(store).callers(), rank = group.rank,
+         size = group.size(), seconds, addresses] { return make(callers, rank, size, seconds, addresses); },
+        store);
     mesh = std::make_shared<GlooMesh>(gloo, group.rank, group.global_ranks);
     if (group.is_job) GlooMesh::set_current(mesh);
     if (group.is_job) founded_ = mesh;
