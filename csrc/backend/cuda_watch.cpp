@@ -26,6 +26,8 @@ CudaWatch& CudaWatch::instance() {
   return *watch;
 }
 
+bool CudaWatch::is_there() { return exists.load(); }
+
 bool CudaWatch::stop() {
   stopped.store(true);
   if (!exists.load()) return true;

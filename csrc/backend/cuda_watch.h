@@ -25,6 +25,8 @@ class CudaWatch {
   // At exit, before CUDA goes: no look is under way when it returns, nor begins afterwards. Waits for some
   // seconds at most; false when one still is. Does nothing where there is no watch.
   static bool stop();
+  // Whether this process has used a GPU.
+  static bool is_there();
 
  private:
   // One of the two threads.

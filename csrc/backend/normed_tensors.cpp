@@ -28,6 +28,12 @@ void check_like(const at::Tensor& tensor, const at::Tensor& part, const char* wh
 NormedTensors::NormedTensors(const at::Tensor& part, const at::Tensor& residual,
                              const std::optional<at::Tensor>& weight, double epsilon) {
   check_tensor(part, "all_reduce_rms_norm's tensor");
+  if (at::GradMode::is_enabled() &&
+      (part.requires_grad() || residual.requires_grad() || (weight && weight->requires_grad())))
+    throw Error(
+        ErrorKind::kUnsupported,
+        "all_reduce_rms_norm has no gradient, and a tensor requires one; call it under torch.no_grad(), or "
+        "all_reduce and torch.nn.functional.rms_norm where you train");
   check_like(residual, part, "all_reduce_rms_norm's residual");
   if (!is_floating(dtype_of(part)))
     refuse(std::string("all_reduce_rms_norm takes floating-point tensors, and not ") +
@@ -50,7 +56,6 @@ NormedTensors::NormedTensors(const at::Tensor& part, const at::Tensor& residual,
   norm_ = {.residual = residual_.data_ptr(),
            .weight = weight_.defined() ? weight_.data_ptr() : nullptr,
            .summed = summed_.data_ptr(),
-           .row = part.size(-1),
            .epsilon = epsilon};
 }
 
@@ -68,7 +73,7 @@ void NormedTensors::begin_apart(Operation& operation) {
 
 void NormedTensors::end_apart() {
   summed_.add_(residual_);
-  normed_.copy_(at::rms_norm(summed_, {norm_.row},
+  normed_.copy_(at::rms_norm(summed_, {summed_.size(-1)},
                              weight_.defined() ? std::optional<at::Tensor>(weight_) : std::nullopt,
                              norm_.epsilon));
 }

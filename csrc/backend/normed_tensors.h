@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "engine/operation.h"
@@ -13,7 +14,7 @@ namespace altorch::backend {
 class NormedTensors {
  public:
   // What this rank has for the sum, rows of one size, and the residual of the same shape; a weight for each column. Throws
-  // Error(kInvalidArgument).
+  // Error(kInvalidArgument), and Error(kUnsupported) where a gradient is required.
   NormedTensors(const at::Tensor& part, const at::Tensor& residual, const std::optional<at::Tensor>& weight,
                 double epsilon);
 
@@ -25,6 +26,7 @@ class NormedTensors {
 
   // For a route that does all of it. Valid for as long as this.
   const RmsNorm& norm() const { return norm_; }
+  std::int64_t row() const { return std::max<std::int64_t>(1, part_.size(-1)); }
   // For others: what they reduce is the sum alone. Both on the current stream, before that and after it.
   void begin_apart(Operation& operation);
   void end_apart();

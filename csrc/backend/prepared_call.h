@@ -23,6 +23,7 @@ struct PreparedCall {
     operation.input_counts = input_counts;
     operation.output_counts = output_counts;
     if (norm) operation.norm = &norm->norm();
+    if (norm) operation.norm_row = norm->row();
   }
 };
 

@@ -454,10 +454,11 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "stop_threads",
       [] {
+        const bool is_watched = CudaWatch::is_there();
         bool all_stopped = CudaWatch::stop();
         Windows::stop();
         all_stopped &= CallbackThread::finish(std::chrono::seconds(2));
-        if (!all_stopped || LeftBehind::number() > 0) end_without_destructors();
+        end_without_destructors(/*forced=*/is_watched && !all_stopped);
       },
       py::call_guard<py::gil_scoped_release>(),
       "At exit, before CUDA, Python and torch go: nothing looks after GPUs, serves windows or wants Python's "

@@ -25,6 +25,7 @@ struct Call {
   std::span<const std::int64_t> output_counts = {};
   double factor = 1.0;            // PREMUL_SUM only
   const RmsNorm* norm = nullptr;  // all_reduce only: what comes behind it; null: nothing
+  std::int64_t norm_row = 0;      // the elements of its rows, of which count is a multiple; 0: there is none
   // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
   // way.
   std::int64_t paired_bytes = 0;

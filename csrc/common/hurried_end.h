@@ -6,9 +6,10 @@
 
 namespace altorch {
 
-// From the next exit() on: nothing that was registered before is run (destructors of global objects, atexit handlers), but
-// standard output is flushed, and the exit code is that of exit(). To be called as late as possible. Idempotent. Any thread.
-void end_without_destructors();
+// At the next exit(), if then `forced` was ever asked for or threads are left behind: nothing that was registered before is run
+// (destructors of global objects, atexit handlers), but standard output is flushed, and the exit code is that of exit(). To be
+// called as late as possible. Any thread, any number of times.
+void end_without_destructors(bool forced);
 
 // Threads that nobody waits for any more. Counted from the constructor to the destructor, which may be another thread's.
 class LeftBehind {

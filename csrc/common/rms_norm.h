@@ -11,7 +11,6 @@ struct RmsNorm {
   const void* residual = nullptr;
   const void* weight = nullptr;  // of a row; null: none
   void* summed = nullptr;        // sum and residual; may be the residual
-  std::int64_t row = 1;          // elements, of which count is a multiple
   double epsilon = 0;            // added to the mean square
 };
 

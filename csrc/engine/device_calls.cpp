@@ -153,7 +153,7 @@ bool DeviceCalls::look() {
     return true;
   }
   const std::string why = failure()->what();
-  log(LogLevel::kInfo, "graphs that are replayed from now on leave no results: " + why);
+  log(LogLevel::kWarning, "graphs that are replayed from now on leave no results: " + why);
   carrier_.end_replays(why);
   return true;
 }

@@ -20,6 +20,17 @@ constexpr std::uint64_t scattered(std::uint64_t bits) {
   return bits ^ bits >> 31;
 }
 
+// Short rows as they are; of long ones what tells them apart.
+constexpr std::uint64_t kLongRows = std::uint64_t{1} << (kRootBits - 1);
+std::uint64_t rows_in_bits(std::int64_t row) {
+  const auto elements = static_cast<std::uint64_t>(row);
+  return elements < kLongRows ? elements : kLongRows | (scattered(elements) & (kLongRows - 1));
+}
+std::string rows_from_bits(std::uint64_t bits) {
+  if (bits < kLongRows) return std::to_string(bits);
+  return std::to_string(kLongRows) + " or more (kind " + std::to_string(bits - kLongRows) + ")";
+}
+
 std::uint64_t agreed_count(const Operation& operation) {
   switch (operation.kind) {
     case OpKind::kAllGather:
@@ -53,7 +64,8 @@ std::uint64_t fingerprint(const Operation& operation) {
   bits = bits << kDTypeBits | static_cast<std::uint64_t>(operation.dtype);
   bits = bits << kOpBits | (operation.reduces() ? static_cast<std::uint64_t>(operation.op) : 0);
   // What has no root has room for what comes behind it.
-  const std::uint64_t root = rooted ? static_cast<std::uint64_t>(operation.root) : operation.norm ? 1 : 0;
+  const std::uint64_t root =
+      rooted ? static_cast<std::uint64_t>(operation.root) : rows_in_bits(operation.norm_row);
   bits = bits << kRootBits | (root & mask(kRootBits));
   bits = bits << kDeviceBits | (operation.device == kHostDevice ? 0 : 1);
   return bits << kCountBits | (agreed_count(operation) & mask(kCountBits));
@@ -65,8 +77,7 @@ Operation remembered(const Operation& operation) {
   copy.input = nullptr;
   copy.output = nullptr;
   copy.input_counts = copy.output_counts = {};
-  static constexpr RmsNorm kForgotten{};
-  if (operation.norm) copy.norm = &kForgotten;
+  copy.norm = nullptr;
   return copy;
 }
 
@@ -92,7 +103,7 @@ std::string describe_fingerprint(std::uint64_t bits) {
   if (count > 0) text += std::to_string(count) + " ";
   text += name_of(dtype);
   if (is_rooted(kind)) text += " with root " + std::to_string(root);
-  if (!is_rooted(kind) && root == 1) text += " and a norm behind it";
+  if (!is_rooted(kind) && root > 0) text += " and a norm of rows of " + rows_from_bits(root) + " behind it";
   if (on_gpu) text += " on a GPU";
   return text;
 }

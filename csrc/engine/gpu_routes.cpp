@@ -192,11 +192,19 @@ void GpuRoutes::abort(const std::string& why) {
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
-// NCCL keeps what its graphs need, beyond its end too.
+// Those over NCCL only where their results can be marked: what they would leave looks like any other. NCCL keeps what its graphs
+// need, beyond its own end too.
 void GpuRoutes::end_replays(const std::string& why) {
-  mark_results();
+  const bool marks = !mark_results() && has_guard();
   const auto routes = all_made();
-  for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
+  for (auto route = routes.rbegin(); route != routes.rend(); ++route) {
+    if (marks || !(*route)->outlived_by_graphs()) (*route)->abort(why);
+  }
+}
+
+bool GpuRoutes::has_guard() {
+  const std::lock_guard lock(mutex_);
+  return guard_ != nullptr;
 }
 
 }  // namespace altorch

@@ -59,6 +59,7 @@ class GpuRoutes : public DeviceCarrier {
   std::vector<GpuRoute*> all_made();
   void make_agreement(KeyValueStore& store);
   void make_guard();
+  bool has_guard();
 
   Communicator& communicator_;
   const int device_;

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+import torch.fx
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import Parameter, functional
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -42,14 +44,10 @@ def all_reduce_rms_norm(
     one raises NotImplementedError, unless under `torch.no_grad()`. Errors are those of all_reduce, on every rank.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-    if torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (part, residual, weight)
-    ):
-        raise NotImplementedError(
-            "altorch.ops.all_reduce_rms_norm has no gradient; call it under torch.no_grad(), or all_reduce and "
-            "torch.nn.functional.rms_norm where you train"
-        )
-    if torch.compiler.is_compiling():
+    if chosen is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("altorch.ops.all_reduce_rms_norm: this rank is not part of the group")
+    plain = all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in (part, residual, weight))
+    if torch.compiler.is_compiling() or not plain or _get_current_dispatch_mode() is not None:
         normed, summed = torch.ops.altorch.all_reduce_rms_norm(part, residual, weight, eps, chosen.group_name)
         return normed, summed
     return _run(part, residual, weight, eps, chosen)
@@ -65,10 +63,30 @@ def _run(
     if isinstance(backend, extension().Backend):
         both: tuple[Tensor, Tensor] = backend.all_reduce_rms_norm(part, residual, weight, eps)
         return both
+    _check(part, residual, weight)
     summed = part.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(summed, group=group)
     summed += residual
     return functional.rms_norm(summed, summed.shape[-1:], weight, eps), summed
+
+
+def _check(part: Tensor, residual: Tensor, weight: Tensor | None) -> None:
+    """What altorch's own groups check, too, and tell the other ranks of."""
+    if torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (part, residual, weight)
+    ):
+        raise NotImplementedError(
+            "altorch.ops.all_reduce_rms_norm has no gradient, and a tensor requires one; call it under torch.no_grad()"
+        )
+    if part.dim() == 0 or residual.shape != part.shape or residual.dtype != part.dtype:
+        raise ValueError(
+            f"altorch.ops.all_reduce_rms_norm: a residual of {residual.dtype}, {tuple(residual.shape)}, for a tensor "
+            f"of {part.dtype}, {tuple(part.shape)}; they must be alike, and have rows"
+        )
+    if weight is not None and weight.shape != part.shape[-1:]:
+        raise ValueError(
+            f"altorch.ops.all_reduce_rms_norm: a weight of {tuple(weight.shape)} for columns of {tuple(part.shape)}"
+        )
 
 
 def _all_reduce_rms_norm(
@@ -87,3 +105,5 @@ def _shapes(
 torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mutates_args=()).register_fake(
     _shapes
 )
+# Other ranks wait in it, whether or not somebody looks at what it returns here.
+torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)

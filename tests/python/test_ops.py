@@ -125,7 +125,7 @@ def test_another_call_on_the_other_rank_is_an_error_on_both(world):
         pytest.skip("it is altorch that compares the calls")
     group = dist.new_group(timeout=timedelta(seconds=20))
     x = torch.ones(4, 8)
-    with pytest.raises(RuntimeError, match="a norm behind it"):
+    with pytest.raises(RuntimeError, match="a norm of rows of 8 behind it"):
         if world.rank == 0:
             altorch.ops.all_reduce_rms_norm(x, x, group=group)
         else:
@@ -133,10 +133,76 @@ def test_another_call_on_the_other_rank_is_an_error_on_both(world):
         dist.barrier(group)
 
 
+@on_ranks(2)
+def test_other_rows_on_the_other_rank_are_an_error_on_both(world):
+    if not world.is_al:
+        pytest.skip("it is altorch that compares the calls")
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    x = torch.ones(4, 8) if world.rank == 0 else torch.ones(8, 4)
+    with pytest.raises(RuntimeError, match=r"a norm of rows of [48] behind it"):
+        altorch.ops.all_reduce_rms_norm(x, x, group=group)
+        dist.barrier(group)
+
+
+@on_ranks(2)
+def test_a_gradient_on_one_rank_is_an_error_on_both(world):
+    if not world.is_al:
+        pytest.skip("it is altorch that tells the others")
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    x = torch.ones(2, 4, requires_grad=world.rank == 1)
+    with pytest.raises((RuntimeError, NotImplementedError), match="no_grad"):
+        altorch.ops.all_reduce_rms_norm(x, x, group=group)
+        dist.barrier(group)
+
+
 @on_ranks(1)
-def test_gradients_are_refused(world):
+def test_no_gradient_is_none_where_none_is_wanted(world):
     x = torch.ones(2, 4, requires_grad=True)
-    with pytest.raises(NotImplementedError, match="no_grad"):
-        altorch.ops.all_reduce_rms_norm(x, x)
     with torch.no_grad():
         altorch.ops.all_reduce_rms_norm(x, x)
+
+
+@on_ranks(2)
+def test_a_compiled_call_stays_where_nobody_uses_its_results(world):
+    torch.compiler.reset()
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def layer(x, used):
+        normed, _ = altorch.ops.all_reduce_rms_norm(x * 1.0, x)
+        return normed + 0.0 if used else x + 0.0
+
+    layer(torch.ones(3, 8), world.rank == 0)
+    dist.barrier()
+
+
+@on_ranks(1)
+def test_fake_tensors_have_shapes_alone(world):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.ones(3, 8)
+        normed, summed = altorch.ops.all_reduce_rms_norm(x, x, torch.ones(8))
+        assert normed.shape == summed.shape == (3, 8)
+
+
+@on_ranks(2)
+def test_a_rank_outside_of_the_group_is_told(world):
+    group = dist.new_group([0])
+    x = torch.ones(2, 4)
+    if world.rank == 0:
+        assert altorch.ops.all_reduce_rms_norm(x, x, group=group)[1].eq(2).all()
+    else:
+        with pytest.raises(ValueError, match="not part of the group"):
+            altorch.ops.all_reduce_rms_norm(x, x, group=group)
+
+
+@on_ranks(2)
+@pytest.mark.parametrize("what", ["another shape", "another type", "a weight of another width", "no rows"])
+def test_bad_input_over_another_backend_reduces_nothing(world, what):
+    group = dist.new_group(backend="gloo")
+    with pytest.raises(ValueError, match=r"altorch\.ops\.all_reduce_rms_norm: a "):
+        altorch.ops.all_reduce_rms_norm(*BAD[what][0](torch.ones(4, 8)), group=group)
+    x = torch.ones(3)
+    dist.all_reduce(x, group=group)
+    assert x.eq(2).all()
+    dist.destroy_process_group(group)

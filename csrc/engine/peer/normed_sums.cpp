@@ -9,6 +9,8 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kDataBytes = 4;  // of a word
+// Of a block of threads, which has them one after another. Narrow ones, of which there are many, leave most threads idle.
+constexpr std::int64_t kMostRows = 8;
 
 }  // namespace
 
@@ -25,19 +27,19 @@ std::int64_t NormedSums::rows_of_block(std::int64_t rows) const {
 }
 
 bool NormedSums::fits(const Operation& operation) const {
-  if (operation.kind != OpKind::kAllReduce || operation.op != ReduceOp::kSum || !operation.norm ||
+  if (operation.kind != OpKind::kAllReduce || operation.op != ReduceOp::kSum || operation.norm_row == 0 ||
       !is_floating(operation.dtype))
     return false;
-  const std::int64_t row = operation.norm->row;
-  if (operation.count == 0 || row == 0 || operation.count % row != 0) return false;
+  const std::int64_t row = operation.norm_row;
+  if (operation.count == 0 || operation.count % row != 0) return false;
   const std::int64_t bytes = bytes_of(operation, row);
-  return bytes % kDataBytes == 0 &&
-         rows_of_block(operation.count / row) * bytes <= places_.shape.region * kDataBytes;
+  const std::int64_t rows = rows_of_block(operation.count / row);
+  return bytes % kDataBytes == 0 && rows <= kMostRows && rows * bytes <= places_.shape.region * kDataBytes;
 }
 
 void NormedSums::enqueue(const Operation& operation, Stream stream) {
   const RmsNorm& norm = *operation.norm;
-  const std::int64_t rows = operation.count / norm.row;
+  const std::int64_t rows = operation.count / operation.norm_row;
   NormedSum job;
   SmallExchange& small = job.small;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -60,7 +62,7 @@ void NormedSums::enqueue(const Operation& operation, Stream stream) {
   job.residual = norm.residual;
   job.weight = norm.weight;
   job.summed = norm.summed;
-  job.row = norm.row;
+  job.row = operation.norm_row;
   job.epsilon = norm.epsilon;
   device_.sum_and_norm(job, operation.dtype, stream);
 }

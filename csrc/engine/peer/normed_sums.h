@@ -21,7 +21,7 @@ class NormedSums {
 
   NormedSums(Device& device, Places places, int rank, int ranks, const std::uint32_t* aborted);
 
-  // Depends on nothing but what all ranks know alike.
+  // Depends on nothing but what all ranks have compared (engine/fingerprint.h).
   bool fits(const Operation& operation) const;
   // One that fits().
   void enqueue(const Operation& operation, Stream stream);

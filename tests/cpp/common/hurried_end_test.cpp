@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 
 namespace altorch {
 namespace {
@@ -37,13 +39,43 @@ std::pair<std::string, int> outcome_of(void (*body)()) {
 // A handler that was registered before stands for the destructors of global objects.
 void ends_hurriedly() {
   std::atexit([] { std::abort(); });
-  end_without_destructors();
-  end_without_destructors();
+  end_without_destructors(false);
+  end_without_destructors(true);
   std::fputs("not flushed yet", stdout);
+}
+void ends_beside_one_that_is_left_behind() {
+  std::atexit([] { std::abort(); });
+  end_without_destructors(false);
+  new LeftBehind();  // after that
+}
+void ends_in_peace() {
+  std::atexit([] {
+    std::fputs("a handler", stdout);
+    std::fflush(stdout);
+  });
+  end_without_destructors(false);
+}
+// As one that asks its user for a line.
+void ends_beside_one_that_reads() {
+  static int ends[2];
+  if (pipe(ends) == 0) dup2(ends[0], 0);
+  std::thread([] { std::getchar(); }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  end_without_destructors(true);
+  std::fputs("flushed", stdout);
 }
 
 TEST(HurriedEnd, SkipsWhatWasRegisteredBeforeAndKeepsOutputAndExitCode) {
   EXPECT_EQ(outcome_of(ends_hurriedly), std::pair(std::string("not flushed yet"), 7));
+}
+
+TEST(HurriedEnd, LooksAtTheEndWhoIsLeftBehind) {
+  EXPECT_EQ(outcome_of(ends_beside_one_that_is_left_behind), std::pair(std::string(), 7));
+  EXPECT_EQ(outcome_of(ends_in_peace), std::pair(std::string("a handler"), 7));
+}
+
+TEST(HurriedEnd, WaitsForNobodyWhoReads) {
+  EXPECT_EQ(outcome_of(ends_beside_one_that_reads), std::pair(std::string("flushed"), 7));
 }
 
 TEST(HurriedEnd, CountsWhoIsLeftBehind) {

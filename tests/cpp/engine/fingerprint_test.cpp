@@ -47,13 +47,21 @@ TEST(Fingerprint, StaysWhenTheOperationIsRememberedWithoutItsSpans) {
   }
   const Operation even = operation(OpKind::kAllReduce, DType::kFloat32, 7);
   EXPECT_EQ(fingerprint(remembered(even)), fingerprint(even));
-  const RmsNorm norm{.row = 7};
+  const RmsNorm norm{};
   Operation normed = even;
   normed.norm = &norm;
+  normed.norm_row = 7;
   const Operation copy = remembered(normed);
-  EXPECT_NE(copy.norm, &norm);
+  EXPECT_EQ(copy.norm, nullptr);
   EXPECT_EQ(fingerprint(copy), fingerprint(normed));
   EXPECT_NE(fingerprint(normed), fingerprint(even));
+  // Ranks whose rows differ would take other words for theirs.
+  std::set<std::uint64_t> seen;
+  for (const std::int64_t row : {1, 7, 8191, 8192, 8193, 16384, 1 << 20, (1 << 20) + 1}) {
+    normed.norm_row = row;
+    seen.insert(fingerprint(normed));
+  }
+  EXPECT_EQ(seen.size(), 8u);
 }
 
 TEST(Fingerprint, LeavesOutWhatRanksMayRightlySeeDifferently) {
@@ -81,10 +89,9 @@ TEST(Fingerprint, ReadsBackAsASentence) {
   Operation on_gpu = operation(OpKind::kAllReduce, DType::kFloat32, 10);
   on_gpu.device = 3;
   EXPECT_EQ(describe_fingerprint(fingerprint(on_gpu)), "all_reduce(SUM) of 10 float32 on a GPU");
-  const RmsNorm norm{.row = 5};
-  on_gpu.norm = &norm;
+  on_gpu.norm_row = 5;
   EXPECT_EQ(describe_fingerprint(fingerprint(on_gpu)),
-            "all_reduce(SUM) of 10 float32 and a norm behind it on a GPU");
+            "all_reduce(SUM) of 10 float32 and a norm of rows of 5 behind it on a GPU");
 }
 
 Operation numbered(std::uint64_t sequence, std::uint64_t history = 0) {

@@ -210,14 +210,15 @@ TEST(Peer, SumsAndDividesByTheNorm) {
   for (const int size : {2, 3}) {
     on_ranks(peer, size, [](Rank& me) {
       for (const auto& [rows, row] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-               {1, 1}, {1, 1024}, {3, 7}, {4, 1000}, {9, 100}, {40, 102}, {2, 1}}) {
+               {1, 1}, {1, 1024}, {3, 7}, {4, 1000}, {9, 100}, {30, 102}, {2, 1}}) {
         const std::int64_t count = rows * row;
         auto x = numbers(count, me.rank, 1), other = numbers(count, me.rank, 2);
         const auto residual = numbers(count, 9), weight = numbers(row, 8), total = sum(count, me.size, 1);
         std::vector<float> normed(x.size()), summed(x.size());
-        const RmsNorm norm{residual.data(), weight.data(), summed.data(), row, 1e-3};
+        const RmsNorm norm{residual.data(), weight.data(), summed.data(), 1e-3};
         Operation call = operation_of(OpKind::kAllReduce, x.data(), normed.data(), count);
         call.norm = &norm;
+        call.norm_row = row;
         ASSERT_TRUE(me.route->does_norm_of(call)) << rows << " of " << row;
         me.enqueue(call);
         me.enqueue(operation_of(OpKind::kAllReduce, other.data(), other.data(), count));
@@ -246,17 +247,20 @@ TEST(Peer, SumsAndDividesByTheNorm) {
 TEST(Peer, LeavesNormsThatItDoesNotDoToOthers) {
   on_ranks(peer, 2, [](Rank& me) {
     const auto does = [&](DType dtype, ReduceOp op, std::int64_t rows, std::int64_t row) {
-      const RmsNorm norm{.row = row};
+      const RmsNorm norm{};
       Operation call = operation_of(OpKind::kAllReduce, nullptr, nullptr, rows * row);
       call.dtype = dtype;
       call.op = op;
       call.norm = &norm;
+      call.norm_row = row;
       return me.route->does_norm_of(call);
     };
     EXPECT_TRUE(does(DType::kBFloat16, ReduceOp::kSum, 4, 2048));
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 7)) << "a word would be of two rows";
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 2050)) << "it is wider than a block's region";
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 5, 2048)) << "a block would have two rows";
+    EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 33, 64))
+        << "a block would have nine rows, one after another";
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 0, 2048));
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kSum, 4, 0));
     EXPECT_FALSE(does(DType::kBFloat16, ReduceOp::kAvg, 4, 2048));
