@@ -10,6 +10,8 @@
 
 namespace altorch {
 
+class MpiGroup;
+
 class Links {
  public:
   virtual ~Links() = default;
@@ -19,6 +21,8 @@ class Links {
   virtual std::vector<WholeCollectives*> collectives() { return {}; }
   // Where the group spans several nodes, and some of them share memory: how. Null otherwise.
   virtual const Node* node() { return nullptr; }
+  // What MPI has of all ranks of the group, where its messages go over MPI. Null otherwise.
+  virtual MpiGroup* mpi() { return nullptr; }
   // Something is still in flight that can never be completed: release nothing that it may touch.
   virtual void mark_broken() = 0;
   // A call has failed under way, and more than a small message that peers had sent for it may come at any time.

@@ -30,6 +30,7 @@ class MessageWindow : public RemoteMemory {
   std::uint64_t signals(int source, int slot) const override;
   bool has_left(int rank) const override;
   bool is_served() const override { return true; }
+  bool keeps_order() const override { return true; }
   bool serve() override;
   bool close(bool agreed) override;
 

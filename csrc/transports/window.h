@@ -99,7 +99,7 @@ class StreamOrdered {
 class RemoteMemory {
  public:
   virtual ~RemoteMemory() = default;
-  virtual const char* name() const = 0;  // a literal: "shm", "messages"
+  virtual const char* name() const = 0;  // a literal: "shm", "mpi", "messages"
   // kDone: it has taken effect. kPending: to be tested until it has. kFailed: `error` is set.
   virtual State begin(WindowCall& call, std::optional<Error>& error) = 0;
   virtual State test(WindowCall& call, std::optional<Error>& error) = 0;
@@ -114,6 +114,9 @@ class RemoteMemory {
   // Whether this rank carries out itself what others ask of its memory. serve() does that, for whatever is there, and has to
   // be called again and again; true: there was something.
   virtual bool is_served() const { return false; }
+  // Whether calls to one target that are begun one after another take effect so; else the next is begun when the one
+  // before it is done.
+  virtual bool keeps_order() const { return false; }
   virtual bool serve() { return false; }
   // Null: calls have taken effect when they are done. Else begin() of what has no result is done when it is enqueued.
   virtual StreamOrdered* streams() { return nullptr; }

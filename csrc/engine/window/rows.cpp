@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <array>
 #include <vector>
 
 #include "common/adaptive_wait.h"
 #include "common/cores.h"
+#include "common/env.h"
 #include "common/meeting.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "transports/message_window.h"
+#include "transports/mpi/window.h"
 #include "transports/shm/shareable.h"
 #include "transports/shm/shared_memory.h"
 #include "transports/shm/transport.h"
@@ -94,17 +97,63 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
   return made;
 }
 
+std::unique_ptr<MessageWindow> message_window(const WindowOpening& opening);
+
+std::optional<std::string> without_mpi(int) {
+  if (setting("ALTORCH_MPI") == "none") return "ALTORCH_MPI=none refuses MPI";
+  return std::nullopt;
+}
+
+std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string& why_not) {
+  MpiGroup* const group = opening.links.mpi();
+  if (!group) {
+    why_not = std::string("the group's messages go over ") + opening.links.transport();
+    return nullptr;
+  }
+  const int rank = opening.group.rank(), size = opening.group.size();
+  const auto agree = [&](const char* key, const std::string& obstacle) {
+    const auto why = meet_able(opening.store, key, rank, size, opening.timeout, kPurpose, obstacle);
+    if (why) why_not = *why;
+    return !why;
+  };
+  if (!agree("able", MpiWindow::obstacle(group->owner()).value_or(""))) return nullptr;
+  // What MPI reduces and what it does not would not be atomic with each other.
+  const auto is_reduced = [](const Registered& each) { return MpiWindow::reduces(each.dtype); };
+  const bool all_reduced = std::all_of(opening.registered.begin(), opening.registered.end(), is_reduced);
+  std::unique_ptr<RemoteMemory> made;
+  std::string obstacle;
+  try {
+    GroupCreation creation{opening.group.name()};
+    creation.timeout = opening.timeout;
+    creation.attend = [&] { opening.store.attend(); };
+    made = std::make_unique<MpiWindow>(MpiWindow::Opening{*group, opening.number, opening.memory, opening.own,
+                                                          all_reduced ? nullptr : message_window(opening),
+                                                          std::move(creation)});
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
+    obstacle = error.what();
+  }
+  if (!agree("opened", obstacle)) return nullptr;
+  return made;
+}
+
 // Between the tags of users and those of the engine (Communicator::max_message_tag()); the first is a barrier's.
-std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::string&) {
+std::unique_ptr<MessageWindow> message_window(const WindowOpening& opening) {
   const std::int64_t first = opening.group.max_message_tag() + 2;
   const std::int64_t places = first / MessageWindow::kTags - 1;
   const std::int64_t tags = first + opening.number % places * MessageWindow::kTags;
   return std::make_unique<MessageWindow>(opening.links.channel(), tags, opening.memory, opening.own.bytes);
 }
 
+std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::string&) {
+  return message_window(opening);
+}
+
 constexpr std::array kRows = {
     WindowRow{"shm", "the memory of ranks on this node, written and read at once", ShmTransport::obstacle,
               open_shm},
+    WindowRow{"mpi", "MPI's one-sided communication, where the group's messages go over MPI", without_mpi,
+              open_mpi},
     WindowRow{"messages", "messages to a thread of the other rank, which carries them out",
               [](int) { return std::optional<std::string>(); }, open_messages},
 };

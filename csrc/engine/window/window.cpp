@@ -261,8 +261,7 @@ std::shared_ptr<WindowTask> Window::start(WindowCall call, std::chrono::millisec
   task->call = std::move(call);
   task->window = shared_from_this();
   task->wait = group_.watchdog().begin_wait(task->operation);
-  // What goes by messages stays in order by itself.
-  const bool must_wait = !remote_->is_served() && under_way_.load(std::memory_order_acquire) > 0;
+  const bool must_wait = !remote_->keeps_order() && under_way_.load(std::memory_order_acquire) > 0;
   std::optional<Error> noticed;
   const State state = must_wait ? State::kPending : attempt(*task, noticed);
   if (state == State::kDone) task->finish();
@@ -299,7 +298,7 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
   Operation operation = operation_of(call, false, timeout);
   admit(operation, call);
   std::optional<Error> noticed;
-  if (!remote_->is_served() && under_way_.load(std::memory_order_acquire) > 0) flush(call.peer);
+  if (!remote_->keeps_order() && under_way_.load(std::memory_order_acquire) > 0) flush(call.peer);
   State state = begin(call, operation, noticed);
   Wait wait;
   if (state == State::kPending) {

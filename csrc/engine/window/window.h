@@ -70,6 +70,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   bool advance(WindowTask& task, std::chrono::steady_clock::time_point now);
   Awaited awaited(const WindowTask& task) const;
   bool is_served() const { return remote_->is_served(); }
+  bool keeps_order() const { return remote_->keeps_order(); }
   bool serve();
   void ended(const WindowTask& task);
 

@@ -91,7 +91,7 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
       return other->window == task->window && other->waits == task->waits &&
              other->call.peer == task->call.peer;
     };
-    const bool has_turn = task->waits || task->window->is_served() ||
+    const bool has_turn = task->waits || task->window->keeps_order() ||
                           std::none_of(unfinished.begin(), unfinished.end(), is_before);
     if (!has_turn || !task->window->advance(*task, now)) {
       unfinished.push_back(task.get());

@@ -84,6 +84,9 @@ MpiLibrary load_mpi_library(const std::string& path, const std::string& shim_dir
     throw Error(ErrorKind::kUnsupported,
                 shim_path + " belongs to another version of altorch: install altorch again.");
   }
+  for (const char* symbol : ALTORCH_MPI_ONE_SIDED_SYMBOLS) {
+    if (dlsym(mpi, symbol) == nullptr) library.one_sided_lacks = symbol;
+  }
   char text[8192] = "";
   library.table->library_version(text, sizeof(text));
   library.version = tidy_version(text);

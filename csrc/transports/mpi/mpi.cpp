@@ -33,10 +33,13 @@ AltorchMpiThread to_table(MpiThreadLevel level) { return static_cast<AltorchMpiT
 
 }  // namespace
 
-MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, int size)
+MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank,
+                   std::vector<int> world_ranks)
     : mpi_(std::move(mpi)),
       communicator_(communicator),
-      channel_(std::make_unique<MpiChannel>(*mpi_, communicator, rank, size)),
+      world_ranks_(std::move(world_ranks)),
+      channel_(
+          std::make_unique<MpiChannel>(*mpi_, communicator, rank, static_cast<int>(world_ranks_.size()))),
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {

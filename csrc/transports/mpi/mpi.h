@@ -47,7 +47,8 @@ class NativeThread;
 // flight when the group is destroyed, unless it is marked broken.
 class MpiGroup : public Links {
  public:
-  MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, int size);
+  // `world_ranks`: its members, as MPI numbers them.
+  MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, std::vector<int> world_ranks);
   ~MpiGroup() override;
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
@@ -55,7 +56,10 @@ class MpiGroup : public Links {
   const char* transport() const override { return "mpi"; }
   Channel& channel() override { return *channel_; }
   std::vector<WholeCollectives*> collectives() override { return {collectives_.get()}; }
-  Mpi& mpi() { return *mpi_; }
+  MpiGroup* mpi() override { return this; }
+  Mpi& owner() { return *mpi_; }
+  std::intptr_t communicator() const { return communicator_; }
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
 
   // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not
   // finalised at exit.
@@ -67,6 +71,7 @@ class MpiGroup : public Links {
  private:
   std::shared_ptr<Mpi> mpi_;
   std::intptr_t communicator_;
+  const std::vector<int> world_ranks_;
   std::atomic<bool> broken_ = false, hurt_ = false;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<WholeCollectives> collectives_;
@@ -78,6 +83,7 @@ struct GroupCreation {
   std::chrono::milliseconds timeout{120000};
   // Called about every 100 ms by who waits for the others; throws Error when it is known that one is lost.
   std::function<void()> attend = [] {};
+  std::string what = {};  // for messages, where it is not "the creation": "the opening of window 3"
 };
 
 class Mpi : public std::enable_shared_from_this<Mpi> {
@@ -107,6 +113,10 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag,
                                          const GroupCreation& creation = {});
 
+  // Calls `body`, which blocks in MPI until all members of a group have come to it, and owns what it uses. Throws as
+  // create_group() does.
+  void run_collective(const std::function<void()>& body, const GroupCreation& creation);
+
   // Barrier over all ranks that gives up after `timeout`: false when some rank has not come.
   bool barrier(std::chrono::milliseconds timeout);
   // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world. Throws Error(kTimeout)
@@ -128,13 +138,14 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
 
   SerialLock& lock() { return lock_; }
   const AltorchMpiTable& table() const { return *library_.table; }
+  // Until the request is done; throws as create_group() does, and what it reads and writes must stay then.
+  void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
   // What MPI says about an error code, as a clause: "MPI_Isend failed: ...".
   std::string describe(const char* function, int error) const;
 
  private:
   Mpi(MpiLibrary library, MpiOrigin origin);
   void check(const char* function, int error) const;
-  void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
   std::intptr_t copy_world(const GroupCreation& creation);
   std::intptr_t create_part(std::span<const int> world_ranks, int tag, const GroupCreation& creation);
   void wait_for_part(NativeThread creating, const GroupCreation& creation);

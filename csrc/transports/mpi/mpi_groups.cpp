@@ -48,7 +48,7 @@ std::unique_ptr<MpiGroup> Mpi::create_group(std::span<const int> world_ranks, st
       is_world ? copy_world(creation) : create_part(world_ranks, static_cast<int>(tag), creation);
   return std::make_unique<MpiGroup>(shared_from_this(), communicator,
                                     static_cast<int>(self - world_ranks.begin()),
-                                    static_cast<int>(world_ranks.size()));
+                                    std::vector<int>(world_ranks.begin(), world_ranks.end()));
 }
 
 // The whole world: copied without blocking inside MPI, which matters when there are more ranks than cores.
@@ -84,26 +84,27 @@ std::intptr_t Mpi::create_part(std::span<const int> world_ranks, int tag, const 
     part->code = self->table().comm_create_group(static_cast<int>(ranks.size()), ranks.data(), tag,
                                                  &part->communicator);
   };
-  if (calls_from_any_thread_) {
-    wait_for_part(NativeThread("al-mpi-create", body), creation);
-  } else {
-    body();
-  }
+  run_collective(body, creation);
   if (part->refusal) throw *part->refusal;
   check("MPI_Comm_create_group", part->code);
   return part->communicator;
 }
 
+void Mpi::run_collective(const std::function<void()>& body, const GroupCreation& creation) {
+  if (!calls_from_any_thread_) return body();
+  wait_for_part(NativeThread("al-mpi-create", body), creation);
+}
+
 void Mpi::wait_for_part(NativeThread creating, const GroupCreation& creation) {
   const auto deadline = AdaptiveWait::Clock::now() + creation.timeout;
+  const std::string what =
+      (creation.what.empty() ? "the creation" : creation.what) + " of group '" + creation.name + "'";
   while (!creating.ends_within(kBetweenLooks)) {
     try {
       creation.attend();
-      if (AdaptiveWait::Clock::now() > deadline)
-        throw too_late("The creation of group '" + creation.name + "'", creation.timeout);
+      if (AdaptiveWait::Clock::now() > deadline) throw too_late("T" + what.substr(1), creation.timeout);
     } catch (const Error& error) {
-      hold_up("MPI is held up by the creation of group '" + creation.name + "', which failed (" +
-              error.what() + "); start the job again");
+      hold_up("MPI is held up by " + what + ", which failed (" + error.what() + "); start the job again");
       throw;
     }
   }

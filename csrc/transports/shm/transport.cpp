@@ -59,6 +59,7 @@ class ShmLinks : public Links {
     }
     return all;
   }
+  MpiGroup* mpi() override { return other_ ? other_->mpi() : nullptr; }
   void mark_broken() override {
     if (other_) other_->mark_broken();
   }
@@ -83,6 +84,7 @@ class NodeLinks : public Links {
   Channel& channel() override { return other_->channel(); }
   std::vector<WholeCollectives*> collectives() override { return other_->collectives(); }
   const Node* node() override { return &node_; }
+  MpiGroup* mpi() override { return other_->mpi(); }
   void mark_broken() override { other_->mark_broken(); }
   void mark_hurt() override { other_->mark_hurt(); }
 

@@ -25,6 +25,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/file_store.h"
 #include "common/adaptive_wait.h"
+#include "engine/window/window_conformance.h"
 #include "transports/channel_conformance.h"
 #include "transports/collectives_conformance.h"
 #include "transports/mpi/channel.h"
@@ -140,6 +141,32 @@ void check_lost_member(Mpi& mpi, MpiGroup& group) {
   expect(refused && !mpi.usable(), "MPI is usable though a thread is stuck in it");
 }
 
+std::shared_ptr<std::byte> plain(std::size_t bytes) {
+  return {static_cast<std::byte*>(::operator new(bytes)),
+          [](std::byte* memory) { ::operator delete(memory); }};
+}
+
+// Windows over MPI's own one-sided communication.
+void check_windows(Mpi& mpi, std::shared_ptr<KeyValueStore> store, std::span<const int> world,
+                   bool leaves_open) {
+  setenv("ALTORCH_SHM_BYTES", "0", 1);
+  const Membership membership{"windows", {world.begin(), world.end()}, std::move(store), nullptr};
+  const auto communicator = std::make_shared<Communicator>(membership, mpi.create_group(world, 7));
+  {
+    const Opened<float> opened(*communicator, plain, DType::kFloat32, 8);
+    expect(std::string(opened.window->route()) == "mpi", opened.window->route());
+    if (leaves_open) {
+      opened.put(opened.next(), 0, {1.0f, 2.0f}, 0);
+      opened.wait(opened.before(), 0);
+      opened.meet();
+      return communicator->close("the group was destroyed");
+    }
+    opened.close();
+  }
+  window_conforms(*communicator, plain);
+  communicator->close("the group was destroyed");
+}
+
 void time_all_reduce(MpiGroup& group) {
   for (std::int64_t count : {2, 256, 16'384, 262'144}) {
     std::vector<float> data(static_cast<std::size_t>(count), 1.0f);
@@ -219,6 +246,11 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
            "MIN of float32 is offered, which loses NaN");
   }
   if (wants("few_groups")) check_groups(*mpi, 20);
+  const std::string folder = text("--window-store", text("--store", "").c_str());
+  for (const bool leaves_open : {false, true}) {
+    if (wants(leaves_open ? "open_window" : "windows"))
+      check_windows(*mpi, std::make_shared<FileStore>(folder), world, leaves_open);
+  }
   if (wants("many_groups")) check_groups(*mpi, 3000);
   if (wants("time")) time_all_reduce(*group);
   if (wants("again")) {

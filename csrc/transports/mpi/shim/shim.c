@@ -295,6 +295,61 @@ static int iscatterv(const void* input, const int* counts, const int* offsets, v
                      TO_COMM(comm), &request));
 }
 
+#define TO_WIN(handle) ((MPI_Win)(handle))
+#define FROM_WIN(win) ((intptr_t)(win))
+
+static int win_create(void* memory, int64_t bytes, intptr_t comm, intptr_t* out, int* unified) {
+  MPI_Win win = MPI_WIN_NULL;
+  int* model = NULL;
+  int found = 0;
+  *out = 0;
+  *unified = 0;
+  int error = MPI_Win_create(memory, (MPI_Aint)bytes, 1, MPI_INFO_NULL, TO_COMM(comm), &win);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+  if (error == MPI_SUCCESS) error = MPI_Win_get_attr(win, MPI_WIN_MODEL, &model, &found);
+  if (error == MPI_SUCCESS && found && model != NULL) *unified = *model == MPI_WIN_UNIFIED;
+  // Nobody else locks it.
+  if (error == MPI_SUCCESS) error = MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+  *out = FROM_WIN(win);
+  return error;
+}
+
+static int win_free(intptr_t* handle) {
+  MPI_Win win = TO_WIN(*handle);
+  *handle = 0;
+  int error = MPI_Win_unlock_all(win);
+  return error == MPI_SUCCESS ? MPI_Win_free(&win) : error;
+}
+
+static int put(const void* data, int bytes, int peer, int64_t offset, intptr_t window) {
+  return MPI_Put(data, bytes, MPI_BYTE, peer, (MPI_Aint)offset, bytes, MPI_BYTE, TO_WIN(window));
+}
+
+static int rget(void* data, int bytes, int peer, int64_t offset, intptr_t window, intptr_t* out) {
+  POST(MPI_Rget(data, bytes, MPI_BYTE, peer, (MPI_Aint)offset, bytes, MPI_BYTE, TO_WIN(window), &request));
+}
+
+static int accumulate(const void* data, int count, int type, int op, int peer, int64_t offset,
+                      intptr_t window) {
+  return MPI_Accumulate(data, count, to_type(type), peer, (MPI_Aint)offset, count, to_type(type), to_op(op),
+                        TO_WIN(window));
+}
+
+static int rget_accumulate(const void* data, void* result, int count, int type, int op, int peer,
+                           int64_t offset, intptr_t window, intptr_t* out) {
+  POST(MPI_Rget_accumulate(data, count, to_type(type), result, count, to_type(type), peer, (MPI_Aint)offset,
+                           count, to_type(type), to_op(op), TO_WIN(window), &request));
+}
+
+static int compare_and_swap(const void* data, const void* expected, void* result, int type, int peer,
+                            int64_t offset, intptr_t window) {
+  return MPI_Compare_and_swap(data, expected, result, to_type(type), peer, (MPI_Aint)offset, TO_WIN(window));
+}
+
+static int flush(int peer, intptr_t window) { return MPI_Win_flush(peer, TO_WIN(window)); }
+static int win_sync(intptr_t window) { return MPI_Win_sync(TO_WIN(window)); }
+
 __attribute__((visibility("default"))) const AltorchMpiTable altorch_mpi_table = {
     .version = ALTORCH_MPI_TABLE_VERSION,
     .abi = ALTORCH_MPI_ABI_NAME,
@@ -331,4 +386,13 @@ __attribute__((visibility("default"))) const AltorchMpiTable altorch_mpi_table =
     .ialltoall = ialltoall,
     .igatherv = igatherv,
     .iscatterv = iscatterv,
+    .win_create = win_create,
+    .win_free = win_free,
+    .put = put,
+    .rget = rget,
+    .accumulate = accumulate,
+    .rget_accumulate = rget_accumulate,
+    .compare_and_swap = compare_and_swap,
+    .flush = flush,
+    .win_sync = win_sync,
 };

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 // Raise it with every change of the table: a shim of another build must be refused, not called.
-#define ALTORCH_MPI_TABLE_VERSION 4
+#define ALTORCH_MPI_TABLE_VERSION 5
 #define ALTORCH_MPI_TABLE_SYMBOL "altorch_mpi_table"
 
 typedef enum {
@@ -115,7 +115,30 @@ typedef struct {
   // `output` NULL stands for MPI_IN_PLACE on the root.
   int (*iscatterv)(const void* input, const int* counts, const int* offsets, void* output, int count,
                    int type, int root, intptr_t comm, intptr_t* request);
+
+  // One-sided access. A window is one passive epoch to all ranks from its making to its end, of bytes: offsets count
+  // them. The two block until all ranks have come. `unified`: what others write is seen in memory.
+  int (*win_create)(void* memory, int64_t bytes, intptr_t comm, intptr_t* window, int* unified);
+  int (*win_free)(intptr_t* window);
+  // Begun, and done when flush() returns; rget and rget_accumulate also when their request is.
+  int (*put)(const void* data, int bytes, int peer, int64_t offset, intptr_t window);
+  int (*rget)(void* data, int bytes, int peer, int64_t offset, intptr_t window, intptr_t* request);
+  int (*accumulate)(const void* data, int count, int type, int op, int peer, int64_t offset, intptr_t window);
+  int (*rget_accumulate)(const void* data, void* found, int count, int type, int op, int peer, int64_t offset,
+                         intptr_t window, intptr_t* request);
+  int (*compare_and_swap)(const void* data, const void* expected, void* found, int type, int peer,
+                          int64_t offset, intptr_t window);
+  int (*flush)(int peer, intptr_t window);
+  int (*win_sync)(intptr_t window);
 } AltorchMpiTable;
+
+// What the functions of one-sided access call, which an old MPI may lack.
+#define ALTORCH_MPI_ONE_SIDED_SYMBOLS                                                   \
+  {                                                                                     \
+    "MPI_Win_create", "MPI_Win_set_errhandler", "MPI_Win_get_attr", "MPI_Win_lock_all", \
+        "MPI_Win_unlock_all", "MPI_Win_free", "MPI_Put", "MPI_Rget", "MPI_Accumulate",  \
+        "MPI_Rget_accumulate", "MPI_Compare_and_swap", "MPI_Win_flush", "MPI_Win_sync"  \
+  }
 
 #ifdef __cplusplus
 }

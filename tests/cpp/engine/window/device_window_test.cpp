@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/gpu_ranks.h"
+#include "engine/thread_group.h"
 #include "engine/window/window_conformance.h"
 #include "support/says.h"
 #include "transports/shm/shareable.h"

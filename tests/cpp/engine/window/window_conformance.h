@@ -1,5 +1,5 @@
-// What every way to the memory of other ranks must do. Ranks are threads, each with a communicator and memory of its own;
-// what is wrong is thrown.
+// What every way to the memory of other ranks must do. Ranks are threads or processes, each with a communicator and memory
+// of its own; what is wrong is thrown.
 #pragma once
 
 #include <concepts>
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/thread_group.h"
+#include "engine/communicator.h"
 #include "engine/window/window.h"
 #include "reduction/reduce.h"
 #include "transports/conformance.h"
@@ -109,7 +109,9 @@ struct Opened {
     barrier.kind = OpKind::kBarrier;
     barrier.timeout = kPatience;
     barrier.sequence = group.next_sequence();
-    altorch::run(group, barrier);
+    bool free = false;
+    group.run(barrier, free);
+    expect(free, "a barrier holds something back");
   }
   void close() const { window->close(kPatience); }
 };
@@ -207,6 +209,33 @@ inline void windows_count(Communicator& group, const Allocate& allocate) {
     opened.values[0] = most;
     expect(opened.fetch_add(0, 0, 1) == most && opened.values[0] == std::numeric_limits<std::int64_t>::min(),
            "a counter does not wrap");
+  }
+  opened.close();
+}
+
+// One place that ranks count in by different means, each of which must not miss the others.
+inline void windows_count_in_every_way(Communicator& group, const Allocate& allocate) {
+  const Opened<std::int32_t> opened(group, allocate, DType::kInt32, 3);
+  const int times = opened.window->is_served() ? 60 : 200;
+  opened.meet();
+  for (int time = 0; time < times; ++time) {
+    const int way = (group.rank() + time / 20) % 3;
+    if (way == 0) opened.fetch_add(0, 1, 1);
+    if (way == 1) {
+      const std::int32_t one = 1;
+      WindowCall made = opened.call(Access::kAccumulate, 0, 1, 1);
+      made.from = &one;
+      opened.run(std::move(made));
+    }
+    for (std::int64_t seen = 0, found = -1; way == 2; seen = found) {
+      found = opened.compare_swap(0, 1, seen, seen + 1);
+      if (found == seen) break;
+    }
+  }
+  opened.meet();
+  if (group.rank() == 0) {
+    expect(opened.values[1] == times * group.size(), "one way of counting misses another");
+    expect(opened.values[0] == 0 && opened.values[2] == 0, "a place beside was changed");
   }
   opened.close();
 }
@@ -356,6 +385,7 @@ inline void window_conforms(Communicator& group, const Allocate& allocate) {
   windows_move(group, allocate);
   windows_stride(group, allocate);
   windows_count(group, allocate);
+  windows_count_in_every_way(group, allocate);
   windows_accumulate(group, allocate);
   windows_signal(group, allocate);
   windows_keep_order(group, allocate);

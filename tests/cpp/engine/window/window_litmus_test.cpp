@@ -2,6 +2,7 @@
 // says when it was written.
 #include <gtest/gtest.h>
 
+#include "engine/thread_group.h"
 #include "engine/window/window_conformance.h"
 #include "transports/shm/litmus.h"
 #include "transports/shm/shareable.h"

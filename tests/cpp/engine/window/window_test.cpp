@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/thread_group.h"
 #include "engine/window/window_conformance.h"
 #include "support/says.h"
 #include "transports/shm/shareable.h"

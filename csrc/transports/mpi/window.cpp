@@ -1,0 +1,505 @@
+#include "transports/mpi/window.h"
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "common/fnv.h"
+#include "common/keep_for_ever.h"
+#include "transports/mpi/mpi_entry.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 30;  // MPI counts by ints
+constexpr int kPollsPerTest = 8;                      // as messages have them (channel.cpp)
+constexpr std::chrono::milliseconds kLastWords{200};
+constexpr std::chrono::seconds kFarewell{20};
+
+constexpr int kNone = -1;
+constexpr EnumTable<DType, int> kTypes(kNone, {
+                                                  {DType::kUInt8, ALTORCH_MPI_UINT8},
+                                                  {DType::kInt8, ALTORCH_MPI_INT8},
+                                                  {DType::kUInt16, ALTORCH_MPI_UINT16},
+                                                  {DType::kInt16, ALTORCH_MPI_INT16},
+                                                  {DType::kUInt32, ALTORCH_MPI_UINT32},
+                                                  {DType::kInt32, ALTORCH_MPI_INT32},
+                                                  {DType::kUInt64, ALTORCH_MPI_UINT64},
+                                                  {DType::kInt64, ALTORCH_MPI_INT64},
+                                              });
+constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
+                                                         {BinaryOp::kSum, ALTORCH_MPI_SUM},
+                                                         {BinaryOp::kProduct, ALTORCH_MPI_PRODUCT},
+                                                         {BinaryOp::kMin, ALTORCH_MPI_MIN},
+                                                         {BinaryOp::kMax, ALTORCH_MPI_MAX},
+                                                         {BinaryOp::kAnd, ALTORCH_MPI_BAND},
+                                                         {BinaryOp::kOr, ALTORCH_MPI_BOR},
+                                                         {BinaryOp::kXor, ALTORCH_MPI_BXOR},
+                                                     });
+
+Error has_left_it(int rank) {
+  return Error(ErrorKind::kPeerLost, "rank " + std::to_string(rank) +
+                                         " of the group has ended it while its window was open; its ranks "
+                                         "release a window together");
+}
+
+Error closed_by(int rank) {
+  return Error(ErrorKind::kClosed,
+               "rank " + std::to_string(rank) +
+                   " of the group has closed the window; its ranks release a window together");
+}
+
+// Calls body(offset there, offset here, bytes) for every piece of every row.
+template <class Body>
+void for_each_piece(const WindowCall& call, const Body& body) {
+  for (std::size_t row = 0; row < call.rows; ++row) {
+    for (std::size_t done = 0; done < call.row_bytes; done += kPiece)
+      body(static_cast<std::int64_t>(call.offset + row * call.stride + done), row * call.row_bytes + done,
+           static_cast<int>(std::min(kPiece, call.row_bytes - done)));
+  }
+}
+
+}  // namespace
+
+// What MPI knows of a window: left as it is where it cannot be freed.
+struct MpiWindow::Handles {
+  std::unique_ptr<MpiGroup>
+      group;  // of the window alone: what is collective of it comes between no other calls
+  std::unique_ptr<Desk[]> desks;  // by source
+  std::intptr_t data = 0, counts = 0;
+  std::byte* memory = nullptr;
+  std::size_t bytes = 0;
+  std::vector<std::size_t> bytes_of;  // unused where nothing may be read
+  std::vector<std::int64_t> words;
+  const char* function = "";
+  int code = 0;
+  bool unified = false;
+};
+
+struct MpiWindow::Doing : WindowCall::State {
+  enum class Step { kByMessage, kData, kSignal, kOver };
+  Step step = Step::kOver;
+  bool flushes = false;
+  std::vector<std::intptr_t> requests;  // 0 once done
+  std::byte asked{};
+  std::int64_t operand = 0, expected = 0, found = 0;  // of a type of the window's, from their first byte on
+  std::int64_t one = 1, before = 0;
+  WindowCall by_message;
+  // Of the last call of MPI.
+  const char* function = "";
+  int code = 0;
+};
+
+bool MpiWindow::reduces(DType dtype) { return kTypes[dtype] != kNone; }
+
+std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
+  const std::string& lacks = mpi.library().one_sided_lacks;
+  if (!lacks.empty()) return mpi.library().version + " has no " + lacks;
+  if (!mpi.usable()) return std::string("MPI is not usable: ") + mpi.not_usable().what();
+  return std::nullopt;
+}
+
+MpiWindow::MpiWindow(Opening opening)
+    : mpi_(opening.group.owner().shared_from_this()),
+      rank_(opening.group.channel().rank()),
+      size_(opening.group.channel().size()),
+      messages_(std::move(opening.messages)),
+      handles_(std::make_shared<Handles>()) {
+  GroupCreation creation = std::move(opening.creation);
+  creation.what = "the opening of window " + std::to_string(opening.number);
+  handles_->desks = std::make_unique<Desk[]>(static_cast<std::size_t>(size_));
+  handles_->memory = opening.memory;
+  handles_->bytes = opening.own.bytes;
+  try {
+    const auto tag =
+        static_cast<std::int64_t>(Fnv().add(creation.name + "/" + creation.what).value() % 32768);
+    handles_->group = mpi_->create_group(opening.group.world_ranks(), tag, creation);
+    open(creation);
+    try_out(creation);
+  } catch (...) {
+    if (handles_->group) handles_->group->mark_broken();
+    keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
+    closed_ = true;
+    throw;
+  }
+}
+
+MpiWindow::~MpiWindow() { MpiWindow::close(false); }
+
+void MpiWindow::open(const GroupCreation& creation) {
+  const auto refusal = std::make_shared<std::optional<Error>>();
+  mpi_->run_collective(
+      [handles = handles_, mpi = mpi_, size = size_, refusal] {
+        const MpiEntry entry(*mpi);
+        if (!entry) {
+          *refusal = entry.refusal();
+          return;
+        }
+        const std::intptr_t communicator = handles->group->communicator();
+        int unified[2] = {0, 0};
+        handles->function = "MPI_Win_create";
+        handles->code = mpi->table().win_create(handles->memory, static_cast<std::int64_t>(handles->bytes),
+                                                communicator, &handles->data, &unified[0]);
+        if (handles->code != 0) return;
+        handles->code =
+            mpi->table().win_create(handles->desks.get(), static_cast<std::int64_t>(sizeof(Desk)) * size,
+                                    communicator, &handles->counts, &unified[1]);
+        handles->unified = unified[0] && unified[1];
+      },
+      creation);
+  if (*refusal) throw **refusal;
+  if (handles_->code != 0)
+    throw Error(ErrorKind::kUnsupported, mpi_->describe(handles_->function, handles_->code));
+  if (!handles_->unified)
+    throw Error(ErrorKind::kUnsupported,
+                "what others write into a window of this MPI is not in memory at once");
+}
+
+std::size_t MpiWindow::place_of(int slot) const {
+  return static_cast<std::size_t>(rank_) * sizeof(Desk) +
+         static_cast<std::size_t>(slot) * sizeof(std::int64_t);
+}
+
+// Everything that is used later, at the next rank, whose counts nobody reads yet.
+void MpiWindow::try_out(const GroupCreation& creation) {
+  handles_->words = {0x5ca1ab1e + rank_, 0, 5, 0, 77, 0x5ca1ab1e + rank_ + 5, 0, 0};
+  std::vector<std::int64_t>& words = handles_->words;
+  const int next = (rank_ + 1) % size_;
+  const auto place = static_cast<std::int64_t>(place_of(kSignalSlots + 1));
+  const auto enter = [&](const char* function, const auto& call) {
+    const MpiEntry entry(*mpi_);
+    entry.or_throw();
+    const int code = call();
+    if (code != 0) throw Error(ErrorKind::kUnsupported, mpi_->describe(function, code));
+  };
+  const auto run = [&](const char* function, const auto& call) {
+    std::intptr_t request = 0;
+    enter(function, [&] { return call(&request); });
+    mpi_->wait(request, function, creation);
+  };
+  const auto get = [&](std::int64_t& into) {
+    run("MPI_Rget", [&](std::intptr_t* request) {
+      return table().rget(&into, sizeof into, next, place, handles_->counts, request);
+    });
+  };
+  const auto flush = [&] { enter("MPI_Win_flush", [&] { return table().flush(next, handles_->counts); }); };
+  const auto check = [&](const char* function, std::int64_t found, std::int64_t wanted) {
+    if (found != wanted)
+      throw Error(ErrorKind::kUnsupported, std::string(function) + " of " + mpi_->library().version +
+                                               " gives " + std::to_string(found) + " where " +
+                                               std::to_string(wanted) + " is right");
+  };
+  enter("MPI_Put", [&] { return table().put(&words[0], sizeof words[0], next, place, handles_->counts); });
+  get(words[7]);
+  flush();
+  get(words[1]);
+  check("MPI_Put", words[1], words[0]);
+  run("MPI_Rget_accumulate", [&](std::intptr_t* request) {
+    return table().rget_accumulate(&words[2], &words[3], 1, ALTORCH_MPI_INT64, ALTORCH_MPI_SUM, next, place,
+                                   handles_->counts, request);
+  });
+  check("MPI_Rget_accumulate", words[3], words[0]);
+  enter("MPI_Compare_and_swap", [&] {
+    return table().compare_and_swap(&words[4], &words[5], &words[6], ALTORCH_MPI_INT64, next, place,
+                                    handles_->counts);
+  });
+  get(words[7]);
+  flush();
+  check("MPI_Compare_and_swap", words[6], words[5]);
+  get(words[1]);
+  check("MPI_Compare_and_swap", words[1], words[4]);
+  // The others may need this rank's help until they are through.
+  run("MPI_Ibarrier",
+      [&](std::intptr_t* request) { return table().ibarrier(handles_->group->communicator(), request); });
+}
+
+State MpiWindow::begin(WindowCall& call, std::optional<Error>& error) {
+  if (has_left(call.peer)) {
+    error = closed_by(call.peer);
+    return State::kFailed;
+  }
+  auto made = std::make_unique<Doing>();
+  Doing& doing = *made;
+  call.state = std::move(made);
+  const State state = start(call, doing, error);
+  return state == State::kPending ? test(call, error) : state;
+}
+
+State MpiWindow::start(WindowCall& call, Doing& doing, std::optional<Error>& error) {
+  using Step = Doing::Step;
+  if (call.access == Access::kAccumulate && messages_) {
+    doing.step = Step::kByMessage;
+    WindowCall& other = doing.by_message;
+    other.access = call.access, other.peer = call.peer, other.dtype = call.dtype, other.op = call.op;
+    other.offset = call.offset, other.row_bytes = call.row_bytes, other.rows = call.rows;
+    other.stride = call.stride, other.from = call.from;
+    if (messages_->begin(other, error) == State::kFailed) return State::kFailed;
+    return State::kPending;
+  }
+  const std::lock_guard lock(mutex_);
+  if (closed_) {
+    error = Error(ErrorKind::kClosed, "the window is closed");
+    return State::kFailed;
+  }
+  const MpiEntry entry(*mpi_);
+  if (!entry) {
+    error = entry.refusal();
+    return State::kFailed;
+  }
+  doing.step = Step::kData;
+  if (call.bytes() > 0 && call.access != Access::kSignal) begin_data(call, doing);
+  if (doing.code == 0) return State::kPending;
+  error = Error(ErrorKind::kTransport, mpi_->describe(doing.function, doing.code));
+  return State::kFailed;
+}
+
+void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
+  const auto* from = static_cast<const std::byte*>(call.from);
+  auto* into = static_cast<std::byte*>(call.into);
+  const std::intptr_t window = handles_->data;
+  const int type = kTypes[call.dtype];
+  const auto note = [&](const char* function, int code) {
+    doing.function = function;
+    doing.code = code;
+    return code == 0;
+  };
+  const auto narrow = [&](std::int64_t value, std::int64_t& place) {
+    const auto small = static_cast<std::int32_t>(value);
+    if (call.dtype == DType::kInt32)
+      std::copy_n(reinterpret_cast<const char*>(&small), 4, reinterpret_cast<char*>(&place));
+    else
+      place = value;
+  };
+  switch (call.access) {
+    case Access::kPut:
+      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
+        if (doing.code == 0) note("MPI_Put", table().put(from + here, bytes, call.peer, there, window));
+      });
+      break;
+    case Access::kAccumulate: {
+      const auto op = binary_op_of(call.op, call.dtype);
+      const int size = static_cast<int>(size_of(call.dtype));
+      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
+        if (doing.code == 0)
+          note("MPI_Accumulate", table().accumulate(from + here, bytes / size, type, kOperators[*op],
+                                                    call.peer, there, window));
+      });
+      break;
+    }
+    case Access::kGet:
+      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
+        if (doing.code != 0) return;
+        doing.requests.push_back(0);
+        note("MPI_Rget", table().rget(into + here, bytes, call.peer, there, window, &doing.requests.back()));
+      });
+      return;
+    case Access::kFetchAdd:
+      narrow(call.operand, doing.operand);
+      doing.requests.push_back(0);
+      note("MPI_Rget_accumulate",
+           table().rget_accumulate(&doing.operand, &doing.found, 1, type, ALTORCH_MPI_SUM, call.peer,
+                                   static_cast<std::int64_t>(call.offset), window, &doing.requests.back()));
+      return;
+    case Access::kCompareSwap:
+      narrow(call.operand, doing.operand);
+      narrow(call.expected, doing.expected);
+      note("MPI_Compare_and_swap",
+           table().compare_and_swap(&doing.operand, &doing.expected, &doing.found, type, call.peer,
+                                    static_cast<std::int64_t>(call.offset), window));
+      break;
+    case Access::kSignal:
+      return;
+  }
+  doing.flushes = true;
+  if (doing.code != 0) return;
+  doing.requests.push_back(0);
+  note("MPI_Rget", table().rget(&doing.asked, 1, call.peer, static_cast<std::int64_t>(call.offset), window,
+                                &doing.requests.back()));
+}
+
+void MpiWindow::begin_signal(const WindowCall& call, Doing& doing) {
+  doing.requests.assign(1, 0);
+  doing.function = "MPI_Rget_accumulate";
+  doing.code = table().rget_accumulate(&doing.one, &doing.before, 1, ALTORCH_MPI_INT64, ALTORCH_MPI_SUM,
+                                       call.peer, static_cast<std::int64_t>(place_of(call.slot)),
+                                       handles_->counts, &doing.requests[0]);
+}
+
+State MpiWindow::test(WindowCall& call, std::optional<Error>& error) {
+  auto& doing = static_cast<Doing&>(*call.state);
+  if (doing.step == Doing::Step::kByMessage && doing.by_message.state) {
+    const State state = messages_->test(doing.by_message, error);
+    if (state != State::kDone) return state;
+  }
+  const bool left = has_left(call.peer);  // first: what it did last comes before
+  const std::lock_guard lock(mutex_);
+  if (closed_) {
+    error = Error(ErrorKind::kClosed, "the window is closed");
+    return State::kFailed;
+  }
+  for (int poll = 0; poll < kPollsPerTest; ++poll) {
+    const MpiEntry entry(*mpi_);
+    if (!entry) {
+      error = entry.refusal();
+      return State::kFailed;
+    }
+    const State state = move_on(call, doing, error);
+    if (state == State::kDone) {
+      call.state.reset();
+      return state;
+    }
+    if (state == State::kFailed) return state;
+  }
+  if (!left) return State::kPending;
+  error = has_left_it(call.peer);
+  return State::kFailed;
+}
+
+// Under the lock, and in MPI.
+State MpiWindow::move_on(WindowCall& call, Doing& doing, std::optional<Error>& error) {
+  using Step = Doing::Step;
+  while (true) {
+    const State state = look(doing, error);
+    if (state != State::kDone) return state;
+    if (doing.step == Step::kData && doing.flushes) {
+      doing.function = "MPI_Win_flush";
+      doing.code = table().flush(call.peer, handles_->data);
+    }
+    if (doing.step == Step::kData &&
+        (call.access == Access::kFetchAdd || call.access == Access::kCompareSwap)) {
+      std::int32_t small = 0;
+      std::copy_n(reinterpret_cast<const char*>(&doing.found), 4, reinterpret_cast<char*>(&small));
+      call.found = call.dtype == DType::kInt32 ? small : doing.found;
+    }
+    if (doing.step == Step::kSignal || call.slot == kNoSlot) {
+      doing.step = Step::kOver;
+    } else if (doing.code == 0) {
+      doing.step = Step::kSignal;
+      begin_signal(call, doing);
+    }
+    if (doing.code != 0) {
+      error = Error(ErrorKind::kTransport, mpi_->describe(doing.function, doing.code));
+      return State::kFailed;
+    }
+    if (doing.step == Step::kOver) return State::kDone;
+  }
+}
+
+State MpiWindow::look(Doing& doing, std::optional<Error>& error) {
+  for (std::intptr_t& request : doing.requests) {
+    if (request == 0) continue;
+    AltorchMpiTest result = {};
+    const int code = table().test(&request, &result);
+    if (code != 0) {
+      error = Error(ErrorKind::kTransport, mpi_->describe(doing.function, code));
+      return State::kFailed;
+    }
+    if (!result.done) return State::kPending;
+  }
+  doing.requests.clear();
+  return State::kDone;
+}
+
+// What MPI has begun it cannot withdraw.
+bool MpiWindow::cancel(WindowCall& call) {
+  if (!call.state) return true;
+  auto& doing = static_cast<Doing&>(*call.state);
+  if (doing.step == Doing::Step::kByMessage) return messages_->cancel(doing.by_message);
+  const auto is_over = [](std::intptr_t request) { return request == 0; };
+  if (!doing.flushes && std::all_of(doing.requests.begin(), doing.requests.end(), is_over)) return true;
+  keep_for_ever(std::move(call.state));
+  return false;
+}
+
+std::uint64_t MpiWindow::signals(int source, int slot) const {
+  const std::int64_t& place =
+      handles_->desks[static_cast<std::size_t>(source)].signals[static_cast<std::size_t>(slot)];
+  const std::int64_t count = __atomic_load_n(&place, __ATOMIC_ACQUIRE);
+  if (count != 0) sync();
+  return static_cast<std::uint64_t>(count);
+}
+
+// As MPI wants it before one reads what a window was given; where it is unified it costs a fence.
+void MpiWindow::sync() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+bool MpiWindow::has_left(int rank) const {
+  return __atomic_load_n(&handles_->desks[static_cast<std::size_t>(rank)].left, __ATOMIC_ACQUIRE) != 0;
+}
+
+// MPI carries out what others ask where it has not its own thread for that, whenever it is called.
+bool MpiWindow::serve() {
+  const bool moved = messages_ && messages_->serve();
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || closed_) return moved;
+  const MpiEntry entry(*mpi_);
+  if (!entry) return moved;
+  int found = 0, source = 0;
+  table().iprobe_any(-1, handles_->group->communicator(), &found, &source);
+  table().win_sync(handles_->data);
+  return moved;
+}
+
+// Whoever waits for this rank, or asks it later, learns that it is gone; its memory stays.
+void MpiWindow::take_leave() {
+  std::vector<std::intptr_t> requests(static_cast<std::size_t>(size_));
+  handles_->words.assign(static_cast<std::size_t>(size_) + 1, 1);
+  const auto until = std::chrono::steady_clock::now() + kLastWords;
+  for (int rank = 0; rank < size_; ++rank) {
+    const MpiEntry entry(*mpi_);
+    if (!entry) return;
+    const auto at = static_cast<std::size_t>(rank);
+    if (rank == rank_ || __atomic_load_n(&handles_->desks[at].left, __ATOMIC_ACQUIRE) != 0) continue;
+    if (table().rget_accumulate(&handles_->words.back(), &handles_->words[at], 1, ALTORCH_MPI_INT64,
+                                ALTORCH_MPI_SUM, rank, static_cast<std::int64_t>(place_of(kSignalSlots)),
+                                handles_->counts, &requests[at]) != 0)
+      requests[at] = 0;
+  }
+  bool pending = true;
+  while (pending && std::chrono::steady_clock::now() < until) {
+    pending = false;
+    {
+      const MpiEntry entry(*mpi_);
+      if (!entry) return;
+      for (std::intptr_t& request : requests) {
+        AltorchMpiTest result = {};
+        if (request != 0) table().test(&request, &result);
+        pending |= request != 0;
+      }
+    }
+    if (pending) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+bool MpiWindow::close(bool agreed) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return free_;
+  closed_ = true;
+  if (messages_) messages_->close(agreed);
+  if (agreed) {
+    try {
+      GroupCreation creation;
+      creation.what = "the release of a window";
+      creation.timeout = kFarewell;
+      mpi_->run_collective(
+          [handles = handles_, mpi = mpi_] {
+            const MpiEntry entry(*mpi);
+            if (!entry) return;
+            handles->code = mpi->table().win_free(&handles->data);
+            if (handles->code == 0) handles->code = mpi->table().win_free(&handles->counts);
+          },
+          creation);
+      free_ = handles_->data == 0 && handles_->counts == 0 && handles_->code == 0;
+      if (free_) handles_->group.reset();
+    } catch (const Error&) {  // MPI is held up, and says why
+    }
+  } else {
+    take_leave();
+  }
+  if (!free_) {
+    if (handles_->group) handles_->group->mark_hurt();
+    keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
+  }
+  return free_;
+}
+
+}  // namespace altorch

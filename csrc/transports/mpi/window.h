@@ -1,0 +1,83 @@
+// Windows by MPI's one-sided communication: one passive epoch to all ranks for as long as the window lives.
+//
+// MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: it reads a
+// byte of the target behind what it wrote, which can be tested for as a message can, and flushes when the byte is
+// there, and with it, as a rule, all that flush waits for. What MPI reduces it reduces as one integer after another;
+// everything else is accumulated by messages (message_window.h), alone in its window, so that it is atomic there too.
+// A signal is a count in a second window, raised when what comes before it has been flushed.
+//
+// Thread rules: as RemoteMemory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "transports/message_window.h"
+#include "transports/mpi/mpi.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+class MpiWindow : public RemoteMemory {
+ public:
+  // What it is opened with, by all ranks of `group` together.
+  struct Opening {
+    MpiGroup& group;
+    int number;  // of the window, among those of the group
+    std::byte* memory;
+    Registered own;
+    std::unique_ptr<MessageWindow> messages;  // of the same memory; null where all ranks have integers there
+    GroupCreation creation;
+  };
+  // Why this process cannot, whoever the others are, as a clause, or nothing.
+  static std::optional<std::string> obstacle(Mpi& mpi);
+  // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives wrong results.
+  explicit MpiWindow(Opening opening);
+  ~MpiWindow() override;
+
+  const char* name() const override { return "mpi"; }
+  State begin(WindowCall& call, std::optional<Error>& error) override;
+  State test(WindowCall& call, std::optional<Error>& error) override;
+  bool cancel(WindowCall& call) override;
+  std::uint64_t signals(int source, int slot) const override;
+  bool has_left(int rank) const override;
+  bool is_served() const override { return true; }
+  bool serve() override;
+  bool close(bool agreed) override;
+  // Whether accumulate, fetch_add and compare_swap on such elements are MPI's.
+  static bool reduces(DType dtype);
+
+ private:
+  // What a rank lets another count in: MPI's memory as long as the windows are.
+  struct alignas(64) Desk {
+    std::array<std::int64_t, kSignalSlots> signals;
+    std::int64_t left, test;
+  };
+  struct Handles;
+  struct Doing;
+
+  void open(const GroupCreation& creation);
+  void try_out(const GroupCreation& creation);
+  std::size_t place_of(int slot) const;
+  const AltorchMpiTable& table() const { return mpi_->table(); }
+  State start(WindowCall& call, Doing& doing, std::optional<Error>& error);
+  State move_on(WindowCall& call, Doing& doing, std::optional<Error>& error);
+  State look(Doing& doing, std::optional<Error>& error);
+  void begin_data(WindowCall& call, Doing& doing);
+  void begin_signal(const WindowCall& call, Doing& doing);
+  void ask(int peer, Doing& doing);
+  void sync() const;
+  void take_leave();
+
+  const std::shared_ptr<Mpi> mpi_;
+  const int rank_, size_;
+  const std::unique_ptr<MessageWindow> messages_;
+  std::shared_ptr<Handles> handles_;
+  mutable std::mutex mutex_;  // guards the handles, and what follows
+  bool closed_ = false, free_ = false;
+  mutable std::atomic<std::int64_t> seen_{0};
+};
+
+}  // namespace altorch
