@@ -159,6 +159,24 @@ def test_own_bootstrap(mpi: Mpi, size: int, tmp_path: Path) -> None:
     assert outcome.text.count("by altorch's own bootstrap") == size
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_windows(mpi: Mpi, size: int, tmp_path: Path) -> None:
+    """The conformance of windows over MPI's one-sided communication; one that is left open holds no one up."""
+    run(mpi, size, tmp_path / "closed", "windows").must_be_good(size)
+    run(mpi, size, tmp_path / "open", "open_window").must_be_good(size)
+
+
+def test_windows_under_its_launcher(mpi: Mpi, tmp_path: Path) -> None:
+    if not mpi.mpirun:
+        pytest.skip(f"no mpirun beside {mpi.library}")
+    command = [*mpi.mpirun, "-n", "2", ranks_program(), "--library", str(mpi.library), "--shims", str(SHIMS),
+               "--window-store", str(tmp_path), "--checks", "open_window"]  # fmt: skip
+    finished = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("checks", [ALL_CHECKS, "existing,messages"], ids=["plain", "already_initialised"])
 def test_its_own_launcher(mpi: Mpi, size: int, checks: str) -> None:

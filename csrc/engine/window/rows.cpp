@@ -118,7 +118,9 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
   };
   if (!agree("able", MpiWindow::obstacle(group->owner()).value_or(""))) return nullptr;
   // What MPI reduces and what it does not would not be atomic with each other.
-  const auto is_reduced = [](const Registered& each) { return MpiWindow::reduces(each.dtype); };
+  const auto is_reduced = [&](const Registered& each) {
+    return MpiWindow::reduces(group->owner(), each.dtype);
+  };
   const bool all_reduced = std::all_of(opening.registered.begin(), opening.registered.end(), is_reduced);
   std::unique_ptr<RemoteMemory> made;
   std::string obstacle;

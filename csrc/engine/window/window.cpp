@@ -2,6 +2,7 @@
 
 #include "common/fields.h"
 #include "common/keep_for_ever.h"
+#include "common/log.h"
 #include "common/meeting.h"
 #include "common/store_view.h"
 #include "engine/attended_store.h"
@@ -448,6 +449,11 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
           row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, why_not);
       if (!remote) {
         all += std::string(all.empty() ? "" : "; ") + row.name + ": " + why_not;
+        log(LogLevel::kInfo,
+            group
+                .explain(operation,
+                         Error(ErrorKind::kUnsupported, std::string("not by ") + row.name + ": " + why_not))
+                .what());
         continue;
       }
       auto window = std::make_shared<Window>(group, number, std::move(registered), std::move(remote),

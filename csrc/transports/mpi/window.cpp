@@ -90,7 +90,11 @@ struct MpiWindow::Doing : WindowCall::State {
   int code = 0;
 };
 
-bool MpiWindow::reduces(DType dtype) { return kTypes[dtype] != kNone; }
+// Open MPI 4.1.4 crashes where a rank calls MPI_Compare_and_swap on memory of its own (mca_btl_vader_emu_acswap, by osc/rdma
+// without XPMEM).
+bool MpiWindow::reduces(const Mpi& mpi, DType dtype) {
+  return mpi.library().family == MpiFamily::kMpich && kTypes[dtype] != kNone;
+}
 
 std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
   const std::string& lacks = mpi.library().one_sided_lacks;
@@ -227,12 +231,13 @@ State MpiWindow::begin(WindowCall& call, std::optional<Error>& error) {
 
 State MpiWindow::start(WindowCall& call, Doing& doing, std::optional<Error>& error) {
   using Step = Doing::Step;
-  if (call.access == Access::kAccumulate && messages_) {
+  if (is_atomic(call.access) && messages_) {
     doing.step = Step::kByMessage;
     WindowCall& other = doing.by_message;
     other.access = call.access, other.peer = call.peer, other.dtype = call.dtype, other.op = call.op;
     other.offset = call.offset, other.row_bytes = call.row_bytes, other.rows = call.rows;
     other.stride = call.stride, other.from = call.from;
+    other.operand = call.operand, other.expected = call.expected;
     if (messages_->begin(other, error) == State::kFailed) return State::kFailed;
     return State::kPending;
   }
@@ -331,6 +336,7 @@ State MpiWindow::test(WindowCall& call, std::optional<Error>& error) {
     const State state = messages_->test(doing.by_message, error);
     if (state != State::kDone) return state;
   }
+  if (doing.step == Doing::Step::kByMessage) call.found = doing.by_message.found;
   const bool left = has_left(call.peer);  // first: what it did last comes before
   const std::lock_guard lock(mutex_);
   if (closed_) {

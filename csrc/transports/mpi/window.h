@@ -2,8 +2,9 @@
 //
 // MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: it reads a
 // byte of the target behind what it wrote, which can be tested for as a message can, and flushes when the byte is
-// there, and with it, as a rule, all that flush waits for. What MPI reduces it reduces as one integer after another;
-// everything else is accumulated by messages (message_window.h), alone in its window, so that it is atomic there too.
+// there, and with it, as a rule, all that flush waits for. Where MPI can do all that there is with
+// elements of a type, integers, accumulate, fetch_add and compare_swap are its own; else they all go by messages
+// (message_window.h), since what MPI does is not atomic with what others do.
 // A signal is a count in a second window, raised when what comes before it has been flushed.
 //
 // Thread rules: as RemoteMemory.
@@ -28,7 +29,8 @@ class MpiWindow : public RemoteMemory {
     int number;  // of the window, among those of the group
     std::byte* memory;
     Registered own;
-    std::unique_ptr<MessageWindow> messages;  // of the same memory; null where all ranks have integers there
+    std::unique_ptr<MessageWindow>
+        messages;  // of the same memory; null where MPI reduces what all ranks have there
     GroupCreation creation;
   };
   // Why this process cannot, whoever the others are, as a clause, or nothing.
@@ -47,7 +49,7 @@ class MpiWindow : public RemoteMemory {
   bool serve() override;
   bool close(bool agreed) override;
   // Whether accumulate, fetch_add and compare_swap on such elements are MPI's.
-  static bool reduces(DType dtype);
+  static bool reduces(const Mpi& mpi, DType dtype);
 
  private:
   // What a rank lets another count in: MPI's memory as long as the windows are.

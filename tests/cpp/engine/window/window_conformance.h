@@ -282,6 +282,9 @@ inline void windows_signal(Communicator& group, const Allocate& allocate) {
   for (int slot = kSignalSlots - 1; slot >= 0; --slot) {
     for (int time = 0; time < 3; ++time) opened.wait(opened.before(), slot);
   }
+  opened.put(opened.rank(), 0, {7}, 3);  // to itself
+  opened.wait(opened.rank(), 3);
+  expect(opened.values[0] == 7, "a put to itself is not there");
   if (opened.on_gpu) return opened.close();  // what ends a wait on a stream ends the group
   try {
     opened.window->wait_signal(opened.before(), 0, std::chrono::milliseconds(150));
