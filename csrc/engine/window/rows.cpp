@@ -128,9 +128,9 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
     GroupCreation creation{opening.group.name()};
     creation.timeout = opening.timeout;
     creation.attend = [&] { opening.store.attend(); };
-    made = std::make_unique<MpiWindow>(MpiWindow::Opening{*group, opening.number, opening.memory, opening.own,
-                                                          all_reduced ? nullptr : message_window(opening),
-                                                          std::move(creation)});
+    made = std::make_unique<MpiWindow>(
+        MpiWindow::Opening{*group, opening.number, opening.memory, opening.registered,
+                           all_reduced ? nullptr : message_window(opening), std::move(creation)});
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
     obstacle = error.what();

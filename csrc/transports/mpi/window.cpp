@@ -90,11 +90,7 @@ struct MpiWindow::Doing : WindowCall::State {
   int code = 0;
 };
 
-// Open MPI 4.1.4 crashes where a rank calls MPI_Compare_and_swap on memory of its own (mca_btl_vader_emu_acswap, by osc/rdma
-// without XPMEM).
-bool MpiWindow::reduces(const Mpi& mpi, DType dtype) {
-  return mpi.library().family == MpiFamily::kMpich && kTypes[dtype] != kNone;
-}
+bool MpiWindow::reduces(const Mpi& mpi, DType dtype) { return counts(mpi) && kTypes[dtype] != kNone; }
 
 std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
   const std::string& lacks = mpi.library().one_sided_lacks;
@@ -107,19 +103,20 @@ MpiWindow::MpiWindow(Opening opening)
     : mpi_(opening.group.owner().shared_from_this()),
       rank_(opening.group.channel().rank()),
       size_(opening.group.channel().size()),
+      counts_(counts(*mpi_)),
       messages_(std::move(opening.messages)),
       handles_(std::make_shared<Handles>()) {
   GroupCreation creation = std::move(opening.creation);
   creation.what = "the opening of window " + std::to_string(opening.number);
   handles_->desks = std::make_unique<Desk[]>(static_cast<std::size_t>(size_));
   handles_->memory = opening.memory;
-  handles_->bytes = opening.own.bytes;
+  handles_->bytes = opening.registered[static_cast<std::size_t>(rank_)].bytes;
   try {
     const auto tag =
         static_cast<std::int64_t>(Fnv().add(creation.name + "/" + creation.what).value() % 32768);
     handles_->group = mpi_->create_group(opening.group.world_ranks(), tag, creation);
     open(creation);
-    try_out(creation);
+    try_out(opening.registered, creation);
   } catch (...) {
     if (handles_->group) handles_->group->mark_broken();
     keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
@@ -165,7 +162,7 @@ std::size_t MpiWindow::place_of(int slot) const {
 }
 
 // Everything that is used later, at the next rank, whose counts nobody reads yet.
-void MpiWindow::try_out(const GroupCreation& creation) {
+void MpiWindow::try_out(std::span<const Registered> registered, const GroupCreation& creation) {
   handles_->words = {0x5ca1ab1e + rank_, 0, 5, 0, 77, 0x5ca1ab1e + rank_ + 5, 0, 0};
   std::vector<std::int64_t>& words = handles_->words;
   const int next = (rank_ + 1) % size_;
@@ -198,20 +195,29 @@ void MpiWindow::try_out(const GroupCreation& creation) {
   flush();
   get(words[1]);
   check("MPI_Put", words[1], words[0]);
-  run("MPI_Rget_accumulate", [&](std::intptr_t* request) {
-    return table().rget_accumulate(&words[2], &words[3], 1, ALTORCH_MPI_INT64, ALTORCH_MPI_SUM, next, place,
-                                   handles_->counts, request);
-  });
-  check("MPI_Rget_accumulate", words[3], words[0]);
-  enter("MPI_Compare_and_swap", [&] {
-    return table().compare_and_swap(&words[4], &words[5], &words[6], ALTORCH_MPI_INT64, next, place,
-                                    handles_->counts);
-  });
-  get(words[7]);
-  flush();
-  check("MPI_Compare_and_swap", words[6], words[5]);
-  get(words[1]);
-  check("MPI_Compare_and_swap", words[1], words[4]);
+  // Open MPI waits inside the first access to a rank.
+  for (int rank = 0; rank < size_ && !counts_; ++rank) {
+    if (registered[static_cast<std::size_t>(rank)].bytes == 0) continue;
+    run("MPI_Rget",
+        [&](std::intptr_t* request) { return table().rget(&words[7], 1, rank, 0, handles_->data, request); });
+  }
+  const auto count = [&] {
+    run("MPI_Rget_accumulate", [&](std::intptr_t* request) {
+      return table().rget_accumulate(&words[2], &words[3], 1, ALTORCH_MPI_INT64, ALTORCH_MPI_SUM, next, place,
+                                     handles_->counts, request);
+    });
+    check("MPI_Rget_accumulate", words[3], words[0]);
+    enter("MPI_Compare_and_swap", [&] {
+      return table().compare_and_swap(&words[4], &words[5], &words[6], ALTORCH_MPI_INT64, next, place,
+                                      handles_->counts);
+    });
+    get(words[7]);
+    flush();
+    check("MPI_Compare_and_swap", words[6], words[5]);
+    get(words[1]);
+    check("MPI_Compare_and_swap", words[1], words[4]);
+  };
+  if (counts_) count();
   // The others may need this rank's help until they are through.
   run("MPI_Ibarrier",
       [&](std::intptr_t* request) { return table().ibarrier(handles_->group->communicator(), request); });
@@ -238,6 +244,7 @@ State MpiWindow::start(WindowCall& call, Doing& doing, std::optional<Error>& err
     other.offset = call.offset, other.row_bytes = call.row_bytes, other.rows = call.rows;
     other.stride = call.stride, other.from = call.from;
     other.operand = call.operand, other.expected = call.expected;
+    if (!counts_) other.slot = call.slot;
     if (messages_->begin(other, error) == State::kFailed) return State::kFailed;
     return State::kPending;
   }
@@ -337,28 +344,46 @@ State MpiWindow::test(WindowCall& call, std::optional<Error>& error) {
     if (state != State::kDone) return state;
   }
   if (doing.step == Doing::Step::kByMessage) call.found = doing.by_message.found;
+  if (doing.by_message.slot != kNoSlot) {
+    call.state.reset();
+    return State::kDone;
+  }
   const bool left = has_left(call.peer);  // first: what it did last comes before
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (closed_) {
     error = Error(ErrorKind::kClosed, "the window is closed");
     return State::kFailed;
   }
-  for (int poll = 0; poll < kPollsPerTest; ++poll) {
+  State state = State::kPending;
+  for (int poll = 0; poll < kPollsPerTest && state == State::kPending; ++poll) {
     const MpiEntry entry(*mpi_);
     if (!entry) {
       error = entry.refusal();
       return State::kFailed;
     }
-    const State state = move_on(call, doing, error);
-    if (state == State::kDone) {
-      call.state.reset();
-      return state;
-    }
-    if (state == State::kFailed) return state;
+    state = move_on(call, doing, error);
+  }
+  if (state == State::kFailed) return state;
+  if (state == State::kDone) {
+    lock.unlock();
+    if (!counts_ && call.slot != kNoSlot) return signal_by_message(call, doing, error);
+    call.state.reset();
+    return state;
   }
   if (!left) return State::kPending;
   error = has_left_it(call.peer);
   return State::kFailed;
+}
+
+State MpiWindow::signal_by_message(WindowCall& call, Doing& doing, std::optional<Error>& error) {
+  doing.step = Doing::Step::kSignal;
+  doing.by_message = WindowCall();
+  doing.by_message.access = Access::kSignal;
+  doing.by_message.peer = call.peer;
+  doing.by_message.slot = call.slot;
+  const State state = messages_->begin(doing.by_message, error);
+  if (state == State::kDone) call.state.reset();
+  return state;
 }
 
 // Under the lock, and in MPI.
@@ -377,7 +402,7 @@ State MpiWindow::move_on(WindowCall& call, Doing& doing, std::optional<Error>& e
       std::copy_n(reinterpret_cast<const char*>(&doing.found), 4, reinterpret_cast<char*>(&small));
       call.found = call.dtype == DType::kInt32 ? small : doing.found;
     }
-    if (doing.step == Step::kSignal || call.slot == kNoSlot) {
+    if (doing.step == Step::kSignal || call.slot == kNoSlot || !counts_) {
       doing.step = Step::kOver;
     } else if (doing.code == 0) {
       doing.step = Step::kSignal;
@@ -410,7 +435,7 @@ State MpiWindow::look(Doing& doing, std::optional<Error>& error) {
 bool MpiWindow::cancel(WindowCall& call) {
   if (!call.state) return true;
   auto& doing = static_cast<Doing&>(*call.state);
-  if (doing.step == Doing::Step::kByMessage) return messages_->cancel(doing.by_message);
+  if (doing.by_message.state) return messages_->cancel(doing.by_message);
   const auto is_over = [](std::intptr_t request) { return request == 0; };
   if (!doing.flushes && std::all_of(doing.requests.begin(), doing.requests.end(), is_over)) return true;
   keep_for_ever(std::move(call.state));
@@ -418,6 +443,7 @@ bool MpiWindow::cancel(WindowCall& call) {
 }
 
 std::uint64_t MpiWindow::signals(int source, int slot) const {
+  if (!counts_) return messages_->signals(source, slot);
   const std::int64_t& place =
       handles_->desks[static_cast<std::size_t>(source)].signals[static_cast<std::size_t>(slot)];
   const std::int64_t count = __atomic_load_n(&place, __ATOMIC_ACQUIRE);
@@ -429,6 +455,7 @@ std::uint64_t MpiWindow::signals(int source, int slot) const {
 void MpiWindow::sync() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 bool MpiWindow::has_left(int rank) const {
+  if (!counts_) return messages_->has_left(rank);
   return __atomic_load_n(&handles_->desks[static_cast<std::size_t>(rank)].left, __ATOMIC_ACQUIRE) != 0;
 }
 
@@ -498,7 +525,7 @@ bool MpiWindow::close(bool agreed) {
       if (free_) handles_->group.reset();
     } catch (const Error&) {  // MPI is held up, and says why
     }
-  } else {
+  } else if (counts_) {
     take_leave();
   }
   if (!free_) {

@@ -28,7 +28,7 @@ class MpiWindow : public RemoteMemory {
     MpiGroup& group;
     int number;  // of the window, among those of the group
     std::byte* memory;
-    Registered own;
+    std::span<const Registered> registered;  // of all ranks
     std::unique_ptr<MessageWindow>
         messages;  // of the same memory; null where MPI reduces what all ranks have there
     GroupCreation creation;
@@ -48,6 +48,10 @@ class MpiWindow : public RemoteMemory {
   bool is_served() const override { return true; }
   bool serve() override;
   bool close(bool agreed) override;
+  // Whether all is MPI's that is more than a copy, signals among it. Open MPI 4.1 waits inside MPI_Rget_accumulate for the
+  // target, without end where that is lost, and crashes where a rank calls MPI_Compare_and_swap on memory of its own
+  // (osc/rdma over vader without XPMEM).
+  static bool counts(const Mpi& mpi) { return mpi.library().family == MpiFamily::kMpich; }
   // Whether accumulate, fetch_add and compare_swap on such elements are MPI's.
   static bool reduces(const Mpi& mpi, DType dtype);
 
@@ -61,11 +65,12 @@ class MpiWindow : public RemoteMemory {
   struct Doing;
 
   void open(const GroupCreation& creation);
-  void try_out(const GroupCreation& creation);
+  void try_out(std::span<const Registered> registered, const GroupCreation& creation);
   std::size_t place_of(int slot) const;
   const AltorchMpiTable& table() const { return mpi_->table(); }
   State start(WindowCall& call, Doing& doing, std::optional<Error>& error);
   State move_on(WindowCall& call, Doing& doing, std::optional<Error>& error);
+  State signal_by_message(WindowCall& call, Doing& doing, std::optional<Error>& error);
   State look(Doing& doing, std::optional<Error>& error);
   void begin_data(WindowCall& call, Doing& doing);
   void begin_signal(const WindowCall& call, Doing& doing);
@@ -75,6 +80,7 @@ class MpiWindow : public RemoteMemory {
 
   const std::shared_ptr<Mpi> mpi_;
   const int rank_, size_;
+  const bool counts_;  // whether signals are counted by MPI; else by messages
   const std::unique_ptr<MessageWindow> messages_;
   std::shared_ptr<Handles> handles_;
   mutable std::mutex mutex_;  // guards the handles, and what follows
