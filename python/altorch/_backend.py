@@ -265,7 +265,7 @@ class Group:
             and (
                 _chosen_by_user()
                 or _launcher.detect().starts_mpi
-                or "native" in os.environ.get("ALTORCH_ROUTE", "")
+                or any(asks in os.environ.get("ALTORCH_ROUTE", "") for asks in ("native", "window=mpi"))
             )
         )
         if not extension().shared_memory_obstacle(self.size):

@@ -8,6 +8,7 @@
 #include "common/number.h"
 #include "engine/hierarchical/collectives.h"
 #include "engine/route/table.h"
+#include "engine/window/row.h"
 #include "transports/mpi/collectives.h"
 #include "transports/shm/collectives.h"
 
@@ -43,6 +44,15 @@ std::string gpu_route_names() {
   return names;
 }
 
+std::string_view find_window_row(const std::string& rule, const std::string& choice) {
+  std::string names;
+  for (const WindowRow& row : window_rows()) {
+    if (choice == row.name) return row.name;
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  refuse_rule(rule, "'" + choice + "' is no route of windows (" + names + ")");
+}
+
 }  // namespace
 
 Rules::Rules() {
@@ -57,6 +67,11 @@ Rules::Rules() {
     const auto colon = rule.find(':');
     const std::string kind_name = rule.substr(0, std::min(colon, equals));
     Rule parsed{std::nullopt, 0, kEndless, nullptr, {}, {}};
+    if (kind_name == "window") {
+      if (colon < equals) refuse_rule(rule, "windows have one route for every size");
+      if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));
+      continue;
+    }
     const bool all_on_gpus = kind_name == "cuda";
     for (int kind = 0; kind < kRoutedKindCount; ++kind) {
       if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);

@@ -1,4 +1,5 @@
-// What ALTORCH_ROUTE says: for host memory an algorithm or whole collectives, for CUDA tensors a route.
+// What ALTORCH_ROUTE says: for host memory an algorithm or whole collectives, for CUDA tensors a route; what carries
+// windows.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,9 @@ class Rules {
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
+  // The row of window_rows() to be tried first, or nothing.
+  std::string_view window() const { return window_; }
+
   struct Rule {
     std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
     std::int64_t from, below;    // payload bytes
@@ -42,6 +46,7 @@ class Rules {
 
  private:
   std::vector<Rule> overrides_;
+  std::string_view window_;
 };
 
 // Elements in one segment of a pipelined algorithm, from ALTORCH_SEGMENT_BYTES.

@@ -6,6 +6,7 @@
 #include "common/cores.h"
 #include "common/env.h"
 #include "common/meeting.h"
+#include "engine/route/rules.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "transports/message_window.h"
@@ -99,6 +100,8 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
 
 std::unique_ptr<MessageWindow> message_window(const WindowOpening& opening);
 
+constexpr char kMpi[] = "mpi";
+
 std::optional<std::string> without_mpi(int) {
   if (setting("ALTORCH_MPI") == "none") return "ALTORCH_MPI=none refuses MPI";
   return std::nullopt;
@@ -116,7 +119,9 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
     if (why) why_not = *why;
     return !why;
   };
-  if (!agree("able", MpiWindow::obstacle(group->owner()).value_or(""))) return nullptr;
+  std::string unable = MpiWindow::obstacle(group->owner()).value_or("");
+  if (unable.empty() && Rules().window() != kMpi) unable = MpiWindow::weakness(group->owner()).value_or("");
+  if (!agree("able", unable)) return nullptr;
   // What MPI reduces and what it does not would not be atomic with each other.
   const auto is_reduced = [&](const Registered& each) {
     return MpiWindow::reduces(group->owner(), each.dtype);
@@ -154,7 +159,7 @@ std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::s
 constexpr std::array kRows = {
     WindowRow{"shm", "the memory of ranks on this node, written and read at once", ShmTransport::obstacle,
               open_shm},
-    WindowRow{"mpi", "MPI's one-sided communication, where the group's messages go over MPI", without_mpi,
+    WindowRow{kMpi, "MPI's one-sided communication, where the group's messages go over MPI", without_mpi,
               open_mpi},
     WindowRow{"messages", "messages to a thread of the other rank, which carries them out",
               [](int) { return std::optional<std::string>(); }, open_messages},

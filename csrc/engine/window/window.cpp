@@ -1,5 +1,7 @@
 #include "engine/window/window.h"
 
+#include <algorithm>
+
 #include "common/fields.h"
 #include "common/keep_for_ever.h"
 #include "common/log.h"
@@ -7,6 +9,7 @@
 #include "common/store_view.h"
 #include "engine/attended_store.h"
 #include "engine/progress.h"
+#include "engine/route/rules.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "reduction/reduce.h"
@@ -418,6 +421,20 @@ void Window::close(std::chrono::milliseconds timeout) {
   if (failure) throw *failure;
 }
 
+namespace {
+
+// What ALTORCH_ROUTE names comes first.
+std::vector<const WindowRow*> in_order(std::span<const WindowRow> rows) {
+  const Rules rules;
+  std::vector<const WindowRow*> all;
+  for (const WindowRow& row : rows) all.push_back(&row);
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const WindowRow* row) { return rules.window() == row->name; });
+  return all;
+}
+
+}  // namespace
+
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
                                     const std::string& obstacle, const WindowGpu* gpu) {
@@ -443,7 +460,8 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
       registered.push_back(registered_from(fields[0], fields[1]));
     }
     std::string why_not, all;
-    for (const WindowRow& row : gpu ? device_window_rows() : window_rows()) {
+    for (const WindowRow* each : in_order(gpu ? device_window_rows() : window_rows())) {
+      const WindowRow& row = *each;
       PrefixView store(attended, prefix + row.name + "/");
       auto remote =
           row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, why_not);

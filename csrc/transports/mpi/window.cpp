@@ -99,6 +99,15 @@ std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
   return std::nullopt;
 }
 
+// Open MPI 4.1 tries again and again, inside MPI_Put and MPI_Rget, what fails because the target has gone (osc/rdma over
+// vader, whose process_vm_writev says ESRCH).
+std::optional<std::string> MpiWindow::weakness(const Mpi& mpi) {
+  if (mpi.library().family == MpiFamily::kMpich) return std::nullopt;
+  return mpi.library().version +
+         " may stay inside MPI_Put for ever when the target is lost (ALTORCH_ROUTE=window=mpi takes it all "
+         "the same)";
+}
+
 MpiWindow::MpiWindow(Opening opening)
     : mpi_(opening.group.owner().shared_from_this()),
       rank_(opening.group.channel().rank()),

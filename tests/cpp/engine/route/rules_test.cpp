@@ -93,5 +93,18 @@ TEST(Route, RefusesSizesThatAreNone) {
   }
 }
 
+TEST(Route, NamesWhatCarriesWindows) {
+  EXPECT_EQ(Rules().window(), "");
+  {
+    const RouteSetting setting("all_reduce=ring,window=messages");
+    EXPECT_EQ(Rules().window(), "messages");
+    EXPECT_EQ(Rules().all().size(), 1u);
+  }
+  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=peer"}) {
+    const RouteSetting setting(wrong);
+    EXPECT_THROW(Rules(), Error) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace altorch
