@@ -1,7 +1,9 @@
 #include "transports/mpi/window.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/fnv.h"
@@ -11,7 +13,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 30;  // MPI counts by ints
+constexpr std::size_t kPiece = std::size_t{1} << 20;  // which keeps a target that carries it out awake
 constexpr int kPollsPerTest = 8;                      // as messages have them (channel.cpp)
 constexpr std::chrono::milliseconds kLastWords{200};
 constexpr std::chrono::seconds kFarewell{20};
@@ -49,14 +51,23 @@ Error closed_by(int rank) {
                    " of the group has closed the window; its ranks release a window together");
 }
 
-// Calls body(offset there, offset here, bytes) for every piece of every row.
-template <class Body>
-void for_each_piece(const WindowCall& call, const Body& body) {
+// Calls body(offset there, offset here, bytes) for every piece of every row, and `behind` after every kPiece of them.
+template <class Body, class Behind>
+void for_each_piece(const WindowCall& call, const Body& body, const Behind& behind) {
+  std::size_t since = 0;
   for (std::size_t row = 0; row < call.rows; ++row) {
-    for (std::size_t done = 0; done < call.row_bytes; done += kPiece)
-      body(static_cast<std::int64_t>(call.offset + row * call.stride + done), row * call.row_bytes + done,
-           static_cast<int>(std::min(kPiece, call.row_bytes - done)));
+    for (std::size_t done = 0; done < call.row_bytes; done += kPiece) {
+      const std::size_t bytes = std::min(kPiece, call.row_bytes - done);
+      if (!body(static_cast<std::int64_t>(call.offset + row * call.stride + done),
+                row * call.row_bytes + done, static_cast<int>(bytes)))
+        return;
+      since += bytes;
+      if (since < kPiece) continue;
+      since = 0;
+      if (!behind()) return;
+    }
   }
+  if (since > 0) behind();
 }
 
 }  // namespace
@@ -291,51 +302,75 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
     else
       place = value;
   };
+  const auto behind = [&] { return ask(call, doing); };
   switch (call.access) {
     case Access::kPut:
-      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
-        if (doing.code == 0) note("MPI_Put", table().put(from + here, bytes, call.peer, there, window));
-      });
-      break;
+      doing.flushes = true;
+      return for_each_piece(
+          call,
+          [&](std::int64_t there, std::size_t here, int bytes) {
+            return note("MPI_Put", table().put(from + here, bytes, call.peer, there, window));
+          },
+          behind);
+    case Access::kGet:
+      return for_each_piece(
+          call,
+          [&](std::int64_t there, std::size_t here, int bytes) {
+            doing.requests.push_back(0);
+            return note("MPI_Rget",
+                        table().rget(into + here, bytes, call.peer, there, window, &doing.requests.back()));
+          },
+          behind);
     case Access::kAccumulate: {
+      doing.flushes = true;
       const auto op = binary_op_of(call.op, call.dtype);
       const int size = static_cast<int>(size_of(call.dtype));
-      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
-        if (doing.code == 0)
-          note("MPI_Accumulate", table().accumulate(from + here, bytes / size, type, kOperators[*op],
-                                                    call.peer, there, window));
-      });
-      break;
+      return for_each_piece(
+          call,
+          [&](std::int64_t there, std::size_t here, int bytes) {
+            return note("MPI_Accumulate", table().accumulate(from + here, bytes / size, type, kOperators[*op],
+                                                             call.peer, there, window));
+          },
+          behind);
     }
-    case Access::kGet:
-      for_each_piece(call, [&](std::int64_t there, std::size_t here, int bytes) {
-        if (doing.code != 0) return;
-        doing.requests.push_back(0);
-        note("MPI_Rget", table().rget(into + here, bytes, call.peer, there, window, &doing.requests.back()));
-      });
-      return;
     case Access::kFetchAdd:
       narrow(call.operand, doing.operand);
       doing.requests.push_back(0);
-      note("MPI_Rget_accumulate",
-           table().rget_accumulate(&doing.operand, &doing.found, 1, type, ALTORCH_MPI_SUM, call.peer,
-                                   static_cast<std::int64_t>(call.offset), window, &doing.requests.back()));
+      if (note("MPI_Rget_accumulate",
+               table().rget_accumulate(&doing.operand, &doing.found, 1, type, ALTORCH_MPI_SUM, call.peer,
+                                       static_cast<std::int64_t>(call.offset), window,
+                                       &doing.requests.back())))
+        behind();
       return;
     case Access::kCompareSwap:
+      doing.flushes = true;
       narrow(call.operand, doing.operand);
       narrow(call.expected, doing.expected);
-      note("MPI_Compare_and_swap",
-           table().compare_and_swap(&doing.operand, &doing.expected, &doing.found, type, call.peer,
-                                    static_cast<std::int64_t>(call.offset), window));
-      break;
+      if (note("MPI_Compare_and_swap",
+               table().compare_and_swap(&doing.operand, &doing.expected, &doing.found, type, call.peer,
+                                        static_cast<std::int64_t>(call.offset), window)))
+        behind();
+      return;
     case Access::kSignal:
       return;
   }
-  doing.flushes = true;
-  if (doing.code != 0) return;
+}
+
+// What it raises is a count of everybody's, or of nobody's (Open MPI's own atomics wait inside MPI).
+bool MpiWindow::ask(const WindowCall& call, Doing& doing) {
   doing.requests.push_back(0);
-  note("MPI_Rget", table().rget(&doing.asked, 1, call.peer, static_cast<std::int64_t>(call.offset), window,
-                                &doing.requests.back()));
+  std::intptr_t& request = doing.requests.back();
+  if (counts_) {
+    doing.function = "MPI_Rget_accumulate";
+    doing.code =
+        table().rget_accumulate(&doing.one, &doing.before, 1, ALTORCH_MPI_INT64, ALTORCH_MPI_SUM, call.peer,
+                                static_cast<std::int64_t>(offsetof(Desk, asked)), handles_->counts, &request);
+  } else {
+    doing.function = "MPI_Rget";
+    doing.code = table().rget(&doing.asked, 1, call.peer, static_cast<std::int64_t>(call.offset),
+                              handles_->data, &request);
+  }
+  return doing.code == 0;
 }
 
 void MpiWindow::begin_signal(const WindowCall& call, Doing& doing) {
@@ -478,7 +513,8 @@ bool MpiWindow::serve() {
   int found = 0, source = 0;
   table().iprobe_any(-1, handles_->group->communicator(), &found, &source);
   table().win_sync(handles_->data);
-  return moved;
+  const std::int64_t asked = __atomic_load_n(&handles_->desks[0].asked, __ATOMIC_ACQUIRE);
+  return std::exchange(seen_, asked) != asked || moved;
 }
 
 // Whoever waits for this rank, or asks it later, learns that it is gone; its memory stays.

@@ -1,8 +1,9 @@
 // Windows by MPI's one-sided communication: one passive epoch to all ranks for as long as the window lives.
 //
-// MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: it reads a
-// byte of the target behind what it wrote, which can be tested for as a message can, and flushes when the byte is
-// there, and with it, as a rule, all that flush waits for. Where MPI can do all that there is with
+// MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: behind what it wrote
+// it raises a count of the target and reads it, which can be tested for as a message can, and flushes when the answer is
+// there, and with it, as a rule, all that flush waits for. By the same count the target, which may have to carry it out,
+// sees that it is busy with others. Where MPI can do all that there is with
 // elements of a type, integers, accumulate, fetch_add and compare_swap are its own; else they all go by messages
 // (message_window.h), since what MPI does is not atomic with what others do.
 // A signal is a count in a second window, raised when what comes before it has been flushed.
@@ -62,6 +63,7 @@ class MpiWindow : public RemoteMemory {
   struct alignas(64) Desk {
     std::array<std::int64_t, kSignalSlots> signals;
     std::int64_t left, test;
+    std::int64_t asked;  // of the first: how often anybody has asked this rank
   };
   struct Handles;
   struct Doing;
@@ -76,7 +78,7 @@ class MpiWindow : public RemoteMemory {
   State look(Doing& doing, std::optional<Error>& error);
   void begin_data(WindowCall& call, Doing& doing);
   void begin_signal(const WindowCall& call, Doing& doing);
-  void ask(int peer, Doing& doing);
+  bool ask(const WindowCall& call, Doing& doing);
   void sync() const;
   void take_leave();
 
@@ -87,7 +89,7 @@ class MpiWindow : public RemoteMemory {
   std::shared_ptr<Handles> handles_;
   mutable std::mutex mutex_;  // guards the handles, and what follows
   bool closed_ = false, free_ = false;
-  mutable std::atomic<std::int64_t> seen_{0};
+  std::int64_t seen_ = 0;  // of what was asked
 };
 
 }  // namespace altorch

@@ -203,7 +203,10 @@ void check_windows(Mpi& mpi, std::shared_ptr<KeyValueStore> store, std::span<con
     opened.close();
   }
   window_conforms(*communicator, plain);
-  if (times) time_windows(*communicator);
+  for (const char* route : {"window=mpi", "window=messages"}) {
+    setenv("ALTORCH_ROUTE", route, 1);
+    if (times) time_windows(*communicator);
+  }
   communicator->close("the group was destroyed");
 }
 
@@ -289,10 +292,10 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   const std::string folder = text("--window-store", text("--store", "").c_str());
   for (const bool leaves_open : {false, true}) {
     if (wants(leaves_open ? "open_window" : "windows"))
-      check_windows(*mpi, std::make_shared<FileStore>(folder), world, leaves_open, wants("window_times"));
+      check_windows(*mpi, std::make_shared<FileStore>(folder), world, leaves_open, wants("windows_timed"));
   }
   if (wants("many_groups")) check_groups(*mpi, 3000);
-  if (wants("time")) time_all_reduce(*group);
+  if (wants("time_all_reduce")) time_all_reduce(*group);
   if (wants("again")) {
     options.job_id = "again";
     expect(start_mpi(options) == mpi, "a second start gives another Mpi");
