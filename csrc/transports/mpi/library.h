@@ -23,7 +23,8 @@ struct MpiLibrary {
   MpiFamily family = MpiFamily::kOther;
   int major = 0;  // of the version; 0 when it cannot be read
   const AltorchMpiTable* table = nullptr;
-  std::string one_sided_lacks;  // a function without which nothing of one-sided access may be called; or empty
+  std::string
+      one_sided_lacks;  // a function without which nothing of one-sided access may be called; or empty
 };
 
 // Loads `path` (a libmpi*.so, made visible to all later libraries) and from `shim_directory` the

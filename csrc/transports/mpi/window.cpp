@@ -77,10 +77,10 @@ struct MpiWindow::Handles {
   std::unique_ptr<MpiGroup>
       group;  // of the window alone: what is collective of it comes between no other calls
   std::unique_ptr<Desk[]> desks;  // by source
+  std::string name;               // of the ranks that it is of, as a group
   std::intptr_t data = 0, counts = 0;
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
-  std::vector<std::size_t> bytes_of;  // unused where nothing may be read
   std::vector<std::int64_t> words;
   const char* function = "";
   int code = 0;
@@ -130,6 +130,7 @@ MpiWindow::MpiWindow(Opening opening)
   creation.what = "the opening of window " + std::to_string(opening.number);
   handles_->desks = std::make_unique<Desk[]>(static_cast<std::size_t>(size_));
   handles_->memory = opening.memory;
+  handles_->name = creation.name;
   handles_->bytes = opening.registered[static_cast<std::size_t>(rank_)].bytes;
   try {
     const auto tag =
@@ -555,7 +556,7 @@ bool MpiWindow::close(bool agreed) {
   if (messages_) messages_->close(agreed);
   if (agreed) {
     try {
-      GroupCreation creation;
+      GroupCreation creation{handles_->name};
       creation.what = "the release of a window";
       creation.timeout = kFarewell;
       mpi_->run_collective(
