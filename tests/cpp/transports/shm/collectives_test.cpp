@@ -309,10 +309,13 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
   if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
   std::vector<Process> processes = processes_of(2, true);
   ++processes[1].number;
+  // They outlive both ranks: rank 1 may still read when rank 0 has failed.
+  const std::vector<std::vector<float>> inputs(2, std::vector<float>(1 << 16));
   const auto errors = with_shared_memory(
       2, kUsual,
       [&](int rank, ShmCollectives& own) {
-        std::vector<float> input(1 << 16), output(2 << 16);
+        const std::vector<float>& input = inputs[static_cast<std::size_t>(rank)];
+        std::vector<float> output(2 << 16);
         Request request;
         std::optional<Error> error;
         own.start(Call{OpKind::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, input.data(), output.data(),
