@@ -18,6 +18,7 @@ namespace {
 std::pair<std::string, int> outcome_of(void (*body)()) {
   int ends[2];
   if (pipe(ends) != 0) return {"no pipe", -1};
+  std::fflush(nullptr);  // or the child would write it, too
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], 1);
