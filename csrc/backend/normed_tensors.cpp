@@ -7,20 +7,12 @@
 namespace altorch::backend {
 namespace {
 
-std::string shape_of(const at::Tensor& tensor) {
-  std::string text = "[";
-  for (const std::int64_t size : tensor.sizes()) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
-
 void refuse(const std::string& why) { throw Error(ErrorKind::kInvalidArgument, why); }
 
+// That all are on one device, every call is asked (set_device).
 void check_like(const at::Tensor& tensor, const at::Tensor& part, const char* what) {
   check_tensor(tensor, what);
   check_same_dtype(tensor, part, what);
-  if (tensor.device() != part.device())
-    refuse(std::string(what) + " is on " + tensor.device().str() + " and the tensor on " +
-           part.device().str() + "; move them to one device");
 }
 
 }  // namespace
@@ -40,13 +32,13 @@ NormedTensors::NormedTensors(const at::Tensor& part, const at::Tensor& residual,
            name_of(dtype_of(part)) + "; convert it");
   if (part.dim() == 0) refuse("all_reduce_rms_norm's tensor has no dimension, and so no rows");
   if (residual.sizes() != part.sizes())
-    refuse("all_reduce_rms_norm's residual is of shape " + shape_of(residual) + ", and the tensor of " +
-           shape_of(part) + "; they must have the same");
+    refuse("all_reduce_rms_norm's residual is of shape " + c10::str(residual.sizes()) +
+           ", and the tensor of " + c10::str(part.sizes()) + "; they must have the same");
   if (weight) {
     check_like(*weight, part, "all_reduce_rms_norm's weight");
     if (weight->dim() != 1 || weight->size(0) != part.size(-1))
-      refuse("all_reduce_rms_norm's weight is of shape " + shape_of(*weight) +
-             ", and must have one number for each column of a tensor of shape " + shape_of(part));
+      refuse("all_reduce_rms_norm's weight is of shape " + c10::str(weight->sizes()) +
+             ", and must have one number for each column of a tensor of shape " + c10::str(part.sizes()));
   }
   part_ = part.contiguous();
   residual_ = residual.contiguous();

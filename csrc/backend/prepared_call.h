@@ -22,8 +22,9 @@ struct PreparedCall {
   void bind() {
     operation.input_counts = input_counts;
     operation.output_counts = output_counts;
-    if (norm) operation.norm = &norm->norm();
-    if (norm) operation.norm_row = norm->row();
+    if (!norm) return;
+    operation.norm = &norm->norm();
+    operation.norm_row = norm->row();
   }
 };
 

@@ -121,10 +121,9 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
   } else if (!task->gate.open()) {
     return nullptr;
   }
-  const auto issued = task->wait.issued;
-  task->wait = watchdog_.begin_wait(task->operation);
   // What waits for a GPU has its time from there on.
-  if (!task->gate.flag) task->wait.issued = issued;
+  task->wait = task->gate.flag ? watchdog_.begin_wait(task->operation)
+                               : watchdog_.begin_again(task->operation, task->wait);
   return task;
 }
 

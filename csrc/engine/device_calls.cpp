@@ -63,11 +63,7 @@ std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   while (!calls_.empty() && number_ - calls_.size() < number) calls_.pop_front();
   if (calls_.empty()) return std::nullopt;
   Call& oldest = calls_.front();
-  if (calls_.size() != before) {
-    const auto issued = oldest.wait.issued;
-    oldest.wait = watchdog_.begin_wait(oldest.operation);
-    oldest.wait.issued = issued;
-  }
+  if (calls_.size() != before) oldest.wait = watchdog_.begin_again(oldest.operation, oldest.wait);
   return number_;
 }
 

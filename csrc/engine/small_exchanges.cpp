@@ -11,7 +11,6 @@
 namespace altorch {
 namespace {
 
-constexpr std::int64_t kDataBytes = 4;       // of a word
 constexpr std::int64_t kWordsAtOnce = 512;   // a thread each
 constexpr std::int64_t kLargestElement = 4;  // in words
 

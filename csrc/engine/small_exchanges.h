@@ -13,6 +13,8 @@ namespace altorch {
 
 // How a place is divided: in words of 8 bytes, which carry 4.
 struct PlaceShape {
+  static constexpr std::int64_t kDataBytes = 4;  // of a word
+
   std::int64_t part = 0;    // of a region, for one of those whom a rank has different data for
   std::int64_t region = 0;  // of a block of threads
   std::int64_t half = 0;    // of one exchange; there are two

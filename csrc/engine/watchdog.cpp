@@ -81,6 +81,12 @@ Wait Watchdog::begin_wait(const Operation& operation) const {
   return wait;
 }
 
+Wait Watchdog::begin_again(const Operation& operation, const Wait& before) const {
+  Wait wait = begin_wait(operation);
+  wait.issued = before.issued;
+  return wait;
+}
+
 std::optional<Error> Watchdog::look_after(const Operation& operation, Wait& wait, Clock::time_point now) {
   if (group_.is_closing()) return group_.closed();
   return examine(operation, wait, now);

@@ -20,6 +20,8 @@ class Watchdog {
   explicit Watchdog(Group& group);
 
   Wait begin_wait(const Operation& operation) const;
+  // Once more, with the deadline of before.
+  Wait begin_again(const Operation& operation, const Wait& before) const;
   // Looks at the clock alone.
   std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
   // Looks now and then; a closed group does not count.

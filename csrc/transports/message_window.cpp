@@ -134,9 +134,7 @@ State MessageWindow::test(WindowCall& call, std::optional<Error>& error) {
   const bool left = has_left(call.peer);  // first: its last answer comes before
   const State state = channel_.test(asked.requests, error);
   if (state == State::kPending && left) {
-    error = Error(ErrorKind::kPeerLost, "rank " + std::to_string(call.peer) +
-                                            " of the group has ended it while its window was open; its ranks "
-                                            "release a window together");
+    error = window_left_by(call.peer);
     return State::kFailed;
   }
   if (state != State::kDone) return state;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "common/awaited.h"
 #include "common/dtype.h"
@@ -35,6 +36,19 @@ inline constexpr EnumTable<Access, AccessTraits> kAccesses({
     {Access::kCompareSwap, {"compare_swap", "compare_swap at", false, false}},
     {Access::kSignal, {"signal", "signal to", false, false}},
 });
+
+// What a call is told whose peer has closed the window, or ended its group, before it was done.
+inline Error window_closed_by(int rank) {
+  return Error(ErrorKind::kClosed,
+               "rank " + std::to_string(rank) +
+                   " of the group has closed the window; its ranks release a window together");
+}
+inline Error window_left_by(int rank) {
+  return Error(ErrorKind::kPeerLost,
+               "rank " + std::to_string(rank) +
+                   " of the group has ended it while its window was open; its ranks release a "
+                   "window together");
+}
 
 inline constexpr int kSignalSlots = 8;  // of each pair of ranks, in each direction
 inline constexpr int kNoSlot = -1;

@@ -53,21 +53,7 @@ AL_DEVICE typename Number::Computed add_row(const SmallNorm& job, const Turn& tu
   for_each_unit<kUnitsAtOnce<Stored>>(row, whole, [&](auto several, long long first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
     Computed sums[kAtOnce][Unit::kElements]{};
-    bool here = true;
-    for (int rank = 0; rank < small.number; ++rank) {
-      Unit parts[kAtOnce];
-      if (rank == small.rank) {
-        own_units<Number>(small, 0, first, AL_THREADS, parts);
-      } else {
-        here &= take_units(small.areas[rank] + turn.at, first - posted, AL_THREADS, turn.exchange, small.aborted, parts);
-      }
-      AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-        AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
-          const auto element = Number::widen(parts[i].elements[j]);
-          sums[i][j] = rank == 0 ? element : Operator::template apply<Number>(sums[i][j], element);
-        }
-      }
-    }
+    const bool here = reduce_units<Number, Operator>(small, turn, first, posted, sums);
     AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
       const long long at = (first + i * static_cast<long long>(AL_THREADS)) * Unit::kElements;
       const Unit before = load_unit(static_cast<const Stored*>(job.residual) + at, small.count - at);

@@ -305,6 +305,29 @@ AL_DEVICE void meet(const Small& job, const Turn& turn, bool took, int first, in
   }
 }
 
+// Units of everybody, AL_THREADS apart, in the order of the ranks, of which `begin` is the first that the block has posted; false
+// where some have not come.
+template <class Number, class Operator, int kAtOnce, int kElements>
+AL_DEVICE bool reduce_units(const Small& job, const Turn& turn, long long first, long long begin,
+                            typename Number::Computed (&sums)[kAtOnce][kElements]) {
+  bool here = true;
+  for (int rank = 0; rank < job.number; ++rank) {
+    Words<typename Number::Stored> parts[kAtOnce];
+    if (rank == job.rank) {
+      own_units<Number>(job, job.own, first, AL_THREADS, parts);
+    } else {
+      here &= take_units(job.areas[rank] + turn.at, first - begin, AL_THREADS, turn.exchange, job.aborted, parts);
+    }
+    AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
+      AL_UNROLL for (int j = 0; j < kElements; ++j) {
+        const auto element = Number::widen(parts[i].elements[j]);
+        sums[i][j] = rank == 0 ? element : Operator::template apply<Number>(sums[i][j], element);
+      }
+    }
+  }
+  return here;
+}
+
 // In place, too: a thread writes the elements that it has read itself, and posted before.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks) {
@@ -317,21 +340,7 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
   for_each_unit<kUnitsAtOnce<Stored>>(job.wants ? units : none, whole, [&](auto several, long long first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
     typename Number::Computed sums[kAtOnce][Unit::kElements]{};
-    bool here = true;
-    for (int rank = 0; rank < job.number; ++rank) {
-      Unit parts[kAtOnce];
-      if (rank == job.rank) {
-        own_units<Number>(job, job.own, first, AL_THREADS, parts);
-      } else {
-        here &= take_units(job.areas[rank] + turn.at, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
-      }
-      AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-        AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
-          const auto element = Number::widen(parts[i].elements[j]);
-          sums[i][j] = rank == 0 ? element : Operator::template apply<Number>(sums[i][j], element);
-        }
-      }
-    }
+    const bool here = reduce_units<Number, Operator>(job, turn, first, units.begin, sums);
     AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
       Unit result;
       AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {

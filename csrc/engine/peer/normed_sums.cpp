@@ -8,7 +8,6 @@
 namespace altorch {
 namespace {
 
-constexpr std::int64_t kDataBytes = 4;  // of a word
 // Of a block of threads, which has them one after another. Narrow ones, of which there are many, leave most threads idle.
 constexpr std::int64_t kMostRows = 8;
 
@@ -32,9 +31,9 @@ bool NormedSums::fits(const Operation& operation) const {
     return false;
   const std::int64_t row = operation.norm_row;
   if (operation.count == 0 || operation.count % row != 0) return false;
-  const std::int64_t bytes = bytes_of(operation, row);
+  const std::int64_t bytes = bytes_of(operation, row), word = PlaceShape::kDataBytes;
   const std::int64_t rows = rows_of_block(operation.count / row);
-  return bytes % kDataBytes == 0 && rows <= kMostRows && rows * bytes <= places_.shape.region * kDataBytes;
+  return bytes % word == 0 && rows <= kMostRows && rows * bytes <= places_.shape.region * word;
 }
 
 void NormedSums::enqueue(const Operation& operation, Stream stream) {

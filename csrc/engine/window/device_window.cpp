@@ -100,9 +100,7 @@ bool DeviceWindow::has_left(int rank) const { return left(rank).reached(1); }
 
 State DeviceWindow::begin(WindowCall& call, std::optional<Error>& error) {
   if (has_left(call.peer)) {
-    error = Error(ErrorKind::kClosed,
-                  "rank " + std::to_string(call.peer) +
-                      " of the group has closed the window; its ranks release a window together");
+    error = window_closed_by(call.peer);
     return State::kFailed;
   }
   const std::lock_guard lock(mutex_);

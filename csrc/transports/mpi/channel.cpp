@@ -13,9 +13,6 @@
 namespace altorch {
 namespace {
 
-// A request that does not complete is worth this many polls per test: each one makes MPI look at the network
-// again.
-constexpr int kPollsPerTest = 8;
 constexpr std::size_t kHeaderBytes = sizeof(LongHeader);
 
 RequestExtra* extra_of(const Request& request) { return static_cast<RequestExtra*>(request.extra); }

@@ -6,38 +6,14 @@
 #include <optional>
 
 #include "transports/mpi/mpi_entry.h"
+#include "transports/mpi/reductions.h"
 #include "transports/mpi/request_extra.h"
 
 namespace altorch {
 namespace {
 
 // For a reduction. What MPI has no type or operator for, our own algorithms reduce.
-constexpr int kNone = -1;
-constexpr EnumTable<DType, int> kTypes(kNone, {
-                                                  {DType::kUInt8, ALTORCH_MPI_UINT8},
-                                                  {DType::kInt8, ALTORCH_MPI_INT8},
-                                                  {DType::kUInt16, ALTORCH_MPI_UINT16},
-                                                  {DType::kInt16, ALTORCH_MPI_INT16},
-                                                  {DType::kUInt32, ALTORCH_MPI_UINT32},
-                                                  {DType::kInt32, ALTORCH_MPI_INT32},
-                                                  {DType::kUInt64, ALTORCH_MPI_UINT64},
-                                                  {DType::kInt64, ALTORCH_MPI_INT64},
-                                                  {DType::kBool, ALTORCH_MPI_UINT8},
-                                                  {DType::kFloat32, ALTORCH_MPI_FLOAT32},
-                                                  {DType::kFloat64, ALTORCH_MPI_FLOAT64},
-                                                  {DType::kComplex64, ALTORCH_MPI_COMPLEX64},
-                                                  {DType::kComplex128, ALTORCH_MPI_COMPLEX128},
-                                              });
-
-constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
-                                                         {BinaryOp::kSum, ALTORCH_MPI_SUM},
-                                                         {BinaryOp::kProduct, ALTORCH_MPI_PRODUCT},
-                                                         {BinaryOp::kMin, ALTORCH_MPI_MIN},
-                                                         {BinaryOp::kMax, ALTORCH_MPI_MAX},
-                                                         {BinaryOp::kAnd, ALTORCH_MPI_BAND},
-                                                         {BinaryOp::kOr, ALTORCH_MPI_BOR},
-                                                         {BinaryOp::kXor, ALTORCH_MPI_BXOR},
-                                                     });
+using mpi::kNone, mpi::kOperators, mpi::kTypes;
 
 // bool is stored as 0 and 1, so that the bit operators are the logical ones. MPI's minimum and maximum take no
 // care of NaN, its bits are those of integers, and its product of complex numbers is not torch's.

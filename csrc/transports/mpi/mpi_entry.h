@@ -7,6 +7,10 @@
 
 namespace altorch {
 
+// A request that does not complete is worth this many polls per test: each one makes MPI look at the network
+// again.
+inline constexpr int kPollsPerTest = 8;
+
 // Thread rules: one thread; short-lived.
 class MpiEntry {
  public:

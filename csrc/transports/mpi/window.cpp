@@ -9,47 +9,14 @@
 #include "common/fnv.h"
 #include "common/keep_for_ever.h"
 #include "transports/mpi/mpi_entry.h"
+#include "transports/mpi/reductions.h"
 
 namespace altorch {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;  // which keeps a target that carries it out awake
-constexpr int kPollsPerTest = 8;                      // as messages have them (channel.cpp)
 constexpr std::chrono::milliseconds kLastWords{200};
 constexpr std::chrono::seconds kFarewell{20};
-
-constexpr int kNone = -1;
-constexpr EnumTable<DType, int> kTypes(kNone, {
-                                                  {DType::kUInt8, ALTORCH_MPI_UINT8},
-                                                  {DType::kInt8, ALTORCH_MPI_INT8},
-                                                  {DType::kUInt16, ALTORCH_MPI_UINT16},
-                                                  {DType::kInt16, ALTORCH_MPI_INT16},
-                                                  {DType::kUInt32, ALTORCH_MPI_UINT32},
-                                                  {DType::kInt32, ALTORCH_MPI_INT32},
-                                                  {DType::kUInt64, ALTORCH_MPI_UINT64},
-                                                  {DType::kInt64, ALTORCH_MPI_INT64},
-                                              });
-constexpr EnumTable<BinaryOp, int> kOperators(kNone, {
-                                                         {BinaryOp::kSum, ALTORCH_MPI_SUM},
-                                                         {BinaryOp::kProduct, ALTORCH_MPI_PRODUCT},
-                                                         {BinaryOp::kMin, ALTORCH_MPI_MIN},
-                                                         {BinaryOp::kMax, ALTORCH_MPI_MAX},
-                                                         {BinaryOp::kAnd, ALTORCH_MPI_BAND},
-                                                         {BinaryOp::kOr, ALTORCH_MPI_BOR},
-                                                         {BinaryOp::kXor, ALTORCH_MPI_BXOR},
-                                                     });
-
-Error has_left_it(int rank) {
-  return Error(ErrorKind::kPeerLost, "rank " + std::to_string(rank) +
-                                         " of the group has ended it while its window was open; its ranks "
-                                         "release a window together");
-}
-
-Error closed_by(int rank) {
-  return Error(ErrorKind::kClosed,
-               "rank " + std::to_string(rank) +
-                   " of the group has closed the window; its ranks release a window together");
-}
 
 // Calls body(offset there, offset here, bytes) for every piece of every row, and `behind` after every kPiece of them.
 template <class Body, class Behind>
@@ -101,7 +68,8 @@ struct MpiWindow::Doing : WindowCall::State {
   int code = 0;
 };
 
-bool MpiWindow::reduces(const Mpi& mpi, DType dtype) { return counts(mpi) && kTypes[dtype] != kNone; }
+// MPI has no half types, and its minimum loses NaN.
+bool MpiWindow::reduces(const Mpi& mpi, DType dtype) { return counts(mpi) && is_integral(dtype); }
 
 std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
   const std::string& lacks = mpi.library().one_sided_lacks;
@@ -246,7 +214,7 @@ void MpiWindow::try_out(std::span<const Registered> registered, const GroupCreat
 
 State MpiWindow::begin(WindowCall& call, std::optional<Error>& error) {
   if (has_left(call.peer)) {
-    error = closed_by(call.peer);
+    error = window_closed_by(call.peer);
     return State::kFailed;
   }
   auto made = std::make_unique<Doing>();
@@ -290,7 +258,7 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
   const auto* from = static_cast<const std::byte*>(call.from);
   auto* into = static_cast<std::byte*>(call.into);
   const std::intptr_t window = handles_->data;
-  const int type = kTypes[call.dtype];
+  const int type = mpi::kTypes[call.dtype];
   const auto note = [&](const char* function, int code) {
     doing.function = function;
     doing.code = code;
@@ -329,8 +297,8 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
       return for_each_piece(
           call,
           [&](std::int64_t there, std::size_t here, int bytes) {
-            return note("MPI_Accumulate", table().accumulate(from + here, bytes / size, type, kOperators[*op],
-                                                             call.peer, there, window));
+            return note("MPI_Accumulate", table().accumulate(from + here, bytes / size, type,
+                                                             mpi::kOperators[*op], call.peer, there, window));
           },
           behind);
     }
@@ -416,7 +384,7 @@ State MpiWindow::test(WindowCall& call, std::optional<Error>& error) {
     return state;
   }
   if (!left) return State::kPending;
-  error = has_left_it(call.peer);
+  error = window_left_by(call.peer);
   return State::kFailed;
 }
 

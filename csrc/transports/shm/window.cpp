@@ -78,9 +78,7 @@ State ShmWindow::begin(WindowCall& call, std::optional<Error>& error) {
   // What is mapped here stays, whatever its owner does; but the owner's own.
   const Visit visit(desk, !map(call.peer) || call.peer == rank_);
   if (!visit.welcome()) {
-    error = Error(ErrorKind::kClosed,
-                  "rank " + std::to_string(call.peer) +
-                      " of the group has closed the window; its ranks release a window together");
+    error = window_closed_by(call.peer);
     return State::kFailed;
   }
   if (!carry_out(call)) {

@@ -240,10 +240,7 @@ class LaidBulk {
 // Runs one rank's kernel, and says what went wrong, or nothing.
 inline std::optional<std::string> run_alone(Bench& bench, const BulkCase& bulk, int rank,
                                             const std::uint32_t* aborted) {
-  const LaidBulk laid(bulk, rank);
-  return bench.run(laid.memory(), laid.others(), [&](std::byte* memory, std::byte* others, Stream stream) {
-    laid.enqueue(bench.device(), memory, others, aborted, stream);
-  });
+  return bench.run_alone(LaidBulk(bulk, rank), aborted);
 }
 
 inline std::vector<BulkCase> bulk_cases() {

@@ -179,10 +179,7 @@ class LaidLines {
 // Runs one rank's kernel, and says what went wrong, or nothing.
 inline std::optional<std::string> run_alone(Bench& bench, const LineCase& lines, int rank,
                                             const std::uint32_t* aborted) {
-  const LaidLines laid(lines, rank);
-  return bench.run(laid.memory(), laid.others(), [&](std::byte* memory, std::byte* others, Stream stream) {
-    laid.enqueue(bench.device(), memory, others, aborted, stream);
-  });
+  return bench.run_alone(LaidLines(lines, rank), aborted);
 }
 
 inline std::vector<LineCase> line_cases() {

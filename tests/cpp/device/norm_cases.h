@@ -144,10 +144,7 @@ class LaidNorm {
 
 inline std::optional<std::string> run_alone(Bench& bench, const NormCase& norm, int rank,
                                             const std::uint32_t* aborted) {
-  const LaidNorm laid(norm, rank);
-  return bench.run(laid.memory(), laid.others(), [&](std::byte* memory, std::byte* others, Stream stream) {
-    laid.enqueue(bench.device(), memory, others, aborted, stream);
-  });
+  return bench.run_alone(LaidNorm(norm, rank), aborted);
 }
 
 inline std::vector<NormCase> norm_cases() {
