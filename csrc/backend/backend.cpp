@@ -138,14 +138,19 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   return group;
 }
 
-void AlBackend::eagerConnectSingleDevice(at::Device device) {
-  if (!device.is_cuda()) return;
-  Operation usual;  // no call of anybody's
+Operation AlBackend::about_gpu(int device) const {
+  Operation usual;
   usual.kind = OpKind::kAllReduce;
   usual.dtype = DType::kFloat32;
   usual.count = 1;
-  usual.device = device.index();
+  usual.device = device;
   usual.timeout = options_->timeout;
+  return usual;
+}
+
+void AlBackend::eagerConnectSingleDevice(at::Device device) {
+  if (!device.is_cuda()) return;
+  const Operation usual = about_gpu(device.index());
   guarded([&] {
     try {
       cuda_group(usual)->connect(usual);
@@ -153,6 +158,42 @@ void AlBackend::eagerConnectSingleDevice(at::Device device) {
       throw communicator_->explain(usual, error);
     }
   });
+}
+
+// Where there is no share of a GPU yet, on any rank, there is nothing to do.
+template <typename Body>
+void AlBackend::on_gpu_together(Body&& body) {
+  guarded([&] {
+    communicator_->check_open();
+    for (const auto& group : cuda_groups()) {
+      const Operation call = about_gpu(group->device().index());
+      try {
+        body(*group, call);
+      } catch (const Error& error) {
+        if (error.has_label()) throw;
+        throw Error(error.kind(), "altorch: group '" + communicator_->name() + "', rank " +
+                                      std::to_string(getRank()) + ": " + error.what());
+      }
+    }
+  });
+}
+
+void AlBackend::suspend() {
+  on_gpu_together([](CudaGroup& group, const Operation& call) { group.suspend(call); });
+}
+
+void AlBackend::resume() {
+  on_gpu_together([](CudaGroup& group, const Operation& call) { group.resume(call); });
+}
+
+std::unordered_map<std::string, std::uint64_t> AlBackend::getMemoryStats() {
+  GpuRoutes::Memory all;
+  for (const auto& group : cuda_groups()) all = group->memory();  // there is one at most
+  return {{"suspend", all.suspendable},
+          {"suspended", all.suspended ? 1 : 0},
+          {"persist", all.persistent},
+          {"total", all.suspendable + all.persistent},
+          {"host", all.on_host}};
 }
 
 nccl::NcclComm& AlBackend::nccl_communicator() {

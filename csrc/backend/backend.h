@@ -105,6 +105,13 @@ class AlBackend : public c10d::Backend {
   // Its ranks have other groups now: what is under way fails, and nobody waits for this rank. Idempotent.
   void retire();
 
+  // Of the memory that the group has taken on this rank's GPU; GpuRoutes says what is collective, docs/streams.md what users
+  // are told. Virtuals of torch's from 2.12 on, hence no `override`.
+  void suspend();  // NOLINT(modernize-use-override)
+  void resume();   // NOLINT(modernize-use-override)
+  // Bytes, by the names that torch gives NCCL's: suspend, suspended (0 or 1), persist, total; and host.
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats();  // NOLINT(modernize-use-override)
+
   // NCCL's communicator of this group. Throws where there is none, or not yet.
   nccl::NcclComm& nccl_communicator();
   // Buffers that NCCL may prepare for: nccl::NcclComm::add_buffer().
@@ -198,6 +205,10 @@ class AlBackend : public c10d::Backend {
   // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
+  // What concerns the group's share of a GPU and is no call of anybody's.
+  Operation about_gpu(int device) const;
+  template <typename Body>
+  void on_gpu_together(Body&& body);
   // Numbers of calls that a device has. Does not wait.
   std::vector<std::uint64_t> calls_on_devices();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,

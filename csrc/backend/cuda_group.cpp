@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
+constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
 
 c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
 
@@ -72,12 +73,20 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
                      GpuRouteOptions options)
     : communicator_(std::move(communicator)),
       device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
-      routes_(*communicator_, first, timeout, std::move(options)),
+      routes_(*communicator_, first, timeout, marking(std::move(options))),
       calls_(*communicator_, communicator_->watchdog(), routes_, on_error, [this] { tell_waiters(); }),
       streams_(CudaDevice::obstacle(first.device) ? nullptr : std::make_unique<CudaDevice>(first.device)),
       stream_(own_stream(streams_.get(), device_, high_priority)),
       future_stream_(own_stream(streams_.get(), device_, /*high_priority=*/true)),
       last_(c10::DeviceType::CUDA) {}
+
+// A launch that opens a route holds up whoever would record an event later: what came before has one.
+GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
+  options.before_opening = [this] {
+    if (!calls_.idle()) mark(calls_.count());
+  };
+  return options;
+}
 
 // What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
 // By another thread, for CUDA may hold up who asks it whether all is done.
@@ -184,6 +193,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       before.block(stream);
     }
     for (const Operation& operation : operations) communicator_->started(operation);
+    if (!capturing) mark_what_came_before();
     calls_.enter(first);
     CudaWatch::instance().wake();
     try {
@@ -253,19 +263,55 @@ void CudaGroup::drain(std::chrono::milliseconds timeout) {
   }
 }
 
-void CudaGroup::forget_what_is_done() {
-  std::uint64_t reached = 0;
-  while (!markers_.empty() && markers_.front().event.query()) {
-    reached = markers_.front().calls;
-    markers_.pop_front();
-  }
-  const auto calls = calls_.done_up_to(reached);
-  if (!calls) return;
-  const bool marked = !markers_.empty() && markers_.back().calls == *calls;
-  if (marked || markers_.size() >= kMostMarkers || !last_stream_ || is_captured(*last_stream_)) return;
+void CudaGroup::suspend(const Operation& call) {
   const c10::DeviceGuard on_device(device_);
-  markers_.push_back({c10::Event(c10::DeviceType::CUDA), *calls});
-  markers_.back().event.record(*last_stream_);
+  const std::lock_guard launching(launch_mutex_);
+  throw_if_failed();
+  settle();
+  if (last_stream_) wait_on_host(last_, call.timeout, "suspend");
+  routes_.suspend(call);
+}
+
+void CudaGroup::resume(const Operation& call) {
+  const c10::DeviceGuard on_device(device_);
+  const std::lock_guard launching(launch_mutex_);
+  throw_if_failed();
+  routes_.resume(call);
+}
+
+// CUDA is not asked with the lock held, for it may hold us up.
+std::optional<std::uint64_t> CudaGroup::forget_what_is_done() {
+  std::uint64_t reached = 0;
+  while (true) {
+    std::shared_ptr<const Marker> front;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!markers_.empty()) front = markers_.front();
+    }
+    if (!front || !front->event.query()) return calls_.done_up_to(reached);
+    reached = front->calls;
+    const std::lock_guard lock(mutex_);
+    markers_.pop_front();  // nobody else takes from the front
+  }
+}
+
+void CudaGroup::mark_what_came_before() {
+  const auto now = Clock::now();
+  if (now - std::exchange(last_launch_, now) > kApart && !calls_.idle()) mark(calls_.count());
+}
+
+void CudaGroup::mark(std::uint64_t calls) {
+  if (!last_stream_ || is_captured(*last_stream_)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool marked = !markers_.empty() && markers_.back()->calls == calls;
+    if (marked || markers_.size() >= kMostMarkers) return;
+  }
+  const c10::DeviceGuard on_device(device_);
+  auto marker = std::make_shared<Marker>(c10::Event(c10::DeviceType::CUDA), calls);
+  marker->event.record(*last_stream_);
+  const std::lock_guard lock(mutex_);
+  markers_.push_back(std::move(marker));
 }
 
 void CudaGroup::release_what_is_done() {
@@ -294,14 +340,16 @@ void CudaGroup::tell_waiters() {
 bool CudaGroup::poll() {
   try {
     release_what_is_done();
+    const auto calls = forget_what_is_done();
     const std::unique_lock launching(launch_mutex_, std::try_to_lock);
     if (!launching) return true;
     settle();
-    forget_what_is_done();
+    if (calls) mark(calls_.count());
     if (!is_idle()) return true;
-    markers_.clear();
+    std::deque<std::shared_ptr<Marker>> markers;  // ended without the lock
     {
       const std::lock_guard lock(mutex_);
+      markers_.swap(markers);
       if (!in_flight_.empty()) return true;
     }
     calls_.all_done();

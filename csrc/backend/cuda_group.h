@@ -49,6 +49,11 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);
 
+  // GpuRoutes::suspend(), once the device has done what this rank has given it, and resume(). Throw Error.
+  void suspend(const Operation& call);
+  void resume(const Operation& call);
+  GpuRoutes::Memory memory() { return routes_.memory(); }
+
   // NCCL's communicator, if there is one.
   nccl::NcclComm* nccl_communicator() { return routes_.nccl_communicator(); }
 
@@ -73,10 +78,16 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
 
  private:
   void tell_waiters();
+  GpuRouteOptions marking(GpuRouteOptions options);
   // All with launch_mutex_ held.
   void settle();
   bool is_idle();
-  void forget_what_is_done();
+  // So that who looks can tell a call from those that came a while before it.
+  void mark_what_came_before();
+  // After the last launch, which was the call of this number.
+  void mark(std::uint64_t calls);
+  // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
+  std::optional<std::uint64_t> forget_what_is_done();
   void release_what_is_done();
   // Another group is about to put something on a stream that this one was the last to use.
   void settle_before_another();
@@ -94,13 +105,15 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
   std::optional<c10::Stream> captured_on_;  // the last that a graph took
+  std::chrono::steady_clock::time_point last_launch_;
   struct Marker {
+    Marker(c10::Event event, std::uint64_t calls) : event(std::move(event)), calls(calls) {}
     c10::Event event;
-    std::uint64_t calls;  // of all that there ever were, before it
+    const std::uint64_t calls;  // of all that there ever were, before it
   };
-  std::deque<Marker> markers_;  // one for each look, while the device has not come to them
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                             // guards what follows
+  std::deque<std::shared_ptr<Marker>> markers_;  // in order, while the device has not come to them
   std::deque<std::shared_ptr<InFlight>> in_flight_;
 };
 

@@ -226,6 +226,13 @@ PYBIND11_MODULE(_C, module) {
           "What torch.distributed.shrink_group() calls: a backend of the other ranks, which all call it.")
       .def("open_window", &AlBackend::open_window, py::call_guard<py::gil_scoped_release>(),
            py::arg("tensor") = py::none(), "Collective: a window, with this rank's tensor.")
+      .def("suspend", &AlBackend::suspend, py::call_guard<py::gil_scoped_release>(),
+           "Gives the group's memory of the GPU back until resume(). Collective, as that is.")
+      .def("resume", &AlBackend::resume, py::call_guard<py::gil_scoped_release>(),
+           "Takes calls on CUDA tensors again.")
+      .def("memory_stats", &AlBackend::getMemoryStats,
+           "Bytes of the GPU's memory that this rank's part of the group has: suspend, which suspend() gives "
+           "back, persist, total; suspended (0 or 1); and host, of pinned memory.")
       .def("comm_split_count", &AlBackend::nccl_splits,
            "How many groups were split off with a part of this group's NCCL communicator.")
       .def_property_readonly(

@@ -67,6 +67,11 @@ std::optional<std::uint64_t> DeviceCalls::done_up_to(std::uint64_t number) {
   return number_;
 }
 
+std::uint64_t DeviceCalls::count() const {
+  const std::lock_guard lock(mutex_);
+  return number_;
+}
+
 void DeviceCalls::all_done() {
   const std::lock_guard lock(mutex_);
   calls_.clear();

@@ -55,6 +55,7 @@ class DeviceCalls {
   // some of them are left.
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
   void all_done();
+  std::uint64_t count() const;  // of all that there ever were
   // Numbers (Operation::number) of those that are not known to be done, for who reports them; as far as nobody is looking
   // after them right now. Any thread; does not wait.
   std::vector<std::uint64_t> under_way() const;

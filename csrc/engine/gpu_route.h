@@ -1,6 +1,7 @@
 // A way to carry operations on device memory: it enqueues them on a stream, and the host goes on.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,13 @@ class GpuRoute {
   virtual SmallExchanges* small_exchanges() { return nullptr; }
   // Whether a graph that holds what was enqueued may be replayed when the route is gone.
   virtual bool outlived_by_graphs() const { return false; }
+  // The memory that this rank has taken for it, in bytes, as far as that is known.
+  struct Held {
+    std::uint64_t on_gpu = 0, persistent = 0, on_host = 0;  // persistent: of on_gpu, what suspend() leaves
+  };
+  virtual Held holds() { return {}; }
+  // Whether memory of the GPU is in it, known or not.
+  virtual bool takes_gpu_memory() const { return true; }
 
   // What went wrong since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;

@@ -94,9 +94,14 @@ GpuRoutes::~GpuRoutes() {
 }
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {
+  if (suspended_) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "the group has given back its memory of the GPU (suspend()); every rank calls resume() first");
+  }
   check_own_messages(operations, communicator_.rank());
   GpuRoute& route = find(operations, capturing);
-  in_graphs_ |= capturing;
+  if (capturing) in_graphs_ = true;
   if (agreement_ && !capturing) {
     for (const Operation& operation : operations) agreement_->check(operation);
   }
@@ -145,8 +150,11 @@ GpuRoute* GpuRoutes::in_pairs(GpuRoute& small, std::size_t place, const Operatio
 GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   const std::size_t place = index_of(row);
   if (routes_[place]) return routes_[place].get();  // only choose() writes it
+  if (options_.before_opening) options_.before_opening();
   // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
-  AttendedStore store(communicator_, operation);
+  AttendedStore attended(communicator_, operation);
+  // Keys are used once.
+  PrefixView store(attended, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
   meet(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(), timeout_,
        kWithCudaTensor);
   GpuGroup group{communicator_, store,  operation, device_,
@@ -164,6 +172,62 @@ nccl::NcclComm* GpuRoutes::nccl_communicator() {
   const std::size_t place = index_of(gpu_rows::nccl);
   if (place >= routes_.size() || !routes_[place]) return nullptr;
   return &static_cast<NcclRoute&>(*routes_[place]).communicator();
+}
+
+std::string GpuRoutes::suspend_obstacle() {
+  if (suspended_) return "it is suspended already";
+  nccl::NcclComm* nccl = nccl_communicator();
+  if (!nccl) return "";
+  const auto obstacle = nccl::NcclComm::suspend_obstacle();
+  if (!obstacle) return "";
+  if (in_graphs_) return *obstacle + ", and CUDA graphs use it";
+  if (nccl->has_buffers()) return *obstacle + ", and memory is registered with it; deregister that first";
+  return "";
+}
+
+// Nobody gives back what another rank may still be writing to.
+void GpuRoutes::suspend(const Operation& call) {
+  AttendedStore store(communicator_, call);
+  if (auto why = meet_able(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(),
+                           communicator_.size(), timeout_, "to suspend()", suspend_obstacle()))
+    throw Error(ErrorKind::kUnsupported, "nothing can be given back: " + *why);
+  nccl::NcclComm* nccl = nccl_communicator();
+  const bool nccl_stays = nccl && !nccl::NcclComm::suspend_obstacle();
+  if (nccl_stays) nccl->suspend();
+  std::vector<std::unique_ptr<GpuRoute>> given_back;
+  if (!in_graphs_) {
+    for (auto& pairs : small_pairs_) pairs = nullptr;
+    const std::lock_guard lock(mutex_);
+    for (std::size_t place = 0; place < routes_.size(); ++place) {
+      const bool stays = nccl_stays && place == index_of(gpu_rows::nccl);
+      if (routes_[place] && routes_[place]->takes_gpu_memory() && !stays)
+        given_back.push_back(std::move(routes_[place]));
+    }
+  }
+  suspended_ = true;
+  ++suspensions_;
+}
+
+void GpuRoutes::resume(const Operation& call) {
+  AttendedStore store(communicator_, call);
+  const std::string obstacle = suspended_ ? "" : "it is not suspended";
+  if (auto why = meet_able(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(),
+                           communicator_.size(), timeout_, "to resume()", obstacle))
+    throw Error(ErrorKind::kUnsupported, "it cannot go on: " + *why);
+  if (nccl::NcclComm* nccl = nccl_communicator()) nccl->resume();
+  suspended_ = false;
+}
+
+GpuRoutes::Memory GpuRoutes::memory() {
+  Memory found{.suspended = suspended_};
+  for (GpuRoute* route : all_made()) {
+    const GpuRoute::Held held = route->holds();
+    const bool stays = in_graphs_ && !route->outlived_by_graphs();
+    found.on_host += held.on_host;
+    found.persistent += stays ? held.on_gpu : held.persistent;
+    found.suspendable += stays ? 0 : held.on_gpu - held.persistent;
+  }
+  return found;
 }
 
 std::vector<GpuRoute*> GpuRoutes::all_made() {

@@ -46,6 +46,18 @@ class GpuRoutes : public DeviceCarrier {
   // NCCL's communicator, if there is one. Any thread.
   nccl::NcclComm* nccl_communicator();
 
+  // Gives back the GPU's memory that calls do not need to go on later; then they are refused until resume(). What
+  // graphs use stays, or is NCCL's to give back; what cannot be had again is not given back: Error(kUnsupported), on all
+  // ranks. Both collective, by the thread that chooses, with nothing in flight; `call` says for how long.
+  void suspend(const Operation& call);
+  void resume(const Operation& call);
+  // In bytes. Any thread.
+  struct Memory {
+    std::uint64_t suspendable = 0, persistent = 0, on_host = 0;
+    bool suspended = false;
+  };
+  Memory memory();
+
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
   void end_replays(const std::string& why) override;
@@ -57,6 +69,8 @@ class GpuRoutes : public DeviceCarrier {
   // The route for its small blocks, and NCCL for the others. Null where this rank has no small block.
   GpuRoute* in_pairs(GpuRoute& small, std::size_t place, const Operation& operation);
   std::vector<GpuRoute*> all_made();
+  // Why suspend() cannot give anything back, or empty.
+  std::string suspend_obstacle();
   void make_agreement(KeyValueStore& store);
   void make_guard();
   bool has_guard();
@@ -73,7 +87,9 @@ class GpuRoutes : public DeviceCarrier {
   std::shared_ptr<PoisonGuard> guard_;
   std::vector<std::unique_ptr<GpuRoute>> routes_;         // by place in the table
   std::vector<std::unique_ptr<SmallPairs>> small_pairs_;  // by place, over it and NCCL
-  bool in_graphs_ = false;                                // some of what they carried
+  std::atomic<bool> in_graphs_{false};                    // some of what they carried
+  std::atomic<bool> suspended_{false};
+  int suspensions_ = 0, meetings_ = 0;
 };
 
 }  // namespace altorch

@@ -30,6 +30,12 @@ void NcclRoute::abort(const std::string&) {
   communicator_->abort();
 }
 
+NcclRoute::Held NcclRoute::holds() {
+  const auto memory = communicator_->memory();
+  if (!memory) return {};
+  return {.on_gpu = memory->suspendable + memory->persistent, .persistent = memory->persistent};
+}
+
 // Others must not use a communicator that is no more.
 void NcclRoute::retire() {
   const nccl::Comm comm = communicator_->handle();

@@ -21,6 +21,7 @@ class NcclRoute : public GpuRoute {
   void enqueue(std::span<const Operation> operations, void* stream) override;
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
+  Held holds() override;
 
   nccl::NcclComm& communicator() { return *communicator_; }
 

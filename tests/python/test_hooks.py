@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
+from harness import PATIENCE, Cluster, on_ranks
 from launching import clean_environment, free_port
 
 HAS_HOOKS = hasattr(dist.ProcessGroup, "register_abort_hook")
@@ -230,3 +230,14 @@ def told_after_a_failure(world):
 def test_a_completion_hook_is_not_told_of_what_failed_and_nobody_waits_for_it():
     with Cluster(2, launcher="plain") as cluster:
         assert cluster.check(told_after_a_failure) == [1, 1]
+
+
+@on_ranks(2)
+def test_a_group_without_a_gpu_has_no_memory_to_give_back(world):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.memory_stats() == {"suspend": 0, "suspended": 0, "persist": 0, "total": 0, "host": 0}
+    backend.suspend()
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [world.size] * 3
+    backend.resume()

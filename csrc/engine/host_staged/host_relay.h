@@ -53,6 +53,8 @@ class HostRelay : public GpuRoute {
   bool marks_results() const override { return marks_; }
   std::optional<Error> failure() override;
   void abort(const std::string& why) override;
+  Held holds() override { return {.on_host = 2 * Ring::bytes(pool_.slot_bytes, down_.slots())}; }
+  bool takes_gpu_memory() const override { return false; }
 
  private:
   // What tasks that are still in flight need, whoever else has gone.

@@ -52,6 +52,13 @@ std::optional<Error> HostStaged::failure() {
   return std::nullopt;
 }
 
+// The board is everybody's.
+HostStaged::Held HostStaged::holds() {
+  const BoardLayout& layout = board_.layout();
+  return {.on_gpu = scratch_bytes(layout) + (layout.slots_on_gpus ? layout.slots_bytes() : 0),
+          .on_host = layout.bytes() / static_cast<std::size_t>(layout.ranks)};
+}
+
 void HostStaged::abort(const std::string& why) {
   board_.abort(why, std::max(pieces_.load(), messages_.load()));
 }

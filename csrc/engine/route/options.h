@@ -20,6 +20,8 @@ struct GpuRouteOptions {
   std::unique_ptr<nccl::NcclComm> nccl_communicator;
   // Told of NCCL's communicator when there is one, and (false) before it ends.
   std::function<void(nccl::Comm, bool exists)> publish_nccl;
+  // Called before a route is opened, which holds the host up until all ranks have come.
+  std::function<void()> before_opening;
   GpuSource gpus = cuda_gpus();
 };
 

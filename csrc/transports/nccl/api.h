@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace altorch::nccl {
 
@@ -50,6 +51,9 @@ struct Config {
 
 inline constexpr int kNoColor = -1;         // NCCL_SPLIT_NOCOLOR
 inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
+inline constexpr int kSuspendMemory = 1;    // NCCL_SUSPEND_MEM
+// ncclCommMemStat_t, of a communicator's memory on the GPU, in bytes.
+enum MemoryStat : int { kMemorySuspendable = 0, kMemoryPersistent = 2 };
 
 // One row per function: its name in the table, its name in the library, its arguments.
 #define ALTORCH_NCCL_FUNCTIONS(X)                                                                          \
@@ -90,7 +94,10 @@ inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
     (Comm comm, void* buffer, std::size_t bytes, void** window, int flags))                      \
   X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))                        \
   X(all_to_all, "ncclAlltoAll",                                                                  \
-    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))
+    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))    \
+  X(suspend, "ncclCommSuspend", (Comm comm, int flags))                                          \
+  X(resume, "ncclCommResume", (Comm comm))                                                       \
+  X(memory_stat, "ncclCommMemStats", (Comm comm, int stat, std::uint64_t* value))
 
 struct Table {
 #define ALTORCH_NCCL_MEMBER(name, symbol, arguments) Result(*name) arguments = nullptr;

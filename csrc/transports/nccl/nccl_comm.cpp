@@ -166,6 +166,48 @@ void NcclComm::remove_buffer(void* buffer) {
                                               : table_.remove_buffer(comm_, entry.handle));
 }
 
+bool NcclComm::has_buffers() {
+  const std::lock_guard lock(mutex_);
+  return !buffers_.empty();
+}
+
+std::optional<std::string> NcclComm::suspend_obstacle() {
+  const Table& table = library().table;
+  if (table.suspend && table.resume) return std::nullopt;
+  return "NCCL " + library().version_text() + " cannot give a communicator's memory back (2.29.7 can)";
+}
+
+std::optional<NcclComm::Memory> NcclComm::memory() {
+  const std::lock_guard lock(mutex_);
+  Memory found;
+  if (!comm_ || !table_.memory_stat ||
+      table_.memory_stat(comm_, kMemorySuspendable, &found.suspendable) != kSuccess ||
+      table_.memory_stat(comm_, kMemoryPersistent, &found.persistent) != kSuccess)
+    return std::nullopt;
+  return found;
+}
+
+// Both may wait for the other ranks.
+void NcclComm::suspend() {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+  if (auto obstacle = suspend_obstacle()) throw Error(ErrorKind::kUnsupported, *obstacle);
+  void* nothing = nullptr;
+  const auto call = [comm = comm_.load()](void**) { return library().table.suspend(comm, kSuspendMemory); };
+  check("ncclCommSuspend", make_within(timeout_, device_, nothing, call));
+  suspended_ = true;
+}
+
+void NcclComm::resume() {
+  const std::lock_guard lock(mutex_);
+  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+  if (!suspended_) return;
+  void* nothing = nullptr;
+  const auto call = [comm = comm_.load()](void**) { return library().table.resume(comm); };
+  check("ncclCommResume", make_within(timeout_, device_, nothing, call));
+  suspended_ = false;
+}
+
 Comm NcclComm::handle() { return comm_; }
 
 // In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this thread, for both
@@ -173,10 +215,11 @@ Comm NcclComm::handle() { return comm_; }
 NcclComm::~NcclComm() {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;
-  within(kFarewell, device_, [comm] {
+  within(kFarewell, device_, [comm, suspended = suspended_] {
     const CudaRuntime::RelaxedCapture relaxed;
     const Table& table = library().table;
-    const Result result = table.finalize(comm);
+    const Result resumed = suspended ? table.resume(comm) : kSuccess;
+    const Result result = resumed == kSuccess ? table.finalize(comm) : resumed;
     return result == kSuccess || result == kInProgress ? table.destroy(comm) : table.abort(comm);
   });
 }

@@ -55,6 +55,20 @@ class NcclComm {
   // collective then). Throws Error(kUnsupported) where the loaded NCCL is too old, Error(kTimeout).
   void add_buffer(void* buffer, std::size_t bytes, bool symmetric);
   void remove_buffer(void* buffer);
+  bool has_buffers();
+
+  // Memory of the GPU, in bytes.
+  struct Memory {
+    std::uint64_t suspendable = 0, persistent = 0;
+  };
+  // Nothing where the loaded NCCL cannot tell, or no longer.
+  std::optional<Memory> memory();
+  // Why this NCCL cannot give memory back and keep the communicator, a clause, or nothing.
+  static std::optional<std::string> suspend_obstacle();
+  // Gives back what can be had again, and takes it again, at the same addresses; in between it is not used. Both collective, and
+  // with nothing in flight. Throws Error(kTimeout, kTransport, kClosed).
+  void suspend();
+  void resume();
 
   // ncclComm_t, for libraries that share it; null once aborted.
   Comm handle();
@@ -95,6 +109,7 @@ class NcclComm {
     bool symmetric;
   };
   std::map<void*, Registered> buffers_;
+  bool suspended_ = false;
 };
 
 }  // namespace altorch::nccl

@@ -113,8 +113,9 @@ struct GpuRank {
 
 class GpuWorld {
  public:
-  explicit GpuWorld(std::vector<Surroundings> places)
+  explicit GpuWorld(std::vector<Surroundings> places, int nccl_version = 22809)
       : places_(std::move(places)),
+        nccl_(nccl_version),
         groups_(static_cast<int>(places_.size())),
         carriers_(static_cast<int>(places_.size())),
         watchdog_(std::chrono::seconds(120), [this] { end_everything(); }) {}

@@ -17,6 +17,10 @@ inline constexpr Result kInternalError = 3, kInvalidArgument = 4, kInvalidUsage 
 // An error within a group is what the group ends with.
 Result keep_for_group(Result result);
 
+inline bool serves_suspended(const std::string& name) {
+  return name == "ncclCommResume" || name == "ncclCommMemStats" || name == "ncclCommGetAsyncError";
+}
+
 // Runs `body` with the lock held, unless the call was told to fail or to hang.
 template <typename Body>
 Result call(const char* name, FakeComm* comm, int rank, Body&& body) {
@@ -31,6 +35,8 @@ Result call(const char* name, FakeComm* comm, int rank, Body&& body) {
     all.misuse.push_back(std::string(name) + " of a communicator that is no more");
     return keep_for_group(kInvalidArgument);
   }
+  if (comm && comm->suspended && !is_abort && !serves_suspended(name))
+    all.misuse.push_back(std::string(name) + " of a suspended communicator");
   if (comm && comm->busy && !is_abort) all.misuse.push_back(std::string(name) + " beside another call");
   ++all.inside;
   if (comm && !is_abort) comm->busy = true;
@@ -60,6 +66,7 @@ Result call_of(const char* name, Comm handle, Body&& body) {
 // Each of these knows a part of the table.
 void add_communicators(nccl::Table& table);
 void add_buffers(nccl::Table& table);
+void add_memory(nccl::Table& table);
 void add_operations(nccl::Table& table);
 
 }  // namespace altorch::fake_nccl

@@ -82,7 +82,7 @@ struct FakeComm {
   State* state = nullptr;
   std::shared_ptr<Team> team;
   int rank = 0;
-  bool busy = false, finalized = false, ended = false, aborted = false;
+  bool busy = false, finalized = false, ended = false, aborted = false, suspended = false;
   int pending = 0;  // launches that have not come to their end
   nccl::Result async_error = nccl::kSuccess;
   std::uint64_t collectives = 0, splits = 0, windows = 0;

@@ -36,6 +36,7 @@ nccl::Table table_of(int version) {
   nccl::Table table;
   add_communicators(table);
   add_buffers(table);
+  add_memory(table);
   add_operations(table);
   table.set_device = [](int) { return 0; };
   table.error_string = error_string;
@@ -51,6 +52,11 @@ nccl::Table table_of(int version) {
     table.remove_window = nullptr;
   }
   if (version < 22800) table.all_to_all = nullptr;
+  if (version < 22907) {
+    table.suspend = nullptr;
+    table.resume = nullptr;
+    table.memory_stat = nullptr;
+  }
   return table;
 }
 
