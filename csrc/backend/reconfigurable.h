@@ -70,6 +70,9 @@ class ReconfigurableBackend : public c10d::Backend {
   void shutdown() override;
   void release_resources() override;
   void eagerConnectSingleDevice(at::Device device) override;
+  void suspend() override { use()->suspend(); }
+  void resume() override { use()->resume(); }
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats() override { return use()->getMemoryStats(); }
 
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,

@@ -325,6 +325,10 @@ def hooks_and_settings_stay(world):
     window.fence()
     assert tensor[(world.rank - 1) % world.size] == (world.rank - 1) % world.size
     del window
+    backend = group._get_backend(torch.device("cpu"))
+    backend.suspend()
+    assert backend.memory_stats()["total"] == 0
+    backend.resume()
     return len(told)
 
 
