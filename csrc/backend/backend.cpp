@@ -166,11 +166,14 @@ void AlBackend::on_gpu_together(Body&& body) {
   guarded([&] {
     communicator_->check_open();
     for (const auto& group : cuda_groups()) {
-      const Operation call = about_gpu(group->device().index());
+      Operation call = about_gpu(group->device().index());
+      call.kind = OpKind::kBarrier;  // which has no number yet
+      call.sequence = communicator_->sequence() + 1;
       try {
         body(*group, call);
       } catch (const Error& error) {
-        if (error.has_label()) throw;
+        // All ranks were told alike that it cannot be; after anything else they may differ in what they have.
+        if (error.kind() != ErrorKind::kUnsupported) throw communicator_->give_up(call, error);
         throw Error(error.kind(), "altorch: group '" + communicator_->name() + "', rank " +
                                       std::to_string(getRank()) + ": " + error.what());
       }

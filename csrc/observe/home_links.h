@@ -3,8 +3,8 @@
 // The job's first rank (the hub) listens, where there are several homes only, and the first process of every
 // other home connects. The hub hands out a random token through the store; a connection that does not present
 // it is dropped. Nothing else is ever sent but a byte of goodbye: a connection that closes without one is a
-// death. The kernel keeps the connection of a stopped process, and notices a node that is gone after about 25
-// seconds. Thread rules: one thread, the monitor's.
+// death. The kernel keeps the connection of a stopped process, and notices a node that is gone
+// (ALTORCH_SILENCE_SECONDS). Thread rules: one thread, the monitor's.
 #pragma once
 
 #include <poll.h>

@@ -65,7 +65,7 @@ void LivenessMonitor::tell(int rank, const std::string& evidence) {
 
 void LivenessMonitor::hear_news() {
   for (const int rank : news_.hear())
-    mark(rank, "a neighbour saw process " + std::to_string(settings_.members.at(rank).pid) + " end");
+    mark(rank, "a neighbour no longer sees process " + std::to_string(settings_.members.at(rank).pid));
 }
 
 void LivenessMonitor::hear() {
@@ -75,7 +75,7 @@ void LivenessMonitor::hear() {
   for (const int rank : news) {
     const auto peer = settings_.members.find(rank);
     if (peer == settings_.members.end()) continue;
-    const std::string evidence = "another rank saw process " + std::to_string(peer->second.pid) + " end";
+    const std::string evidence = "another rank no longer sees process " + std::to_string(peer->second.pid);
     if (deaths_.emplace(rank, evidence).second) ++count_;
   }
 }

@@ -7,10 +7,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
+#include "common/env.h"
 #include "common/error.h"
 
 namespace altorch {
@@ -71,11 +73,15 @@ int connect_to(const std::string& host, int port) {
 }
 
 void keep_alive(int socket) {
+  constexpr int kLongest = 86400, kProbes = 4;
+  const int seconds =
+      static_cast<int>(std::clamp(numeric_setting("ALTORCH_SILENCE_SECONDS"), 1.0, double{kLongest}));
+  const int between = std::clamp(seconds / kProbes, 1, 10);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, between);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, between);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp(seconds / between, 1, 127));
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * seconds);  // of what is probed, too
 }
 
 void close_socket(int socket) { close(socket); }

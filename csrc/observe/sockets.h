@@ -12,7 +12,7 @@ bool is_loopback(const std::string& address);
 std::pair<int, int> listen_on(const std::string& address);
 // A connected socket, or -1. Takes a few seconds at most, and what looking the name up takes.
 int connect_to(const std::string& host, int port);
-// Makes the kernel notice within about 25 s that the other node is gone.
+// Makes the kernel notice that the other node has been silent for ALTORCH_SILENCE_SECONDS; 1 at least.
 void keep_alive(int socket);
 void close_socket(int socket);
 

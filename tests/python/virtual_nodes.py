@@ -22,6 +22,15 @@ SHARED_MEMORY = "64m"
 class Node:
     address: str
     prefix: tuple[str, ...]  # put before a command, it runs on this node
+    name: str
+    cable: str
+
+    def cut_off(self) -> None:
+        """From now on it hears nothing of the other one, nor that of it; nobody says goodbye."""
+        _ip("-n", self.name, "link", "set", self.cable, "down")
+
+    def mend(self) -> None:
+        _ip("-n", self.name, "link", "set", self.cable, "up")
 
 
 def obstacle() -> str:
@@ -68,7 +77,8 @@ def virtual_nodes() -> Iterator[tuple[Node, Node]]:
             _ip("-n", name, "link", "set", "bridge0", "up")
         _wait_for_carrier(names, cables)
         yield tuple(  # type: ignore[misc]
-            Node(f"10.77.0.{index}", _prefix(name, index)) for index, name in enumerate(names, start=1)
+            Node(f"10.77.0.{index}", _prefix(name, index), name, cable)
+            for index, (name, cable) in enumerate(zip(names, cables, strict=True), start=1)
         )
     finally:
         for name in names:
