@@ -109,9 +109,11 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_windows.py tests/python/test_cuda_frameworks.py \
-  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py tests/python/test_cuda_copies.py
+  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py tests/python/test_cuda_copies.py \
+  tests/python/test_cuda_examples.py
 GPU_ROUTES := chosen peer host_staged host_relay
 GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m
+PAIR_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 -m
 # The C++ tests look for NVRTC in a CUDA installation (CUDA_HOME, LD_LIBRARY_PATH); torch may have brought one.
 TORCH_NVRTC = $(firstword $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*)))
 WITH_NVRTC = $(if $(TORCH_NVRTC),LD_LIBRARY_PATH="$${LD_LIBRARY_PATH:+$$LD_LIBRARY_PATH:}$(dir $(TORCH_NVRTC))")

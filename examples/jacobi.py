@@ -1,6 +1,7 @@
 """Jacobi iteration on a square plate with a hot edge: each rank has a strip of rows, and needs its neighbours' rows.
 
     torchrun --standalone --nproc-per-node 2 examples/jacobi.py
+    torchrun --standalone --nproc-per-node 2 examples/jacobi.py --device cuda --size 4096
 
 By windows (`altorch.new_window`): a rank puts its outer rows into its neighbours' memory with a signal, computes the
 rest, and waits for their signals. By messages: isend and irecv of the same rows at the same moments. Prints the time
@@ -11,6 +12,7 @@ is above 1e-12. `--plot heat.png` draws the plate.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +21,20 @@ import torch
 import torch.distributed as dist
 
 import altorch
+
+
+def device_of(name: str) -> torch.device:
+    """This rank's. On GPUs one each, or one that several ranks share."""
+    if name == "cpu":
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def until_idle(device: torch.device) -> None:
+    """The host is ahead of a GPU, whose clock is the one that counts."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def relax(source: torch.Tensor, target: torch.Tensor, first: int, end: int) -> None:
@@ -31,19 +47,21 @@ def relax(source: torch.Tensor, target: torch.Tensor, first: int, end: int) -> N
 class Strip:
     """Two copies, read and written in turn, of this rank's rows with a row of each neighbour around them."""
 
-    def __init__(self, size: int, rank: int, ranks: int) -> None:
+    def __init__(self, size: int, rank: int, ranks: int, device: torch.device) -> None:
+        self.device = device
         self.counts = [size // ranks + (each < size % ranks) for each in range(ranks)]
         self.rows, self.rank = self.counts[rank], rank
         self.above = rank - 1 if rank > 0 else None
         self.below = rank + 1 if rank + 1 < ranks else None
         self.width = size + 2
-        self.copies = altorch.empty(2, self.rows + 2, self.width, dtype=torch.float64)
+        self.copies = altorch.empty(2, self.rows + 2, self.width, dtype=torch.float64, device=device)
         self.reset()
 
     def reset(self) -> None:
         self.copies.zero_()
         if self.above is None:
-            self.copies[:, 0] = torch.sin(torch.linspace(0, torch.pi, self.width, dtype=torch.float64))
+            hot = torch.sin(torch.linspace(0, torch.pi, self.width, dtype=torch.float64))
+            self.copies[:, 0] = hot.to(self.device)  # a GPU's sine has other last bits
 
     def neighbours(self) -> list[tuple[int, int, int]]:
         """Of each: its rank, this rank's row for it, and which of its rows that is."""
@@ -69,8 +87,8 @@ class Strip:
 Exchange = Callable[[Strip, int], Callable[[], None]]
 
 
-def by_window(strip: Strip) -> Exchange:
-    window = altorch.new_window(strip.copies)
+def by_window(window: altorch.Window) -> Exchange:
+    """On GPUs both halves are on the current stream, and the host waits for neither."""
 
     def exchange(strip: Strip, copy: int) -> Callable[[], None]:
         for rank, row, theirs in strip.neighbours():
@@ -87,10 +105,14 @@ def by_window(strip: Strip) -> Exchange:
 
 
 def by_messages(strip: Strip, copy: int) -> Callable[[], None]:
-    works = []
+    operations = []
     for rank, row, _ in strip.neighbours():
-        works.append(dist.irecv(strip.copies[copy, row - 1 if rank == strip.above else row + 1], rank))
-        works.append(dist.isend(strip.copies[copy, row], rank))
+        theirs = strip.copies[copy, row - 1 if rank == strip.above else row + 1]
+        operations += [(dist.irecv, theirs, rank), (dist.isend, strip.copies[copy, row], rank)]
+    if strip.device.type == "cuda":  # on one stream each would wait for the one before it
+        works = dist.batch_isend_irecv([dist.P2POp(*each) for each in operations]) if operations else []
+    else:
+        works = [call(row, rank) for call, row, rank in operations]
 
     def finish() -> None:
         for work in works:
@@ -102,10 +124,12 @@ def by_messages(strip: Strip, copy: int) -> Callable[[], None]:
 def timed(strip: Strip, steps: int, exchange: Exchange | None, computes: bool = True) -> float:
     """Microseconds for a step, of the slowest rank."""
     strip.reset()
+    until_idle(strip.device)
     dist.barrier()
     began = time.perf_counter()
     for number in range(steps):
         strip.step(number, exchange, computes)
+    until_idle(strip.device)
     took = torch.tensor((time.perf_counter() - began) / steps * 1e6)
     dist.all_reduce(took, dist.ReduceOp.MAX)
     return float(took)
@@ -113,18 +137,18 @@ def timed(strip: Strip, steps: int, exchange: Exchange | None, computes: bool = 
 
 def gathered(strip: Strip, steps: int) -> torch.Tensor:
     """The plate, without its edges, on every rank."""
-    mine = strip.copies[steps % 2, 1:-1].contiguous()
+    mine = strip.copies[steps % 2, 1:-1].contiguous().cpu()
     plates = [torch.empty(count, strip.width, dtype=torch.float64) for count in strip.counts]
     dist.all_gather(plates, mine)
     return torch.cat(plates)[:, 1:-1]
 
 
-def whole(size: int, steps: int) -> torch.Tensor:
+def whole(size: int, steps: int, device: torch.device) -> torch.Tensor:
     """The same on one process."""
-    strip = Strip(size, 0, 1)
+    strip = Strip(size, 0, 1, device)
     for number in range(steps):
         strip.step(number, None)
-    return strip.copies[steps % 2, 1:-1, 1:-1]
+    return strip.copies[steps % 2, 1:-1, 1:-1].cpu()
 
 
 def draw(plate: torch.Tensor, path: str) -> None:
@@ -154,6 +178,7 @@ def main() -> int | str:
     parser.add_argument(
         "--turns", type=int, default=3, help="of both ways, the fastest one counts (default %(default)s)"
     )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default %(default)s")
     parser.add_argument("--plot", metavar="PNG", help="draw the plate")
     arguments = parser.parse_args()
 
@@ -163,13 +188,15 @@ def main() -> int | str:
         dist.destroy_process_group()
         return f"{arguments.size} rows are too few for {ranks} ranks: each needs two."
     torch.set_num_threads(1)
-    strip = Strip(arguments.size, rank, ranks)
-    ways: dict[str, Exchange] = {"window": by_window(strip), "messages": by_messages}
+    device = device_of(arguments.device)
+    strip = Strip(arguments.size, rank, ranks, device)
+    window = altorch.new_window(strip.copies)
+    ways: dict[str, Exchange] = {"window": by_window(window), "messages": by_messages}
     alone: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in ways}
     exchanging: dict[str, list[float]] = {name: [] for name in ways}
     worst = 0.0
-    wanted = whole(arguments.size, arguments.steps) if rank == 0 else None
+    wanted = whole(arguments.size, arguments.steps, device) if rank == 0 else None
     for _ in range(arguments.turns):  # of all in turn: what else the machine does falls on all alike
         alone.append(timed(strip, arguments.steps, None))
         for name, exchange in ways.items():
@@ -190,6 +217,7 @@ def main() -> int | str:
         print(f"largest difference from one process: {worst:.1e}")
         if arguments.plot:
             draw(plate, arguments.plot)
+    window.tensor_deregister()
     dist.destroy_process_group()
     return int(worst > 1e-12)
 

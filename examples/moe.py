@@ -1,6 +1,7 @@
 """Tokens to experts and back: each rank has an expert, and each token goes to two of them.
 
     torchrun --standalone --nproc-per-node 2 examples/moe.py
+    torchrun --standalone --nproc-per-node 2 examples/moe.py --device cuda
 
 By all_to_all: the ranks tell each other how many tokens come, exchange them, and exchange the results. By windows:
 nobody tells anybody anything. A rank draws room in the expert's inbox from a counter there (`fetch_add`), puts its
@@ -11,6 +12,7 @@ both for several numbers of tokens; exit code 1 when their results differ in a b
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,12 +26,26 @@ import altorch
 CHOSEN = 2  # experts of a token
 
 
+def device_of(name: str) -> torch.device:
+    """This rank's. On GPUs one each, or one that several ranks share."""
+    if name == "cpu":
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def until_idle(device: torch.device) -> None:
+    """The host is ahead of a GPU, whose clock is the one that counts."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def expert(tokens: torch.Tensor, rank: int) -> torch.Tensor:
     return torch.tanh(tokens * (rank + 1))
 
 
 class ByAllToAll:
-    def __init__(self, _most: int, width: int) -> None:
+    def __init__(self, _most: int, width: int, _device: torch.device) -> None:
         self.rank, self.ranks, self.width = dist.get_rank(), dist.get_world_size(), width
 
     def layer(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
@@ -41,7 +57,7 @@ class ByAllToAll:
         sent, came = mine.tolist(), theirs.tolist()
         inbox = tokens.new_empty(sum(came), self.width)
         dist.all_to_all_single(inbox, tokens[order // CHOSEN], came, sent)
-        back = torch.empty(len(order), self.width)
+        back = tokens.new_empty(len(order), self.width)
         dist.all_to_all_single(back, expert(inbox, self.rank), sent, came)
         results = torch.empty_like(back)
         results[order] = back
@@ -51,13 +67,13 @@ class ByAllToAll:
 class ByWindows:
     """inbox: tokens for this rank's expert; whose: their ranks and places; back: results for this rank's tokens."""
 
-    def __init__(self, most: int, width: int) -> None:
+    def __init__(self, most: int, width: int, device: torch.device) -> None:
         self.rank, self.ranks, self.width = dist.get_rank(), dist.get_world_size(), width
         rows = CHOSEN * most
-        self.inbox = altorch.empty(rows * self.ranks, width)
-        self.whose = altorch.empty(rows * self.ranks, 2, dtype=torch.int64)
-        self.back = altorch.empty(rows, width)
-        self.taken = altorch.empty(1, dtype=torch.int64)
+        self.inbox = altorch.empty(rows * self.ranks, width, device=device)
+        self.whose = altorch.empty(rows * self.ranks, 2, dtype=torch.int64, device=device)
+        self.back = altorch.empty(rows, width, device=device)
+        self.taken = altorch.empty(1, dtype=torch.int64, device=device)
         self.windows = [altorch.new_window(each) for each in (self.inbox, self.whose, self.back, self.taken)]
 
     def layer(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
@@ -90,12 +106,14 @@ class ByWindows:
             window.tensor_deregister()
 
 
-def seconds(layer: Callable[[], torch.Tensor], times: int) -> float:
+def seconds(layer: Callable[[], torch.Tensor], times: int, device: torch.device) -> float:
     """For a layer, of the slowest rank."""
+    until_idle(device)
     dist.barrier()
     began = time.perf_counter()
     for _ in range(times):
         layer()
+    until_idle(device)
     took = torch.tensor((time.perf_counter() - began) / times)
     dist.all_reduce(took, dist.ReduceOp.MAX)
     return float(took)
@@ -108,15 +126,17 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=7168, help="of a token (default %(default)s)")
     parser.add_argument("--tokens", default="4,16,64", help="of each rank (default %(default)s)")
     parser.add_argument("--times", type=int, default=30, help="default %(default)s")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default %(default)s")
     arguments = parser.parse_args()
 
     dist.init_process_group("al")
     torch.set_num_threads(1)
     rank, ranks = dist.get_rank(), dist.get_world_size()
+    device = device_of(arguments.device)
     random = torch.Generator().manual_seed(rank)
     counts = [int(text) for text in arguments.tokens.split(",")]
-    by_windows = ByWindows(max(counts), arguments.width)
-    by_all_to_all = ByAllToAll(max(counts), arguments.width)
+    by_windows = ByWindows(max(counts), arguments.width, device)
+    by_all_to_all = ByAllToAll(max(counts), arguments.width, device)
     different = torch.zeros(1, dtype=torch.int64)
     for count in counts:
         tokens = torch.randn(count, arguments.width, generator=random)
@@ -124,9 +144,10 @@ def main() -> int:
             [torch.randperm(max(ranks, CHOSEN), generator=random)[:CHOSEN] for _ in range(count)]
         )
         chosen %= ranks
+        tokens, chosen = tokens.to(device), chosen.to(device)
         ways = [partial(way.layer, tokens, chosen) for way in (by_all_to_all, by_windows)]
         different += not torch.equal(ways[0](), ways[1]())
-        there, here = (1e6 * min(seconds(way, arguments.times) for _ in range(3)) for way in ways)
+        there, here = (1e6 * min(seconds(way, arguments.times, device) for _ in range(3)) for way in ways)
         if rank == 0:
             print(f"{count:5} tokens: all_to_all {there:8.1f} us, windows {here:8.1f} us: {there / here:.2f}")
     dist.all_reduce(different)
