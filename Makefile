@@ -127,6 +127,7 @@ test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%)
 	$(GPU_BENCHMARK) benchmarks.cuda_decode --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_overlap --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_training --json $(GPU_RESULTS)
+	$(PAIR_BENCHMARK) benchmarks.cuda_windows --json $(GPU_RESULTS)
 	-$(BIN)/python -m benchmarks.aims $(GPU_RESULTS)
 	-$(BIN)/altorch plot $(GPU_RESULTS) --out $(basename $(GPU_RESULTS))-plots
 

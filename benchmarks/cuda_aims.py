@@ -103,6 +103,40 @@ def hidden(contender: str, route: str, target: float) -> Aim:
     return Aim(what, target, percent, unit=" %", digits=0, remark=torchs_own)
 
 
+WINDOWS = {"benchmark": "cuda_windows", "dtype": "uint8"}
+
+
+def signalled(what: str, target: float, figure: str, mode: str) -> Aim:
+    """A put of 8 bytes with its signal, until the peer's wait is over."""
+    wanted = WINDOWS | {"operation": "one_way", "bytes": 8, "mode": mode}
+
+    def beside(results: Results) -> str:
+        took = list(results.figures(figure, contender="nccl", **wanted).values())
+        return f"send and recv over nccl: {took[-1]:.1f} us" if took else ""
+
+    return Aim(
+        f"window, put_signal of 8 B to the peer's wait, {what}", target,
+        lambda results: labelled(results.figures(figure, contender="window", **wanted)),
+        unit=" us", digits=1, at_most=True, ranks=2, remark=beside,
+    )  # fmt: skip
+
+
+def put_bandwidth(target: float) -> Aim:
+    wanted = WINDOWS | {"operation": "stream", "bytes": 64 * MIB}
+
+    def share(results: Results, contender: str = "window") -> float | None:
+        found = [row["of_copies"] for row in results.of(contender=contender, **wanted) if "of_copies" in row]
+        return found[-1] if found else None
+
+    def beside(results: Results) -> str:
+        found = share(results, "nccl")
+        return f"send and recv over nccl: {found:.2f}x" if found else ""
+
+    return Aim(
+        "window, puts of 64 MiB, of the bandwidth of copy engines", target, share, ranks=2, remark=beside
+    )
+
+
 def training(wrap: str) -> Aim:
     def both(results: Results) -> list[Row]:
         steps = {row["contender"]: row for row in results.of(benchmark="cuda_training", wrap=wrap)}
@@ -142,6 +176,9 @@ AIMS = [
     ),
     hidden("al", "NCCL", 95),
     hidden(STAGED, "host_staged", 90),
+    signalled("on the device", 5, "device_us", "sync"),
+    signalled("in a graph", 4, "median_us", "graph"),
+    put_bandwidth(0.9),
     training("ddp"),
     training("fsdp2"),
 ]  # fmt: skip
