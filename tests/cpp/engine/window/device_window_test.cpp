@@ -6,9 +6,9 @@
 
 #include "engine/gpu_ranks.h"
 #include "engine/thread_group.h"
+#include "engine/window/exported.h"
 #include "engine/window/window_conformance.h"
 #include "support/says.h"
-#include "transports/shm/shareable.h"
 
 namespace altorch {
 namespace {
@@ -22,15 +22,9 @@ struct Gpu {
       : options{.seed = seed, .longest_delay = std::chrono::microseconds(30), .gives_up = true},
         device(options),
         window{0, fake_gpus(here, options), on_error},
-        allocate([this](std::size_t bytes) { return exported(bytes); }) {
+        allocate([this](std::size_t bytes) { return exported(device, bytes); }) {
     allocate.gpu = &window;
     allocate.stream = device.make_stream();
-  }
-  std::shared_ptr<std::byte> exported(std::size_t bytes) {
-    auto made = device.export_memory(bytes);
-    std::byte* const memory = made.memory.get();
-    remember_shareable(memory, bytes, std::move(made.descriptor));
-    return {memory, [kept = made.memory](std::byte* released) { forget_shareable(released); }};
   }
 
   FakeDeviceOptions options;

@@ -36,6 +36,8 @@ inline void stumble(std::uint64_t round, std::uint64_t where) {
 
 class Race {
  public:
+  explicit Race(std::chrono::milliseconds time = std::chrono::milliseconds(150))
+      : end_(std::chrono::steady_clock::now() + time) {}
   // Whether there is to be another round: as many as ALTORCH_TEST_LITMUS_ROUNDS says, or what a short time allows.
   bool goes_on(std::uint64_t round) const {
     return rounds_ > 0 ? round <= rounds_ : round <= 1 || std::chrono::steady_clock::now() < end_;
@@ -65,8 +67,7 @@ class Race {
   }
 
   const std::uint64_t rounds_ = wanted();
-  const std::chrono::steady_clock::time_point end_ =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+  const std::chrono::steady_clock::time_point end_;
   std::atomic<bool> over_ = false;
 };
 
