@@ -11,7 +11,7 @@ namespace altorch {
 // called as late as possible. Any thread, any number of times.
 void end_without_destructors(bool forced);
 
-// Threads that nobody waits for any more. Counted from the constructor to the destructor, which may be another thread's.
+// Threads that nobody waits for any more, or that may be in such a library when the process ends. Counted from the constructor to the destructor, which may be another thread's.
 class LeftBehind {
  public:
   LeftBehind() { number_.fetch_add(1); }

@@ -34,6 +34,7 @@ GlooPeer::GlooPeer(c10::intrusive_ptr<c10d::Backend> gloo, int peer, int global_
 GlooPeer::~GlooPeer() { stop(); }
 
 void GlooPeer::start() {
+  running_.emplace();
   reader_ = std::thread([this] { read(); });
   pthread_setname_np(reader_.native_handle(), "al-gloo-read");
 }
@@ -56,6 +57,7 @@ void GlooPeer::stop() {
   wake_.notify_all();
   if (reader_.joinable()) reader_.join();
   if (finisher_.joinable()) finisher_.join();
+  running_.reset();
 }
 
 std::optional<Error> GlooPeer::failure() const {

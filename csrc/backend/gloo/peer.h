@@ -23,6 +23,7 @@
 
 #include "backend/gloo/event.h"
 #include "common/error.h"
+#include "common/hurried_end.h"
 
 namespace altorch::backend {
 
@@ -157,6 +158,7 @@ class GlooPeer {
   std::condition_variable wake_, drained_;
 
   std::thread reader_, finisher_;
+  std::optional<LeftBehind> running_;  // they make tensors, and Gloo has threads of its own
 };
 
 }  // namespace altorch::backend

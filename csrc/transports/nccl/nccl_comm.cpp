@@ -17,7 +17,7 @@ constexpr char kAborted[] = "its NCCL communicator was aborted; destroy the grou
 // Most calls last microseconds; one that lasts so long may wait for a peer, and end with the communicator
 // only.
 constexpr std::chrono::milliseconds kUsualCall{200};
-constexpr std::chrono::seconds kLongAbort{5}, kFarewell{1};
+constexpr std::chrono::seconds kLongAbort{1}, kFarewell{1};  // one thread looks after all groups
 
 // Keys are text in some stores.
 std::string to_hex(const UniqueId& id) {
