@@ -109,7 +109,7 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_windows.py tests/python/test_cuda_frameworks.py \
-  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py tests/python/test_cuda_copies.py \
+  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py \
   tests/python/test_cuda_examples.py
 GPU_ROUTES := chosen peer host_staged host_relay
 GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m

@@ -29,7 +29,7 @@ from altorch.cli._output import print_table, short_number
 from benchmarks import report
 from benchmarks.cuda_aims import PRODUCT
 
-CONTENDERS = "al,al:max_ctas=4,al:peer_copies,al:host_staged,al:host_relay,nccl"
+CONTENDERS = "al,al:max_ctas=4,al:host_staged,al:host_relay,nccl"
 KINDS = ("products", "communication", "both")
 LONGER = 1.3  # the products than the communication
 WARM_UP = 3

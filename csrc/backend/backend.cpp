@@ -160,33 +160,38 @@ void AlBackend::eagerConnectSingleDevice(at::Device device) {
   });
 }
 
-// Where there is no share of a GPU yet, on any rank, there is nothing to do.
+// Where there is no share of a GPU yet, on any rank, there is nothing to do. All ranks are told alike that it cannot be; after
+// anything else they may differ in what they have.
 template <typename Body>
-void AlBackend::on_gpu_together(Body&& body) {
+void AlBackend::on_gpu_together(const char* what, Body&& body) {
+  const std::string own = "altorch: group '" + communicator_->name() + "', rank " + std::to_string(getRank());
+  const auto give_up = [&](const std::string& why) {
+    communicator_->close(std::string(what) + " failed on rank " + std::to_string(getRank()) + " (" + why +
+                             "); destroy the group and make a new one",
+                         /*tell=*/true);
+  };
   guarded([&] {
     communicator_->check_open();
     for (const auto& group : cuda_groups()) {
-      Operation call = about_gpu(group->device().index());
-      call.kind = OpKind::kBarrier;  // which has no number yet
-      call.sequence = communicator_->sequence() + 1;
       try {
-        body(*group, call);
+        body(*group, about_gpu(group->device().index()));
       } catch (const Error& error) {
-        // All ranks were told alike that it cannot be; after anything else they may differ in what they have.
-        if (error.kind() != ErrorKind::kUnsupported) throw communicator_->give_up(call, error);
-        throw Error(error.kind(), "altorch: group '" + communicator_->name() + "', rank " +
-                                      std::to_string(getRank()) + ": " + error.what());
+        if (error.kind() != ErrorKind::kUnsupported) give_up(error.what());
+        throw Error(error.kind(), own + ": " + what + ": " + error.what());
+      } catch (const c10::Error& error) {
+        give_up(error.what_without_backtrace());
+        throw;
       }
     }
   });
 }
 
 void AlBackend::suspend() {
-  on_gpu_together([](CudaGroup& group, const Operation& call) { group.suspend(call); });
+  on_gpu_together("suspend()", [](CudaGroup& group, const Operation& call) { group.suspend(call); });
 }
 
 void AlBackend::resume() {
-  on_gpu_together([](CudaGroup& group, const Operation& call) { group.resume(call); });
+  on_gpu_together("resume()", [](CudaGroup& group, const Operation& call) { group.resume(call); });
 }
 
 std::unordered_map<std::string, std::uint64_t> AlBackend::getMemoryStats() {
@@ -199,9 +204,9 @@ std::unordered_map<std::string, std::uint64_t> AlBackend::getMemoryStats() {
           {"host", all.on_host}};
 }
 
-nccl::NcclComm& AlBackend::nccl_communicator() {
+std::shared_ptr<nccl::NcclComm> AlBackend::nccl_communicator() {
   for (const auto& group : cuda_groups()) {
-    if (auto* found = group->nccl_communicator()) return *found;
+    if (auto found = group->nccl_communicator()) return found;
   }
   throw Error(
       ErrorKind::kUnsupported,
@@ -211,11 +216,11 @@ nccl::NcclComm& AlBackend::nccl_communicator() {
 }
 
 void AlBackend::add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric) {
-  guarded([&] { nccl_communicator().add_buffer(reinterpret_cast<void*>(address), bytes, symmetric); });
+  guarded([&] { nccl_communicator()->add_buffer(reinterpret_cast<void*>(address), bytes, symmetric); });
 }
 
 void AlBackend::remove_buffer(std::uintptr_t address) {
-  guarded([&] { nccl_communicator().remove_buffer(reinterpret_cast<void*>(address)); });
+  guarded([&] { nccl_communicator()->remove_buffer(reinterpret_cast<void*>(address)); });
 }
 
 }  // namespace altorch::backend

@@ -113,7 +113,7 @@ class AlBackend : public c10d::Backend {
   std::unordered_map<std::string, std::uint64_t> getMemoryStats();  // NOLINT(modernize-use-override)
 
   // NCCL's communicator of this group. Throws where there is none, or not yet.
-  nccl::NcclComm& nccl_communicator();
+  std::shared_ptr<nccl::NcclComm> nccl_communicator();
   // Buffers that NCCL may prepare for: nccl::NcclComm::add_buffer().
   void add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric);
   void remove_buffer(std::uintptr_t address);
@@ -208,7 +208,7 @@ class AlBackend : public c10d::Backend {
   // What concerns the group's share of a GPU and is no call of anybody's.
   Operation about_gpu(int device) const;
   template <typename Body>
-  void on_gpu_together(Body&& body);
+  void on_gpu_together(const char* what, Body&& body);
   // Numbers of calls that a device has. Does not wait.
   std::vector<std::uint64_t> calls_on_devices();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,

@@ -92,8 +92,8 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
 // one or none.
 void AlBackend::split_nccl(AlBackend* child, int color, int key, int size) {
   for (const auto& group : cuda_groups()) {
-    auto* parent = group->nccl_communicator();
-    if (!parent) continue;
+    const auto parent = group->nccl_communicator();
+    if (!parent || group->memory().suspended) continue;
     const auto& options = child ? *child->options_ : *options_;
     auto part = parent->split(color, key, group->device().index(), size, options.timeout, options.nccl);
     ++nccl_splits_;

@@ -83,7 +83,7 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
 // A launch that opens a route holds up whoever would record an event later: what came before has one.
 GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
   options.before_opening = [this] {
-    if (!calls_.idle()) mark(calls_.count());
+    if (!calls_.idle()) mark(calls_.count(), /*surely=*/true);
   };
   return options;
 }
@@ -267,9 +267,14 @@ void CudaGroup::suspend(const Operation& call) {
   const c10::DeviceGuard on_device(device_);
   const std::lock_guard launching(launch_mutex_);
   throw_if_failed();
-  settle();
-  if (last_stream_) wait_on_host(last_, call.timeout, "suspend");
-  routes_.suspend(call);
+  const bool capturing =
+      is_captured(devices().getStream(device_)) || (last_stream_ && is_captured(*last_stream_));
+  if (!capturing && last_stream_) {
+    settle();
+    wait_on_host(last_, call.timeout, "suspend");
+    calls_.all_done();  // so that none of them is called late while the others are awaited
+  }
+  routes_.suspend(call, capturing ? "a CUDA graph is being captured" : "");
 }
 
 void CudaGroup::resume(const Operation& call) {
@@ -300,17 +305,24 @@ void CudaGroup::mark_what_came_before() {
   if (now - std::exchange(last_launch_, now) > kApart && !calls_.idle()) mark(calls_.count());
 }
 
-void CudaGroup::mark(std::uint64_t calls) {
+void CudaGroup::mark(std::uint64_t calls, bool surely) {
   if (!last_stream_ || is_captured(*last_stream_)) return;
   {
     const std::lock_guard lock(mutex_);
     const bool marked = !markers_.empty() && markers_.back()->calls == calls;
-    if (marked || markers_.size() >= kMostMarkers) return;
+    if (marked || (markers_.size() >= kMostMarkers && !surely)) return;
   }
   const c10::DeviceGuard on_device(device_);
   auto marker = std::make_shared<Marker>(c10::Event(c10::DeviceType::CUDA), calls);
   marker->event.record(*last_stream_);
+  std::shared_ptr<Marker> replaced;  // ended without the lock
   const std::lock_guard lock(mutex_);
+  if (markers_.size() >= kMostMarkers) {
+    replaced =
+        std::move(markers_.back());  // whoever polls may be about to take it away, when it is the first
+    markers_.back() = std::move(marker);
+    return;
+  }
   markers_.push_back(std::move(marker));
 }
 

@@ -55,7 +55,7 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   GpuRoutes::Memory memory() { return routes_.memory(); }
 
   // NCCL's communicator, if there is one.
-  nccl::NcclComm* nccl_communicator() { return routes_.nccl_communicator(); }
+  std::shared_ptr<nccl::NcclComm> nccl_communicator() { return routes_.nccl_communicator(); }
 
   c10::Device device() const { return device_; }
   // Blocks the host until the current stream and everything of this group are done. Throws Error.
@@ -84,8 +84,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   bool is_idle();
   // So that who looks can tell a call from those that came a while before it.
   void mark_what_came_before();
-  // After the last launch, which was the call of this number.
-  void mark(std::uint64_t calls);
+  // After the last launch, which was the call of this number. `surely`: in place of the last mark, where there are many.
+  void mark(std::uint64_t calls, bool surely = false);
   // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
   std::optional<std::uint64_t> forget_what_is_done();
   void release_what_is_done();

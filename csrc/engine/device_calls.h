@@ -3,8 +3,8 @@
 // things; who does ends what hangs, tells the peers, and sees to it that nobody takes what is left for a
 // result.
 //
-// Nothing here asks the device anything. Thread rules: enter() up to entered() or withdraw(), done_up_to()
-// and all_done() by one thread at a time; the others by any.
+// Nothing here asks the device anything. Thread rules: enter() up to entered() or withdraw(), and all_done(), by
+// one thread at a time; done_up_to() by one, too, of numbers that had been entered; the others by any.
 #pragma once
 
 #include <atomic>

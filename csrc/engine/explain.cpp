@@ -107,8 +107,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if (taken && taken->row == row) continue;
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->instead;
-    auto why = obstacle({.name = row->name, .row = row}, {&asked, 1}, world, false);
-    if (!why && row->only_asked && ruled != row->name) why = "ALTORCH_ROUTE does not ask for it";
+    const auto why = obstacle({.name = row->name, .row = row}, {&asked, 1}, world, false);
     said.others.push_back(
         {std::string(row->name), why.value_or(allowed ? "the first that serves is taken"
                                                       : "ALTORCH_ROUTE says " + std::string(ruled))});

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/adaptive_wait.h"
 #include "common/keep_for_ever.h"
 #include "common/meeting.h"
+#include "common/wait_clock.h"
 #include "engine/attended_store.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
@@ -26,6 +28,7 @@ GpuPeerInfo info_of(const GpuSource& gpus, int device) {
 }
 
 constexpr char kWithCudaTensor[] = "with a CUDA tensor";
+constexpr std::chrono::seconds kLookPatience{1};
 
 }  // namespace
 
@@ -88,7 +91,8 @@ std::optional<std::string> GpuRoutes::mark_results() {
 // Graphs are replayed by whoever has them, and nobody can tell how long.
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
-    if (in_graphs_ && route && !route->outlived_by_graphs()) keep_for_ever(std::move(route));
+    if (in_graphs_ && route && !route->outlived_by_graphs())
+      keep_for_ever(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
   }
   if (in_graphs_ && guard_) keep_for_ever(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
 }
@@ -167,62 +171,82 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   return routes_[place].get();
 }
 
-nccl::NcclComm* GpuRoutes::nccl_communicator() {
+std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
   const std::lock_guard lock(mutex_);
   const std::size_t place = index_of(gpu_rows::nccl);
   if (place >= routes_.size() || !routes_[place]) return nullptr;
-  return &static_cast<NcclRoute&>(*routes_[place]).communicator();
+  return {routes_[place], &static_cast<NcclRoute&>(*routes_[place]).communicator()};
 }
 
-std::string GpuRoutes::suspend_obstacle() {
-  if (suspended_) return "it is suspended already";
-  nccl::NcclComm* nccl = nccl_communicator();
-  if (!nccl) return "";
-  const auto obstacle = nccl::NcclComm::suspend_obstacle();
-  if (!obstacle) return "";
-  if (in_graphs_) return *obstacle + ", and CUDA graphs use it";
-  if (nccl->has_buffers()) return *obstacle + ", and memory is registered with it; deregister that first";
-  return "";
+std::vector<std::string> GpuRoutes::exchange(KeyValueStore& store, const char* purpose,
+                                             const std::string& word) {
+  return meet(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(), communicator_.size(),
+              timeout_, purpose, word);
 }
 
-// Nobody gives back what another rank may still be writing to.
-void GpuRoutes::suspend(const Operation& call) {
+// Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
+void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
+  constexpr char kHasGraphs = 'g', kHasNone = '-';
   AttendedStore store(communicator_, call);
-  if (auto why = meet_able(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(),
-                           communicator_.size(), timeout_, "to suspend()", suspend_obstacle()))
-    throw Error(ErrorKind::kUnsupported, "nothing can be given back: " + *why);
-  nccl::NcclComm* nccl = nccl_communicator();
-  const bool nccl_stays = nccl && !nccl::NcclComm::suspend_obstacle();
-  if (nccl_stays) nccl->suspend();
-  std::vector<std::unique_ptr<GpuRoute>> given_back;
-  if (!in_graphs_) {
-    for (auto& pairs : small_pairs_) pairs = nullptr;
-    const std::lock_guard lock(mutex_);
-    for (std::size_t place = 0; place < routes_.size(); ++place) {
-      const bool stays = nccl_stays && place == index_of(gpu_rows::nccl);
-      if (routes_[place] && routes_[place]->takes_gpu_memory() && !stays)
-        given_back.push_back(std::move(routes_[place]));
+  std::string own = suspended_ ? "it is suspended already" : obstacle;
+  const auto nccl = nccl_communicator();
+  const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
+  if (own.empty() && nccl_ends && nccl->has_buffers())
+    own = *nccl_ends + ", and memory is registered with it; deregister that first";
+  const auto words = exchange(store, "to suspend()", (in_graphs_ ? kHasGraphs : kHasNone) + own);
+  bool graphs = false;
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    const bool has_graphs = words[rank].front() == kHasGraphs;
+    std::string why = words[rank].substr(1);
+    if (why.empty() && has_graphs && nccl_ends) why = *nccl_ends + ", and CUDA graphs use it";
+    if (!why.empty()) {
+      throw Error(ErrorKind::kUnsupported,
+                  "nothing can be given back: on rank " + std::to_string(rank) + " " + why);
     }
+    graphs |= has_graphs;
   }
+  if (nccl && !nccl_ends) nccl->suspend([&store] { store.attend(); });
+  if (!graphs) end_routes(nccl_ends.has_value());
   suspended_ = true;
   ++suspensions_;
 }
 
+void GpuRoutes::end_routes(bool nccl_too) {
+  std::vector<std::shared_ptr<GpuRoute>> given_back;
+  for (auto& pairs : small_pairs_) pairs = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t place = 0; place < routes_.size(); ++place) {
+      const bool stays = !nccl_too && place == index_of(gpu_rows::nccl);
+      if (routes_[place] && routes_[place]->takes_gpu_memory() && !stays)
+        given_back.push_back(std::move(routes_[place]));
+    }
+  }
+  // Whoever looks at them has soon done so; the last one ends them, which should be this thread.
+  AdaptiveWait wait;
+  const auto in_use = [](const auto& route) { return route.use_count() > 1; };
+  for (const auto until = WaitClock::now() + kLookPatience;
+       std::any_of(given_back.begin(), given_back.end(), in_use) && WaitClock::now() < until;)
+    wait.pause();
+}
+
 void GpuRoutes::resume(const Operation& call) {
   AttendedStore store(communicator_, call);
-  const std::string obstacle = suspended_ ? "" : "it is not suspended";
-  if (auto why = meet_able(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(),
-                           communicator_.size(), timeout_, "to resume()", obstacle))
-    throw Error(ErrorKind::kUnsupported, "it cannot go on: " + *why);
-  if (nccl::NcclComm* nccl = nccl_communicator()) nccl->resume();
+  const auto words = exchange(store, "to resume()", suspended_ ? "-" : "it is not suspended");
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    if (words[rank] != "-")
+      throw Error(ErrorKind::kUnsupported,
+                  "it cannot go on: on rank " + std::to_string(rank) + " " + words[rank]);
+  }
+  if (const auto nccl = nccl_communicator()) nccl->resume([&store] { store.attend(); });
   suspended_ = false;
 }
 
 GpuRoutes::Memory GpuRoutes::memory() {
   Memory found{.suspended = suspended_};
-  for (GpuRoute* route : all_made()) {
+  for (const auto& route : all_made()) {
     const GpuRoute::Held held = route->holds();
-    const bool stays = in_graphs_ && !route->outlived_by_graphs();
+    const bool stays = (in_graphs_ || suspended_) && !route->outlived_by_graphs();
     found.on_host += held.on_host;
     found.persistent += stays ? held.on_gpu : held.persistent;
     found.suspendable += stays ? 0 : held.on_gpu - held.persistent;
@@ -230,11 +254,11 @@ GpuRoutes::Memory GpuRoutes::memory() {
   return found;
 }
 
-std::vector<GpuRoute*> GpuRoutes::all_made() {
+std::vector<std::shared_ptr<GpuRoute>> GpuRoutes::all_made() {
   const std::lock_guard lock(mutex_);
-  std::vector<GpuRoute*> found;
+  std::vector<std::shared_ptr<GpuRoute>> found;
   for (const auto& route : routes_) {
-    if (route) found.push_back(route.get());
+    if (route) found.push_back(route);
   }
   return found;
 }
@@ -243,7 +267,7 @@ std::optional<Error> GpuRoutes::failure() {
   if (agreement_) {
     if (auto why = agreement_->aborted()) return Error(ErrorKind::kTransport, *why);
   }
-  for (GpuRoute* route : all_made()) {
+  for (const auto& route : all_made()) {
     if (auto error = route->failure()) return error;
   }
   return std::nullopt;

@@ -44,12 +44,13 @@ class GpuRoutes : public DeviceCarrier {
   std::optional<std::string> mark_results() override;
 
   // NCCL's communicator, if there is one. Any thread.
-  nccl::NcclComm* nccl_communicator();
+  std::shared_ptr<nccl::NcclComm> nccl_communicator();
 
   // Gives back the GPU's memory that calls do not need to go on later; then they are refused until resume(). What
-  // graphs use stays, or is NCCL's to give back; what cannot be had again is not given back: Error(kUnsupported), on all
-  // ranks. Both collective, by the thread that chooses, with nothing in flight; `call` says for how long.
-  void suspend(const Operation& call);
+  // graphs of any rank use stays, or is NCCL's to give back. Both collective, by the thread that chooses, with nothing in
+  // flight; `call` says for how long. `obstacle`: why this rank cannot, or empty. Throws Error(kUnsupported) where some rank
+  // cannot, on all of them, and nothing has changed then; after any other the group is of no use.
+  void suspend(const Operation& call, const std::string& obstacle);
   void resume(const Operation& call);
   // In bytes. Any thread.
   struct Memory {
@@ -68,9 +69,10 @@ class GpuRoutes : public DeviceCarrier {
   GpuRoute* made(const GpuRouteRow& row, const Operation& operation);
   // The route for its small blocks, and NCCL for the others. Null where this rank has no small block.
   GpuRoute* in_pairs(GpuRoute& small, std::size_t place, const Operation& operation);
-  std::vector<GpuRoute*> all_made();
-  // Why suspend() cannot give anything back, or empty.
-  std::string suspend_obstacle();
+  std::vector<std::shared_ptr<GpuRoute>> all_made();
+  // All ranks come together, each with a word.
+  std::vector<std::string> exchange(KeyValueStore& store, const char* purpose, const std::string& word);
+  void end_routes(bool nccl_too);
   void make_agreement(KeyValueStore& store);
   void make_guard();
   bool has_guard();
@@ -85,7 +87,7 @@ class GpuRoutes : public DeviceCarrier {
   std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing
   std::mutex mutex_;                    // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;
-  std::vector<std::unique_ptr<GpuRoute>> routes_;         // by place in the table
+  std::vector<std::shared_ptr<GpuRoute>> routes_;         // by place in the table
   std::vector<std::unique_ptr<SmallPairs>> small_pairs_;  // by place, over it and NCCL
   std::atomic<bool> in_graphs_{false};                    // some of what they carried
   std::atomic<bool> suspended_{false};

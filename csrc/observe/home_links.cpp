@@ -198,8 +198,10 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
   const bool process_ended = got == 0 || errno == ECONNRESET || errno == EPIPE;
   if (process_ended) {
     const long pid = settings_.members.at(link.rank).pid;
-    deaths.emplace_back(link.rank,
-                        "the connection to it closed; process " + std::to_string(pid) + " has ended");
+    deaths.emplace_back(
+        link.rank, got == 0 ? "the connection to it closed; process " + std::to_string(pid) + " has ended"
+                            : "the connection to it broke; process " + std::to_string(pid) +
+                                  " has ended, or its node was away for too long");
   } else {
     const Deaths all = node_of(link.rank);
     deaths.insert(deaths.end(), all.begin(), all.end());

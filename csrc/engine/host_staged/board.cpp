@@ -25,7 +25,7 @@ BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   small = messages + whole_pages(pairs * layout.message_slots * sizeof(Board::MessageSlot));
   this->pairs = small + whole_pages(ranks * layout.small_shape().bytes());
   data = this->pairs + whole_pages(pairs * layout.pair_shape().bytes());
-  message_data = data + (layout.slots_on_gpus ? 0 : ranks * layout.slots_bytes());
+  message_data = data + ranks * layout.slots * layout.slot_bytes;
   end = message_data + pairs * layout.message_slots * layout.message_bytes;
 }
 
@@ -56,8 +56,8 @@ PlaceShape BoardLayout::pair_shape() const { return SmallExchanges::pair_shape(r
 
 std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 
-Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank, Slots slots)
-    : memory_(std::move(memory)), slots_(std::move(slots)), layout_(layout), offsets_(layout), rank_(rank) {}
+Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
+    : memory_(std::move(memory)), layout_(layout), offsets_(layout), rank_(rank) {}
 
 AbortNote& Board::note() const { return *at<AbortNote>(0); }
 
@@ -71,10 +71,8 @@ Board::Post& Board::post(int rank, std::size_t slot) const {
 }
 
 std::byte* Board::data(int rank, std::size_t slot) const {
-  const auto place = static_cast<std::size_t>(rank);
-  std::byte* const first =
-      slots_.empty() ? at<std::byte>(offsets_.data) + place * layout_.slots_bytes() : slots_[place].get();
-  return first + slot * layout_.slot_bytes;
+  const std::size_t number = static_cast<std::size_t>(rank) * layout_.slots + slot;
+  return at<std::byte>(offsets_.data) + number * layout_.slot_bytes;
 }
 
 Board::MessageSlot& Board::message_slot(int from, int to, std::size_t slot) const {

@@ -1,6 +1,5 @@
 // The pinned memory that all ranks of a node share, laid out: where each rank posts its part of a collective,
-// where messages between two ranks pass, and the flags by which GPUs tell each other how far they are. What ranks post may lie
-// in memory of their GPUs instead, which the others map.
+// where messages between two ranks pass, and the flags by which GPUs tell each other how far they are.
 //
 // Every rank computes the same layout. Rounds are counted by every rank alike: all take the slots in turn, as
 // their collectives come in one order.
@@ -30,7 +29,6 @@ struct BoardLayout {
   std::size_t message_slots = 2;  // of each ordered pair of ranks, for messages
   std::size_t message_bytes = 1 << 20;
   std::size_t small_bytes = 32 << 10;  // what a rank may post in a small exchange
-  bool slots_on_gpus = false;          // Board::Slots
 
   // What a rank may post for another one in an exchange of pairs; 0: too many ranks, or none but one.
   std::size_t pair_bytes() const;
@@ -40,7 +38,6 @@ struct BoardLayout {
   // The largest pieces for which everything fits into `bytes`.
   static BoardLayout fitting(int ranks, std::size_t bytes);
   std::size_t bytes() const;
-  std::size_t slots_bytes() const { return slots * slot_bytes; }  // of each rank
 };
 
 // Where everything begins, in bytes.
@@ -52,9 +49,8 @@ struct BoardOffsets {
 // Thread rules: as common/flag.h; abort() by any thread.
 class Board {
  public:
-  using Slots = std::vector<DeviceMemory>;  // of each rank's GPU, layout.slots_bytes()
-  // `memory`: layout.bytes(), zero at first, shared by all ranks. `slots`: where they are on GPUs, else none.
-  Board(PinnedMemory memory, const BoardLayout& layout, int rank, Slots slots = {});
+  // `memory`: layout.bytes(), zero at first, shared by all ranks.
+  Board(PinnedMemory memory, const BoardLayout& layout, int rank);
 
   const BoardLayout& layout() const { return layout_; }
 
@@ -95,7 +91,6 @@ class Board {
   std::size_t pair(int from, int to, std::size_t number, std::size_t index) const;
 
   const PinnedMemory memory_;
-  const Slots slots_;
   const BoardLayout layout_;
   const BoardOffsets offsets_;
   const int rank_;

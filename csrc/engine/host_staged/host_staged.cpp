@@ -55,7 +55,7 @@ std::optional<Error> HostStaged::failure() {
 // The board is everybody's.
 HostStaged::Held HostStaged::holds() {
   const BoardLayout& layout = board_.layout();
-  return {.on_gpu = scratch_bytes(layout) + (layout.slots_on_gpus ? layout.slots_bytes() : 0),
+  return {.on_gpu = scratch_bytes(layout),
           .on_host = layout.bytes() / static_cast<std::size_t>(layout.ranks)};
 }
 

@@ -94,10 +94,6 @@ class HostStaged : public GpuRoute {
   void reduce(const PieceTransfer& transfer);
   void collect(const PieceTransfer& transfer);
 
-  // Between this rank's tensors and slots, in the direction that they have.
-  void copy_out(std::byte* slot, const void* tensor, std::int64_t bytes, Stream stream);
-  void copy_in(void* tensor, const std::byte* slot, std::int64_t bytes, Stream stream);
-
   // The part of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot it
   // posts nothing there, so the result takes that place.
   PieceCutter::Range share(const PieceTransfer& transfer, int rank) const;

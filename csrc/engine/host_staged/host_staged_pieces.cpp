@@ -154,18 +154,6 @@ PieceCutter::Range HostStaged::own_part(const PieceTransfer& transfer) const {
   return {rank_ * transfer.cutter.step(), transfer.cutter.block(transfer.index, rank_).count};
 }
 
-void HostStaged::copy_out(std::byte* slot, const void* tensor, std::int64_t bytes, Stream stream) {
-  const auto size = static_cast<std::size_t>(bytes);
-  if (board_.layout().slots_on_gpus) return device_->copy_on_device(slot, tensor, size, stream);
-  device_->copy_to_host(slot, tensor, size, stream);
-}
-
-void HostStaged::copy_in(void* tensor, const std::byte* slot, std::int64_t bytes, Stream stream) {
-  const auto size = static_cast<std::size_t>(bytes);
-  if (board_.layout().slots_on_gpus) return device_->copy_on_device(tensor, slot, size, stream);
-  device_->copy_to_device(tensor, slot, size, stream);
-}
-
 void HostStaged::post(const PieceTransfer& transfer) {
   const Operation& operation = transfer.operation;
   Board::Post& mine = board_.post(rank_, transfer.slot);
@@ -185,8 +173,8 @@ void HostStaged::post(const PieceTransfer& transfer) {
       job.count = count;
       return device_->reduce(job, operation.dtype, operation.op, transfer.down);
     }
-    copy_out(data + bytes_of(operation, to), input_at(operation, from), bytes_of(operation, count),
-             transfer.down);
+    device_->copy_to_host(data + bytes_of(operation, to), input_at(operation, from),
+                          static_cast<std::size_t>(bytes_of(operation, count)), transfer.down);
   };
   const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
   switch (operation.kind) {
@@ -228,8 +216,8 @@ void HostStaged::fetch(const PieceTransfer& transfer) {
   std::byte* to = transfer.scratch;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    copy_in(to, board_.data(rank, transfer.slot) + bytes_of(transfer.operation, part.begin), bytes,
-            transfer.up);
+    device_->copy_to_device(to, board_.data(rank, transfer.slot) + bytes_of(transfer.operation, part.begin),
+                            static_cast<std::size_t>(bytes), transfer.up);
     to += bytes_of(transfer.operation, aligned(part.count));
   }
 }
@@ -270,7 +258,8 @@ void HostStaged::reduce(const PieceTransfer& transfer) {
 void HostStaged::collect(const PieceTransfer& transfer) {
   const Operation& operation = transfer.operation;
   const auto copy = [&](std::int64_t to, const std::byte* from, std::int64_t count) {
-    copy_in(output_at(operation, to), from, bytes_of(operation, count), transfer.up);
+    device_->copy_to_device(output_at(operation, to), from,
+                            static_cast<std::size_t>(bytes_of(operation, count)), transfer.up);
   };
   const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
   switch (operation.kind) {

@@ -30,7 +30,7 @@ std::int64_t chunk_of(std::int64_t bytes, int blocks, std::int64_t room) {
 
 }  // namespace
 
-PeerRoute::PeerRoute(std::unique_ptr<Device> device, PeerMemory memory, const PeerLayout& layout, int rank)
+PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank)
     : device_(std::move(device)),
       memory_(std::move(memory)),
       layout_(layout),

@@ -12,15 +12,18 @@
 #include "engine/host_staged/side_streams.h"
 #include "engine/peer/layout.h"
 #include "engine/peer/normed_sums.h"
-#include "engine/peer/shared_memory.h"
 #include "engine/small_exchanges.h"
 
 namespace altorch {
 
 class PeerRoute : public GpuRoute {
  public:
-  // `memory`: pinned, an AbortNote; of each rank's GPU as the layout says.
-  PeerRoute(std::unique_ptr<Device> device, PeerMemory memory, const PeerLayout& layout, int rank);
+  struct Memory {
+    PinnedMemory note;             // an AbortNote that all ranks map
+    std::vector<DeviceMemory> of;  // by rank, each as layout says
+  };
+
+  PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLayout& layout, int rank);
 
   const char* name() const override { return "peer"; }
   void enqueue(std::span<const Operation> operations, Stream stream) override;
@@ -32,7 +35,7 @@ class PeerRoute : public GpuRoute {
   Held holds() override { return {.on_gpu = layout_.bytes()}; }
 
  private:
-  AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.pinned.get()); }
+  AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
   struct Wanted {
     std::int64_t begin, count;
   };
@@ -59,7 +62,7 @@ class PeerRoute : public GpuRoute {
   std::byte* region(int owner, int source) const;
 
   const std::unique_ptr<Device> device_;
-  const PeerMemory memory_;
+  const Memory memory_;
   const PeerLayout layout_;
   const int rank_;
   SmallExchanges small_;

@@ -1,12 +1,13 @@
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 
+#include "common/meeting.h"
 #include "common/size_text.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/peer/peer.h"
-#include "engine/peer/shared_memory.h"
 #include "engine/route/table.h"
+#include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
@@ -86,16 +87,47 @@ Opened open(GpuGroup& group) {
   if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
   const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
-  return open_with_peer_memory(group, *device, "peer", layout.bytes(), kNoteBytes, [&](PeerMemory memory) {
-    return std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank);
+  Device::Exported exported;
+  PeerRoute::Memory memory;
+  std::string obstacle;
+  const auto attempt = [&](const auto& act) {
+    if (!obstacle.empty()) return;
+    try {
+      act();
+    } catch (const Error& error) {
+      obstacle = error.what();
+    }
+  };
+  const auto verdict = [&](const std::string& key) {
+    return meet_able(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
+  };
+  attempt([&] { exported = device->export_memory(layout.bytes()); });
+  if (auto why = verdict("peer/exported")) return {nullptr, *why};
+  attempt([&] {
+    memory.note = device->pin(share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout),
+                              kNoteBytes);
   });
+  if (auto why = verdict("peer/noted")) return {nullptr, *why};
+  attempt([&] {
+    const auto descriptors =
+        exchange_descriptors(group.store, "peer/memory", rank, size, exported.descriptor, group.timeout);
+    for (int other = 0; other < size; ++other) {
+      const Descriptor& descriptor = descriptors[static_cast<std::size_t>(other)];
+      memory.of.push_back(other == rank ? exported.memory
+                                        : device->import_memory(descriptor, layout.bytes()));
+    }
+  });
+  std::unique_ptr<PeerRoute> made;
+  attempt([&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank); });
+  if (auto why = verdict("peer/mapped")) return {nullptr, *why};
+  return {std::move(made), ""};
 }
 
 }  // namespace
 
 extern const GpuRouteRow gpu_rows::peer = {
     .name = "peer",
-    .instead = "peer_copies",
+    .instead = "",
     .reason = "the GPUs write into each other's memory",
     .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
     .in_rank_order = true,

@@ -41,8 +41,7 @@ struct GpuRouteRow {
   // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
   const char* pairs_reason = nullptr;
   bool opens_at_once =
-      false;                // with the first call, whichever it is: no graph that is captured can wait for it
-  bool only_asked = false;  // goes nowhere unless ALTORCH_ROUTE names it
+      false;  // with the first call, whichever it is: no graph that is captured can wait for it
   bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
   bool guarded = false;        // does not mark results that are given up: a guard does (poison_guard.h)
 

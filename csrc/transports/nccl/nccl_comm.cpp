@@ -131,13 +131,19 @@ std::unique_ptr<NcclComm> NcclComm::split(int color, int key, int device, int si
   };
   Comm made = nullptr;
   check("ncclCommSplit", make_within(time_to_make(timeout), device, made, begin));
+  const bool shares = knobs.split_share == 1;
+  if (shares) shares_ = true;
   if (!made) return nullptr;
-  return std::unique_ptr<NcclComm>(new NcclComm(made, device, key, size, timeout));
+  auto part = std::unique_ptr<NcclComm>(new NcclComm(made, device, key, size, timeout));
+  part->shares_ = shares;
+  return part;
 }
 
 void NcclComm::add_buffer(void* buffer, std::size_t bytes, bool symmetric) {
   const std::lock_guard lock(mutex_);
   if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+  if (suspended_)
+    throw Error(ErrorKind::kUnsupported, "its NCCL communicator is suspended; resume() it first");
   if (symmetric ? !table_.add_window : !table_.add_buffer) {
     throw Error(ErrorKind::kUnsupported,
                 "NCCL " + library().version_text() + " cannot register " +
@@ -171,12 +177,16 @@ bool NcclComm::has_buffers() {
   return !buffers_.empty();
 }
 
+// NCCL refuses those that share, and those whose memory it does not manage.
 std::optional<std::string> NcclComm::suspend_obstacle() {
-  const Table& table = library().table;
-  if (table.suspend && table.resume) return std::nullopt;
-  return "NCCL " + library().version_text() + " cannot give a communicator's memory back (2.29.7 can)";
+  const std::string cannot = " cannot give a communicator's memory back";
+  if (!table_.suspend || !table_.resume) return "NCCL " + library().version_text() + cannot + " (2.29.7 can)";
+  if (shares_) return "NCCL" + cannot + " that shares it (split_share)";
+  if (!suspended_ && !memory()) return "NCCL" + cannot + ", for it does not manage that (NCCL_DEBUG=INFO)";
+  return std::nullopt;
 }
 
+// While it is suspended NCCL still counts what it will take again.
 std::optional<NcclComm::Memory> NcclComm::memory() {
   const std::lock_guard lock(mutex_);
   Memory found;
@@ -184,27 +194,34 @@ std::optional<NcclComm::Memory> NcclComm::memory() {
       table_.memory_stat(comm_, kMemorySuspendable, &found.suspendable) != kSuccess ||
       table_.memory_stat(comm_, kMemoryPersistent, &found.persistent) != kSuccess)
     return std::nullopt;
+  if (suspended_) found.suspendable = 0;
   return found;
 }
 
-// Both may wait for the other ranks.
-void NcclComm::suspend() {
-  const std::lock_guard lock(mutex_);
-  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
-  if (auto obstacle = suspend_obstacle()) throw Error(ErrorKind::kUnsupported, *obstacle);
-  void* nothing = nullptr;
-  const auto call = [comm = comm_.load()](void**) { return library().table.suspend(comm, kSuspendMemory); };
-  check("ncclCommSuspend", make_within(timeout_, device_, nothing, call));
+void NcclComm::together(const char* what, std::function<Result()> call, const Attend& attend) {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+    void* nothing = nullptr;
+    check(what, make_within(
+                    timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, attend));
+  } catch (const Error&) {
+    abort();  // somebody may still be in it, and the ranks differ in what they have
+    throw;
+  }
+}
+
+void NcclComm::suspend(const Attend& attend) {
+  together(
+      "ncclCommSuspend", [comm = comm_.load()] { return library().table.suspend(comm, kSuspendMemory); },
+      attend);
   suspended_ = true;
 }
 
-void NcclComm::resume() {
-  const std::lock_guard lock(mutex_);
-  if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
+void NcclComm::resume(const Attend& attend) {
   if (!suspended_) return;
-  void* nothing = nullptr;
-  const auto call = [comm = comm_.load()](void**) { return library().table.resume(comm); };
-  check("ncclCommResume", make_within(timeout_, device_, nothing, call));
+  together(
+      "ncclCommResume", [comm = comm_.load()] { return library().table.resume(comm); }, attend);
   suspended_ = false;
 }
 
@@ -215,7 +232,7 @@ Comm NcclComm::handle() { return comm_; }
 NcclComm::~NcclComm() {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;
-  within(kFarewell, device_, [comm, suspended = suspended_] {
+  within(kFarewell, device_, [comm, suspended = suspended_.load()] {
     const CudaRuntime::RelaxedCapture relaxed;
     const Table& table = library().table;
     const Result resumed = suspended ? table.resume(comm) : kSuccess;

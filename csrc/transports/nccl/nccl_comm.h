@@ -63,12 +63,13 @@ class NcclComm {
   };
   // Nothing where the loaded NCCL cannot tell, or no longer.
   std::optional<Memory> memory();
-  // Why this NCCL cannot give memory back and keep the communicator, a clause, or nothing.
-  static std::optional<std::string> suspend_obstacle();
+  // Why it cannot give memory back and go on later, a clause, or nothing. The same on every rank.
+  std::optional<std::string> suspend_obstacle();
   // Gives back what can be had again, and takes it again, at the same addresses; in between it is not used. Both collective, and
-  // with nothing in flight. Throws Error(kTimeout, kTransport, kClosed).
-  void suspend();
-  void resume();
+  // with nothing in flight on the device. Throws Error(kTimeout, kTransport, kClosed), and, once the communicator is aborted, what
+  // `attend` throws.
+  void suspend(const Attend& attend);
+  void resume(const Attend& attend);
 
   // ncclComm_t, for libraries that share it; null once aborted.
   Comm handle();
@@ -91,6 +92,8 @@ class NcclComm {
  private:
   NcclComm(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
   void check(const char* what, Result result);
+  // A call that waits for the other ranks. Ends the communicator where it does not come back.
+  void together(const char* what, std::function<Result()> call, const Attend& attend);
   // NCCL 2.28 has one of its own.
   bool has_all_to_all(const Call& operation) const;
   void call(const Call& operation, void* stream);
@@ -109,7 +112,8 @@ class NcclComm {
     bool symmetric;
   };
   std::map<void*, Registered> buffers_;
-  bool suspended_ = false;
+  std::atomic<bool> suspended_{false};
+  std::atomic<bool> shares_{false};  // memory, with what was split off
 };
 
 }  // namespace altorch::nccl

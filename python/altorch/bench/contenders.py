@@ -1,8 +1,7 @@
 """Process groups of several backends and routes, alive in the same processes, so that they can take turns.
 
 al                 altorch as it chooses
-al:host_staged     altorch over that route of CUDA tensors (nccl, peer, peer_copies, host_staged,
-                   host_relay)
+al:host_staged     altorch over that route of CUDA tensors (nccl, peer, host_staged, host_relay)
 al:ring            altorch by that algorithm, for CPU tensors, where an operation has it (`altorch algorithms`)
 al:messages        altorch without shared memory, for CPU tensors: messages between all ranks
 al:max_ctas=4      altorch with that option (of nccl, too)

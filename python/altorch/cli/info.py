@@ -136,7 +136,6 @@ def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
     serves = {
         "nccl": "CUDA tensors, where every rank has a GPU of its own",
         "peer": "CUDA tensors, where the GPUs of a node can map each other's memory",
-        "peer_copies": "large collectives of CUDA tensors, where ALTORCH_ROUTE asks for it",
         "host_staged": "CUDA tensors, where the ranks are on one node",
         "host_relay": "CUDA tensors, anywhere",
     }

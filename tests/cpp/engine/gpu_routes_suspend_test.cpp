@@ -1,6 +1,10 @@
 // Groups that give the GPU's memory back, and go on later.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+#include <thread>
+
 #include "engine/gpu_ranks.h"
 #include "support/says.h"
 
@@ -33,6 +37,9 @@ void expect_error(Body&& body, std::string_view words) {
 
 Operation call() { return operation_of(OpKind::kAllReduce, nullptr, nullptr, 1); }
 
+void suspend(const GpuRank& me) { me.routes.suspend(call(), ""); }
+void resume(const GpuRank& me) { me.routes.resume(call()); }
+
 std::vector<Surroundings> mapped(int ranks) {
   auto places = own_gpus(ranks);
   for (Surroundings& place : places) place.cannot_export = "";
@@ -56,12 +63,12 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereNcclKeepsNothing) {
         sums(me, kLarge, "nccl");
         EXPECT_GT(me.routes.memory().suspendable, 0u);
         EXPECT_FALSE(me.routes.memory().suspended);
-        me.routes.suspend(call());
+        suspend(me);
         EXPECT_EQ(me.routes.memory().suspendable, 0u);
         EXPECT_EQ(me.routes.memory().persistent, 0u);
         EXPECT_TRUE(me.routes.memory().suspended);
         EXPECT_EQ(me.routes.nccl_communicator(), nullptr);
-        me.routes.resume(call());
+        resume(me);
       }
       sums(me, kSmall, small);
       sums(me, kLarge, "nccl");
@@ -77,12 +84,12 @@ TEST(SuspendGpuRoutes, LeaveTheCommunicatorToAnNcclThatCan) {
     sums(me, kSmall, "peer");
     EXPECT_EQ(me.routes.memory().persistent, FakeNccl::kPersistent);
     EXPECT_GT(me.routes.memory().suspendable, FakeNccl::kSuspendable);
-    me.routes.suspend(call());
+    suspend(me);
     EXPECT_EQ(me.routes.memory().persistent, FakeNccl::kPersistent);
     EXPECT_EQ(me.routes.memory().suspendable, 0u);
-    me.routes.resume(call());
+    resume(me);
     sums(me, kSmall, "peer");
-    me.routes.suspend(call());  // and so it ends
+    suspend(me);  // and so it ends
   });
   EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 2);
   EXPECT_EQ(world.nccl().calls("ncclCommSuspend"), 4);
@@ -95,11 +102,11 @@ TEST(SuspendGpuRoutes, KeepWhatGraphsUse) {
     sums(me, kSmall, "peer");
     std::vector<float> x(kSmall, 1.0f);
     captures(me, x);
-    me.routes.suspend(call());
+    suspend(me);
     const auto left = me.routes.memory();
     EXPECT_GT(left.persistent, FakeNccl::kPersistent);  // peer's
     EXPECT_EQ(left.suspendable, 0u);
-    me.routes.resume(call());
+    resume(me);
     sums(me, kSmall, "peer");
   });
   GpuWorld older(mapped(2));
@@ -107,7 +114,7 @@ TEST(SuspendGpuRoutes, KeepWhatGraphsUse) {
     sums(me, kSmall, "peer");
     std::vector<float> x(kSmall, 1.0f);
     captures(me, x);
-    expect_error([&] { me.routes.suspend(call()); },
+    expect_error([&] { suspend(me); },
                  "nothing can be given back: on rank 0 NCCL 2.28.9 cannot give a communicator's memory back "
                  "(2.29.7 can), and CUDA graphs use it");
     EXPECT_FALSE(me.routes.memory().suspended);
@@ -119,14 +126,116 @@ TEST(SuspendGpuRoutes, RefuseCallsUntilTheyResume) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {
     sums(me, kSmall, "host_staged");
-    me.routes.suspend(call());
+    suspend(me);
     std::vector<float> x(kSmall);
     const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
     expect_error([&] { me.routes.choose({&refused, 1}, /*capturing=*/false); }, "calls resume() first");
-    expect_error([&] { me.routes.suspend(call()); }, "it is suspended already");
-    me.routes.resume(call());
-    expect_error([&] { me.routes.resume(call()); }, "it is not suspended");
+    expect_error([&] { suspend(me); }, "it is suspended already");
+    resume(me);
+    expect_error([&] { resume(me); }, "it is not suspended");
     sums(me, kSmall, "host_staged");
+  });
+}
+
+// Otherwise some ranks would make a route anew that others still have.
+TEST(SuspendGpuRoutes, KeepWhatGraphsOfSomeRanksUse) {
+  GpuWorld world(mapped(3), kKeeps);
+  world.run([&](GpuRank& me) {
+    sums(me, kSmall, "peer");
+    std::vector<float> x(4, static_cast<float>(me.rank));
+    if (me.rank < 2) {
+      const OpKind kind = me.rank == 0 ? OpKind::kSend : OpKind::kReceive;
+      const Operation message = operation_of(kind, x.data(), x.data(), 4, 1 - me.rank);
+      me.routes.enqueue(me.routes.choose({&message, 1}, /*capturing=*/true), {&message, 1}, me.stream);
+    }
+    me.finish();
+    suspend(me);
+    EXPECT_GT(me.routes.memory().persistent, FakeNccl::kPersistent);
+    resume(me);
+    sums(me, kSmall, "peer");
+  });
+}
+
+TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
+  GpuWorld world(mapped(2));
+  world.run([&](GpuRank& me) {
+    std::atomic<bool> over{false};
+    std::thread watch([&] {
+      while (!over) {
+        EXPECT_FALSE(me.routes.failure());
+        me.routes.memory();
+      }
+    });
+    const auto join = [&](int*) {
+      over = true;
+      watch.join();
+    };
+    int any = 0;
+    const std::unique_ptr<int, decltype(join)> joined(&any, join);
+    for (int again = 0; again < 20; ++again) {
+      sums(me, kSmall, "peer");
+      suspend(me);
+      resume(me);
+    }
+  });
+}
+
+// Memory that another program has taken meanwhile, say: who has his waits in NCCL for the others.
+TEST(SuspendGpuRoutes, AnErrorOfOneRankEndsTheWaitOfTheOthers) {
+  GpuWorld world(mapped(2), kKeeps);
+  world.nccl().fail("ncclCommResume", 1);
+  world.nccl().hang("ncclCommResume", 0);
+  const auto errors = world.try_to([&](GpuRank& me) {
+    sums(me, kSmall, "peer");
+    suspend(me);
+    try {
+      resume(me);
+    } catch (const Error& error) {
+      throw me.group.give_up(call(), error);  // as the backend closes it
+    }
+  });
+  EXPECT_TRUE(says(errors[0], "rank 1 of the group gave up")) << errors[0];
+  EXPECT_TRUE(says(errors[0], "ncclCommResume failed")) << errors[0];
+  EXPECT_TRUE(says(errors[1], "ncclCommResume failed")) << errors[1];
+}
+
+// NCCL would refuse that, and the group be of no use.
+TEST(SuspendGpuRoutes, AreMadeAnewWhereCommunicatorsShareMemory) {
+  GpuWorld world(mapped(2), kKeeps);
+  world.run([&](GpuRank& me) {
+    sums(me, kSmall, "peer");
+    auto part =
+        me.routes.nccl_communicator()->split(0, me.rank, 0, 2, std::chrono::seconds(20), {.split_share = 1});
+    EXPECT_TRUE(says(part->suspend_obstacle().value_or(""), "split_share"));
+    suspend(me);
+    EXPECT_EQ(me.routes.nccl_communicator(), nullptr);
+    resume(me);
+    sums(me, kSmall, "peer");
+  });
+  EXPECT_EQ(world.nccl().calls("ncclCommSuspend"), 0);
+}
+
+TEST(SuspendGpuRoutes, RegisterNoMemoryMeanwhile) {
+  GpuWorld world(mapped(2), kKeeps);
+  world.run([&](GpuRank& me) {
+    sums(me, kSmall, "peer");
+    suspend(me);
+    std::vector<float> x(kSmall);
+    expect_error([&] { me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSmall, false); },
+                 "resume() it first");
+    resume(me);
+    me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSmall, false);
+    me.routes.nccl_communicator()->remove_buffer(x.data());
+  });
+}
+
+TEST(SuspendGpuRoutes, TheObstacleOfOneRankIsToldToAll) {
+  GpuWorld world(mapped(2));
+  world.run([&](GpuRank& me) {
+    sums(me, kSmall, "peer");
+    expect_error([&] { me.routes.suspend(call(), me.rank == 1 ? "a graph is captured" : ""); },
+                 "on rank 1 a graph is captured");
+    sums(me, kSmall, "peer");
   });
 }
 
@@ -136,7 +245,7 @@ TEST(SuspendGpuRoutes, SayWhoHasNotCome) {
     sums(me, kSmall, "host_staged");
     Operation soon = call();
     soon.timeout = std::chrono::milliseconds(300);
-    if (me.rank == 0) me.routes.suspend(soon);
+    if (me.rank == 0) me.routes.suspend(soon, "");
   });
   EXPECT_NE(errors[0].find("rank 1 has not come to suspend()"), std::string::npos) << errors[0];
   EXPECT_EQ(errors[1], "");

@@ -176,17 +176,10 @@ TEST(GpuRoutes, FollowTheSetting) {
   some_by_relay["broadcast"] = "host_relay";
   Names others_by_nccl = all_by("nccl");
   others_by_nccl["broadcast"] = "host_relay";
-  auto mapped = own_gpus(2);
-  for (Surroundings& place : mapped) place.cannot_export = "";
-  Names copied = all_by("peer");
-  for (const char* name : {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"})
-    copied[name] = "peer_copies";
   for (const Case& each : {
            Case{"cuda=nccl", own_gpus(2), all_by("nccl"), all_by("nccl"), true},
            Case{"cuda=host_staged", own_gpus(3), all_by("host_staged"), all_by("host_staged"), false},
            Case{"cuda=host_relay", own_gpus(3), all_by("host_relay"), all_by("host_relay"), false},
-           // Large ones.
-           Case{"cuda=peer_copies", mapped, all_by("peer"), copied, false},
            // Who asks for staging through the host means either way.
            Case{"cuda=host_staged", two_nodes(2), all_by("host_relay"), all_by("host_relay"), false},
            Case{"broadcast=host_relay", own_gpus(2), some_by_relay, others_by_nccl, true},

@@ -39,7 +39,7 @@ class FakeNccl {
 
   // How often the call has been made, by all ranks.
   int calls(const std::string& name) const;
-  // What a communicator says that it has on the GPU; the first is 0 while it is suspended.
+  // What a communicator says that it has on the GPU, the first also while it is suspended.
   static constexpr std::uint64_t kSuspendable = 5 << 20, kPersistent = 1 << 20;
   // Made, and not yet destroyed or aborted.
   int open_communicators() const;

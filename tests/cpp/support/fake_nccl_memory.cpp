@@ -23,10 +23,8 @@ Result resume(Comm handle) {
 }
 
 Result memory_stat(Comm handle, int stat, std::uint64_t* value) {
-  return call_of("ncclCommMemStats", handle, [&](FakeComm& comm, Lock&) {
-    *value = stat == nccl::kMemoryPersistent ? FakeNccl::kPersistent
-             : comm.suspended                ? 0
-                                             : FakeNccl::kSuspendable;
+  return call_of("ncclCommMemStats", handle, [&](FakeComm&, Lock&) {
+    *value = stat == nccl::kMemoryPersistent ? FakeNccl::kPersistent : FakeNccl::kSuspendable;
     return kSuccess;
   });
 }

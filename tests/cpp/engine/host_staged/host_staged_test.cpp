@@ -33,33 +33,6 @@ std::unique_ptr<GpuRoute> shared_on_one_gpu(std::unique_ptr<Device> device, Comm
   return make_shared(std::move(device), group, /*own_gpus=*/false);
 }
 
-// What ranks post lies in memory of their GPUs.
-std::unique_ptr<GpuRoute> on_gpus(std::unique_ptr<Device> device, Communicator& group) {
-  const BoardLayout layout{.ranks = group.size(),
-                           .slots = 4,
-                           .slot_bytes = kPiece,
-                           .message_slots = 2,
-                           .message_bytes = kPiece,
-                           .slots_on_gpus = true};
-  auto memory = device->pin(memory_of(group, layout.bytes(), -1), layout.bytes());
-  Board::Slots slots;
-  for (int rank = 0; rank < group.size(); ++rank)
-    slots.push_back(memory_of(group, layout.slots_bytes(), rank));
-  auto scratch = device->allocate(HostStaged::scratch_bytes(layout));
-  meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
-  return std::make_unique<HostStaged>(
-      std::move(device), Board(std::move(memory), layout, group.rank(), std::move(slots)), std::move(scratch),
-      group.rank(), /*own_gpus=*/false);
-}
-
-TEST(HostStaged, PostsInMemoryOfTheGpus) {
-  vectors_of_any_size(on_gpus);
-  blocks_even_and_uneven(on_gpus);
-  types_and_operators(on_gpus);
-  behaves_like_a_kernel(on_gpus);
-  lets_streams_go_on(on_gpus);
-  marks_what_is_given_up(on_gpus);
-}
 TEST(HostStaged, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(shared); }
 TEST(HostStaged, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(shared); }
 TEST(HostStaged, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(shared); }

@@ -30,8 +30,8 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .mail_blocks = 2,
                           .letter_blocks = 2,
                           .line_blocks = line_blocks};
-  PeerMemory memory;
-  memory.pinned = memory_of(group, 4096, -1);
+  PeerRoute::Memory memory;
+  memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
   meet(group.store(), "memory", rank, size, std::chrono::seconds(20), "to share its memory");
   return std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank);
