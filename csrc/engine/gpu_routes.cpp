@@ -189,7 +189,7 @@ void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
   constexpr char kHasGraphs = 'g', kHasNone = '-';
   AttendedStore store(communicator_, call);
   std::string own = suspended_ ? "it is suspended already" : obstacle;
-  const auto nccl = nccl_communicator();
+  auto nccl = nccl_communicator();
   const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
   if (own.empty() && nccl_ends && nccl->has_buffers())
     own = *nccl_ends + ", and memory is registered with it; deregister that first";
@@ -206,6 +206,7 @@ void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
     graphs |= has_graphs;
   }
   if (nccl && !nccl_ends) nccl->suspend([&store] { store.attend(); });
+  nccl.reset();
   if (!graphs) end_routes(nccl_ends.has_value());
   suspended_ = true;
   ++suspensions_;
