@@ -117,8 +117,8 @@ PAIR_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per
 # The C++ tests look for NVRTC in a CUDA installation (CUDA_HOME, LD_LIBRARY_PATH); torch may have brought one.
 TORCH_NVRTC = $(firstword $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*)))
 WITH_NVRTC = $(if $(TORCH_NVRTC),LD_LIBRARY_PATH="$${LD_LIBRARY_PATH:+$$LD_LIBRARY_PATH:}$(dir $(TORCH_NVRTC))")
-.PHONY: $(GPU_ROUTES:%=test-gpu-%)
-test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%)
+.PHONY: $(GPU_ROUTES:%=test-gpu-%) test-gpu-windows
+test-gpu: test-gpu-cpp $(GPU_ROUTES:%=test-gpu-%) test-gpu-windows
 	$(GPU_BENCHMARK) benchmarks.cuda_collectives --json $(GPU_RESULTS)
 	$(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --json $(GPU_RESULTS)
 	NCCL_P2P_DISABLE=1 $(GPU_BENCHMARK) benchmarks.cuda_collectives --routes --contenders nccl --suffix _no_p2p \
@@ -139,6 +139,11 @@ test-gpu-cpp: build
 $(GPU_ROUTES:%=test-gpu-%): test-gpu-%: build
 	$(if $(filter chosen,$*),,ALTORCH_ROUTE=cuda=$*) $(if $(and $(filter peer,$*),$(filter 0 1,$(GPUS))),sh cmake/with_mps.sh) \
 	  $(BIN)/python -m pytest $(PYTEST_ARGS) $(GPU_TESTS)
+
+# Windows as if the GPUs mapped nothing of each other.
+test-gpu-windows: build
+	ALTORCH_ROUTE=window=host_staged $(BIN)/python -m pytest $(PYTEST_ARGS) tests/python/test_cuda_windows.py \
+	  tests/python/test_cuda_examples.py
 
 sanitize: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/sanitize.sh '$(SANITIZER)'

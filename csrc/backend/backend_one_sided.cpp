@@ -193,6 +193,7 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
   call.captured = turn.captured;
   bool ignored = true;
   opened.window->access(call, deadline(patience), ignored);
+  if (call.held_at != kNoSlot) CudaWatch::instance().wake();
   if (finish) {
     const c10::StreamGuard on(turn.stream);
     finish();

@@ -172,7 +172,7 @@ void bind_window(py::module_& module) {
       .def("map_remote_tensor", &AlWindow::map, Released(), py::arg("rank"),
            "What rank has registered, as a row of elements of its own memory.")
       .def_property_readonly("route", &AlWindow::route,
-                             "What carries it: 'shm', 'mpi' or 'messages', or 'peer' on GPUs.");
+                             "What carries it: 'shm', 'mpi' or 'messages', 'peer' or 'host_staged' on GPUs.");
   module.def(
       "window_routes",
       [] {

@@ -6,44 +6,19 @@
 #include <thread>
 
 #include "common/keep_for_ever.h"
-#include "reduction/reduce.h"
+#include "transports/window_request.h"
 
 namespace altorch {
 namespace {
 
 enum Tag : std::int64_t { kRequest, kDataThere, kAnswer, kDataBack };
 
-// What travels: fixed sizes, no pointers. Ranks of one job run one build.
-struct Asking {
-  std::uint8_t access = 0, dtype = 0, op = 0, slot = 0;  // slot + 1
-  std::uint32_t unused = 0;
-  std::uint64_t offset = 0, row_bytes = 0, rows = 0, stride = 0;
-  std::int64_t operand = 0, expected = 0;
-};
 constexpr std::uint8_t kLeaves = 255;  // as access: the rank ends its group, and answers no more
 constexpr std::chrono::milliseconds kLastWords{200};
 struct Answer {
   std::uint64_t refused;
   std::int64_t found;
 };
-
-bool fits(const Asking& asked, std::size_t bytes) {
-  if (asked.access >= kCountOf<Access> || asked.dtype >= kDTypeCount || asked.op >= kReduceOpCount ||
-      asked.slot > kSignalSlots)
-    return false;
-  if (asked.rows == 0 || asked.row_bytes == 0) return asked.offset <= bytes;
-  const auto access = static_cast<Access>(asked.access);
-  const auto dtype = static_cast<DType>(asked.dtype);
-  if (is_atomic(access) && (asked.offset % size_of(dtype) != 0 || asked.stride % size_of(dtype) != 0))
-    return false;
-  if (asked.row_bytes % size_of(dtype) != 0 || (asked.rows > 1 && asked.stride < asked.row_bytes))
-    return false;
-  if (access == Access::kAccumulate && !can_reduce(dtype, static_cast<ReduceOp>(asked.op))) return false;
-  std::uint64_t end = 0;
-  if (__builtin_mul_overflow(asked.rows - 1, asked.stride, &end)) return false;
-  if (__builtin_add_overflow(end, asked.row_bytes, &end)) return false;
-  return !__builtin_add_overflow(end, asked.offset, &end) && end <= bytes;
-}
 
 }  // namespace
 
@@ -52,7 +27,7 @@ struct MessageWindow::Server {
   enum class Step { kIdle, kAwaitsRequest, kAwaitsData, kAnswers, kLeft };
   int source = 0;
   Step step = Step::kIdle;
-  Asking asked{};
+  WindowRequest asked{};
   Answer answer{};
   WindowCall call;
   std::vector<std::byte> data;  // that cannot be received, or sent, where it belongs
@@ -63,7 +38,7 @@ struct MessageWindow::Server {
 
 // A request of this rank.
 struct MessageWindow::Asked : WindowCall::State {
-  Asking asking{};
+  WindowRequest asking{};
   Answer answer{};
   std::array<Request, 4> requests;
 };
@@ -104,17 +79,7 @@ State MessageWindow::begin(WindowCall& call, std::optional<Error>& error) {
     return State::kDone;
   }
   auto state = std::make_unique<Asked>();
-  state->asking = {static_cast<std::uint8_t>(call.access),
-                   static_cast<std::uint8_t>(call.dtype),
-                   static_cast<std::uint8_t>(call.op),
-                   static_cast<std::uint8_t>(call.slot + 1),
-                   0,
-                   call.offset,
-                   call.row_bytes,
-                   call.rows,
-                   call.stride,
-                   call.operand,
-                   call.expected};
+  state->asking = WindowRequest::of(call);
   Asked& asked = *state;
   call.state = std::move(state);
   {
@@ -195,7 +160,7 @@ bool MessageWindow::serve(Server& server) {
 }
 
 void MessageWindow::carry_out(Server& server) {
-  const Asking& asked = server.asked;
+  const WindowRequest& asked = server.asked;
   if (asked.access == kLeaves) {
     server.step = Server::Step::kLeft;
     server.left.store(true, std::memory_order_release);
@@ -204,17 +169,11 @@ void MessageWindow::carry_out(Server& server) {
   server.answer = {};
   server.call = {};
   WindowCall& call = server.call;
-  if (!fits(asked, bytes_)) {
+  if (!asked.fits(bytes_)) {
     server.answer.refused = 1;
     return answer(server);
   }
-  call.access = static_cast<Access>(asked.access);
-  call.dtype = static_cast<DType>(asked.dtype);
-  call.op = static_cast<ReduceOp>(asked.op);
-  call.slot = static_cast<int>(asked.slot) - 1;
-  call.offset = asked.offset, call.row_bytes = asked.row_bytes, call.rows = asked.rows,
-  call.stride = asked.stride;
-  call.operand = asked.operand, call.expected = asked.expected;
+  call = asked.call();
   const AccessTraits& traits = kAccesses[call.access];
   // What is one block is received, and sent, where it lies.
   const bool in_place = call.rows <= 1 && !is_atomic(call.access);
@@ -247,8 +206,8 @@ void MessageWindow::answer(Server& server) {
 
 // Whoever waits for an answer of this rank, or asks it later, learns that there will be none.
 void MessageWindow::take_leave() {
-  static const Asking kLeave = [] {
-    Asking leave;
+  static const WindowRequest kLeave = [] {
+    WindowRequest leave;
     leave.access = kLeaves;
     return leave;
   }();

@@ -70,6 +70,9 @@ struct WindowCall {
   std::int64_t found = 0;      // result of both: what was there before
   void* stream = nullptr;      // of memory on a device: where it takes its place
   bool captured = false;       // a graph takes it, which may be replayed
+  // Set where the stream then waits for the peer: in which lane, until it has answered so many requests there.
+  int held_at = kNoSlot;
+  std::uint32_t held_until = 0;
 
   // Of whoever carries it, until it is done.
   struct State {
@@ -95,7 +98,8 @@ class StreamOrdered {
   virtual ~StreamOrdered() = default;
   // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for before.
   virtual void wait(const WindowCall& call) = 0;
-  // How many such waits are over, of those that no graph took.
+  // How many such waits are over, of those that no graph took. Behind the slots of signals: how many requests `source` has
+  // answered, by lane.
   virtual std::uint32_t over(int source, int slot) const = 0;
   // The same of what graphs replay: how many have begun, and are over.
   struct Replayed {

@@ -114,7 +114,7 @@ def empty(
 
     What it holds is zero. A window over it is written and read without the system's help, and
     `Window.map_remote_tensor()` shows it to the others. `device`: the CPU (default), or a GPU, of which 2 MiB at a time
-    are taken; windows over CUDA tensors take no other.
+    are taken. Windows over other CUDA tensors go through the memory of the host.
     """
     import torch
 

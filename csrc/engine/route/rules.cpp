@@ -46,9 +46,11 @@ std::string gpu_route_names() {
 
 std::string_view find_window_row(const std::string& rule, const std::string& choice) {
   std::string names;
-  for (const WindowRow& row : window_rows()) {
-    if (choice == row.name) return row.name;
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  for (const auto rows : {window_rows(), device_window_rows()}) {
+    for (const WindowRow& row : rows) {
+      if (choice == row.name) return row.name;
+      names += (names.empty() ? "" : ", ") + std::string(row.name);
+    }
   }
   refuse_rule(rule, "'" + choice + "' is no route of windows (" + names + ")");
 }

@@ -27,7 +27,7 @@ class Rules {
   // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
   std::string_view gpu_route(const Operation& operation, int size) const;
 
-  // The row of window_rows() to be tried first, or nothing.
+  // The row of window_rows() or device_window_rows() to be tried first, or nothing.
   std::string_view window() const { return window_; }
 
   struct Rule {

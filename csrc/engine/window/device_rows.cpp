@@ -2,72 +2,43 @@
 #include <array>
 #include <vector>
 
-#include "common/meeting.h"
-#include "engine/route/world.h"
-#include "engine/window/card.h"
-#include "engine/window/device_window.h"
-#include "engine/window/row.h"
+#include "common/rounding.h"
+#include "engine/window/device_opening.h"
 #include "transports/shm/shareable.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
 
-const std::string kPurpose = "to open a window on GPUs";
-
-std::string obstacle_on(const GpuSource& gpus, int device) {
-  if (const auto found = gpus.obstacle(device)) return *found;
-  if (const auto found = gpus.kernel_obstacle()) return *found;
-  return gpus.export_obstacle(device).value_or("");
+std::string obstacle_to_mapping(const GpuSource& gpus, int device) {
+  const std::string found = device_obstacle(gpus, device);
+  return found.empty() ? gpus.export_obstacle(device).value_or("") : found;
 }
 
-// The same on all ranks.
-std::string obstacle_among(const std::vector<DeviceCard>& cards, const World& world) {
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    if (!cards[rank].obstacle.empty()) return "on rank " + std::to_string(rank) + " " + cards[rank].obstacle;
-  }
-  if (world.stranger) return "ranks 0 and " + std::to_string(*world.stranger) + " are not on one node";
-  return "";
-}
-
-class PeerOpening {
+class PeerOpening : private DeviceOpening {
  public:
-  PeerOpening(const WindowOpening& opening)
-      : opening_(opening), gpu_(*opening.gpu), rank_(opening.group.rank()), size_(opening.group.size()) {}
+  explicit PeerOpening(const WindowOpening& opening) : DeviceOpening(opening) {}
 
   std::unique_ptr<RemoteMemory> open(std::string& why_not) {
-    meet_others();
-    const World world = World::of(gpus_);
-    why_not = obstacle_among(cards_, world);
-    if (!why_not.empty()) return nullptr;
+    shareable_ = find_shareable(opening_.memory, opening_.own.bytes);
+    std::string obstacle = obstacle_to_mapping(gpu_.gpus, gpu_.device);
+    if (obstacle.empty() && !shareable_ && opening_.own.bytes > 0)
+      obstacle =
+          "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
+    MappedPart part;
+    if (shareable_ && opening_.own.bytes > 0) part = {shareable_->bytes, shareable_->offset};
+    if (!meet_others(obstacle, part, why_not)) return nullptr;
     DeviceWindow::Memory memory;
     Device::Exported signals;
     std::unique_ptr<RemoteMemory> made;
-    const auto attempt = [&](const std::string& key, const auto& act) {
-      std::string obstacle;
-      try {
-        act();
-      } catch (const Error& error) {
-        if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
-        obstacle = error.what();
-      }
-      const auto why = meet_able(opening_.store, key, rank_, size_, opening_.timeout, kPurpose, obstacle);
-      if (why) why_not = *why;
-      return !why;
-    };
-    const bool prepared = attempt("prepared", [&] {
-      memory.device = gpu_.gpus.open(gpu_.device, !world.kernels_meet());
+    const auto make_own = [&] {
+      prepare(memory);
       signals = memory.device->export_memory(DeviceWindow::signal_bytes(size_));
-      memory.counts = memory.device->allocate(DeviceWindow::count_bytes(size_));
-      memory.told = memory.device->pin(DeviceWindow::told_bytes(size_));
       // A rank that has nothing passes on its signals once more, so that all take part alike.
       if (!shareable_) shareable_ = Shareable{Descriptor(dup(*signals.descriptor)), 0, 0};
-    });
-    if (!prepared) return nullptr;
-    const bool mapped = attempt("mapped", [&] {
-      const std::size_t board = DeviceWindow::board_bytes(size_);
-      memory.board = memory.device->pin(
-          share_memory(opening_.store, "board", rank_, size_, board, opening_.timeout), board);
+    };
+    const auto map_all = [&] {
+      memory.board = share(*memory.device, "board", DeviceWindow::board_bytes(size_));
       memory.signals = exchange(
           "signals", *memory.device, signals.descriptor, signals.memory,
           [&](const DeviceCard&) { return std::pair(DeviceWindow::signal_bytes(size_), std::size_t{0}); });
@@ -79,31 +50,13 @@ class PeerOpening {
         return std::pair(card.shareable.bytes, card.shareable.offset);
       });
       made = std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
-                                            world.kernels_meet(), atomics_obstacles());
-    });
-    return mapped ? std::move(made) : nullptr;
+                                            world_.kernels_meet(), atomics_obstacles());
+    };
+    if (!attempt("prepared", make_own, why_not) || !attempt("mapped", map_all, why_not)) return nullptr;
+    return made;
   }
 
  private:
-  void meet_others() {
-    shareable_ = find_shareable(opening_.memory, opening_.own.bytes);
-    DeviceCard own;
-    own.gpu = {.gpu = gpu_.gpus.identity(gpu_.device),
-               .home = gpu_.gpus.home(),
-               .together = gpu_.gpus.together(gpu_.device),
-               .obstacles = {}};
-    own.obstacle = obstacle_on(gpu_.gpus, gpu_.device);
-    if (own.obstacle.empty() && !shareable_ && opening_.own.bytes > 0)
-      own.obstacle =
-          "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
-    if (shareable_ && opening_.own.bytes > 0) own.shareable = {shareable_->bytes, shareable_->offset};
-    for (const std::string& word :
-         meet(opening_.store, "cards", rank_, size_, opening_.timeout, kPurpose, own.word())) {
-      cards_.push_back(DeviceCard::from(word));
-      gpus_.push_back(cards_.back().gpu);
-    }
-  }
-
   // `part`: how much a rank gives, and where that begins which is wanted. Nothing stays null.
   template <class Part>
   std::vector<DeviceMemory> exchange(const std::string& key, Device& device, const Descriptor& descriptor,
@@ -126,33 +79,59 @@ class PeerOpening {
 
   std::vector<std::string> atomics_obstacles() const {
     std::vector<std::string> all;
-    for (const GpuPeerInfo& peer : gpus_) {
+    for (const DeviceCard& peer : cards_) {
       const auto found =
-          gpu_.gpus.atomics_obstacle ? gpu_.gpus.atomics_obstacle(gpu_.device, peer.gpu) : std::nullopt;
+          gpu_.gpus.atomics_obstacle ? gpu_.gpus.atomics_obstacle(gpu_.device, peer.gpu.gpu) : std::nullopt;
       all.push_back(found.value_or(""));
     }
     return all;
   }
 
-  const WindowOpening& opening_;
-  const WindowGpu& gpu_;
-  const int rank_, size_;
   std::optional<Shareable> shareable_;
-  std::vector<DeviceCard> cards_;
-  std::vector<GpuPeerInfo> gpus_;
 };
 
-std::unique_ptr<RemoteMemory> open_peer(const WindowOpening& opening, std::string& why_not) {
-  return PeerOpening(opening).open(why_not);
+// Nothing of another rank's is reached, but pinned memory.
+class StagedOpening : private DeviceOpening {
+ public:
+  explicit StagedOpening(const WindowOpening& opening) : DeviceOpening(opening) {}
+
+  std::unique_ptr<RemoteMemory> open(std::string& why_not) {
+    if (!meet_others(device_obstacle(gpu_.gpus, gpu_.device), {}, why_not)) return nullptr;
+    DeviceWindow::Memory memory;
+    std::unique_ptr<RemoteMemory> made;
+    const auto make_own = [&] { prepare(memory); };
+    const auto share_all = [&] {
+      const std::size_t board = rounded_up(DeviceWindow::board_bytes(size_), sizeof(Flag));
+      memory.board = share(*memory.device, "board", board + StagedBoard::bytes(size_));
+      memory.staged = PinnedMemory(memory.board, memory.board.get() + board);
+      memory.of.resize(cards_.size());
+      memory.of[static_cast<std::size_t>(rank_)] = DeviceMemory(DeviceMemory(), opening_.memory);
+      made = std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
+                                            /*kernels_meet=*/false, std::vector<std::string>(cards_.size()));
+    };
+    if (!attempt("prepared", make_own, why_not) || !attempt("shared", share_all, why_not)) return nullptr;
+    return made;
+  }
+};
+
+template <class Opening>
+std::unique_ptr<RemoteMemory> open(const WindowOpening& opening, std::string& why_not) {
+  why_not.clear();
+  return Opening(opening).open(why_not);
+}
+
+template <std::string (&obstacle)(const GpuSource&, int)>
+std::optional<std::string> obstacle_here(int) {
+  const std::string found = obstacle(cuda_gpus(), 0);
+  return found.empty() ? std::nullopt : std::optional(found);
 }
 
 constexpr std::array kRows = {
     WindowRow{"peer", "memory of the GPUs of ranks on this node, which they map",
-              [](int) -> std::optional<std::string> {
-                const std::string found = obstacle_on(cuda_gpus(), 0);
-                return found.empty() ? std::nullopt : std::optional(found);
-              },
-              open_peer},
+              obstacle_here<obstacle_to_mapping>, open<PeerOpening>},
+    WindowRow{"host_staged",
+              "pinned memory that ranks on this node share, and the help of the target's process",
+              obstacle_here<device_obstacle>, open<StagedOpening>},
 };
 
 }  // namespace

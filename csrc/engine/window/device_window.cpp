@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "common/keep_for_ever.h"
+#include "engine/window/device_jobs.h"
 #include "reduction/reduce.h"
 
 namespace altorch {
@@ -64,6 +65,10 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
   if (marks_) memory_->device->prepare_poison();
   const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
   if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
+  if (!memory_->staged) return;
+  staged_.emplace(*memory_->device, StagedBoard(memory_->staged, ranks_), rank_, ranks_, map(rank_),
+                  own_.bytes, aborted());
+  used_.push_back({staged_->serving(), true});
 }
 
 WindowCount* DeviceWindow::count(Count what, std::size_t place) const {
@@ -111,14 +116,35 @@ State DeviceWindow::enqueue(WindowCall& call) {
   if (is_atomic(call.access) && !no_atomics_[static_cast<std::size_t>(call.peer)].empty())
     throw Error(ErrorKind::kUnsupported, no_atomics_[static_cast<std::size_t>(call.peer)]);
   remember(call, /*waits=*/false);
+  if (staged_ && call.peer != rank_) return pass(call);
   if (call.access == Access::kFetchAdd || call.access == Access::kCompareSwap) return ask(call);
   if (call.access == Access::kAccumulate) {
-    update(call);
+    enqueue_update(*memory_->device, call, map(call.peer), ended());
     if (call.slot != kNoSlot) signal(call);
   } else {
     move(call);
   }
   return State::kDone;
+}
+
+// By the peer's own device.
+State DeviceWindow::pass(WindowCall& call) {
+  if (call.access != Access::kSignal && call.bytes() > 0) {
+    const State state = call.state ? staged_->test(call) : staged_->begin(call);
+    if (state != State::kDone) return state;
+    if (marks_ && call.access == Access::kGet)
+      memory_->device->poison(
+          {call.into, static_cast<std::int64_t>(call.bytes()), poison_of(call.dtype), aborted()},
+          call.stream);
+  }
+  if (call.slot != kNoSlot) signal(call);
+  return State::kDone;
+}
+
+bool DeviceWindow::serve() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || std::atomic_ref(*aborted()).load() != 0) return false;
+  return staged_->serve();
 }
 
 void DeviceWindow::remember(const WindowCall& call, bool waits) {
@@ -131,8 +157,9 @@ void DeviceWindow::remember(const WindowCall& call, bool waits) {
     return;
   }
   if (used_.size() == kMostStreams) {
-    memory_->device->wait_for_stream(own_stream_, used_[1].stream);
-    used_.erase(used_.begin() + 1);
+    const std::ptrdiff_t oldest = staged_ ? 2 : 1;
+    memory_->device->wait_for_stream(own_stream_, used_[static_cast<std::size_t>(oldest)].stream);
+    used_.erase(used_.begin() + oldest);
   }
   used_.push_back({call.stream, !waits});
 }
@@ -152,49 +179,19 @@ void DeviceWindow::signal(const WindowCall& call) {
 
 // What graphs replay once the window is closed must look whether it is, which no copy engine does.
 void DeviceWindow::move(const WindowCall& call) {
-  std::byte* const theirs = map(call.peer) + (call.bytes() > 0 ? call.offset : 0);
-  const bool puts = call.access == Access::kPut;
-  const void* const from = puts ? call.from : theirs;
-  void* const to = puts ? theirs : call.into;
   const bool signals = call.slot != kNoSlot, moves = call.access != Access::kSignal && call.bytes() > 0;
   Device& device = *memory_->device;
   if (moves && call.rows == 1 && call.bytes() >= kByCopyEngine && !call.captured) {
-    device.copy_on_device(to, from, call.bytes(), call.stream);
+    const WindowMove job = move_of(call, map(call.peer), nullptr);
+    device.copy_on_device(job.to, job.from, call.bytes(), call.stream);
   } else if (moves) {
-    WindowMove job;
-    job.from = from;
-    job.to = to;
-    job.row_bytes = static_cast<std::int64_t>(call.row_bytes);
-    job.rows = static_cast<std::int64_t>(call.rows);
-    job.from_stride = static_cast<std::int64_t>(puts ? call.row_bytes : call.stride);
-    job.to_stride = static_cast<std::int64_t>(puts ? call.stride : call.row_bytes);
-    job.ended = ended();
+    WindowMove job = move_of(call, map(call.peer), ended());
     const bool at_once = signals && call.bytes() <= kByOneBlock;
     if (at_once) add_signal(call, job);
     device.move_window(job, call.stream);
     if (at_once) return;
   }
   if (signals) signal(call);
-}
-
-// The parts of a complex number are added each by itself.
-void DeviceWindow::update(const WindowCall& call) {
-  DType dtype = call.dtype;
-  if (dtype == DType::kComplex128) {
-    if (call.op != ReduceOp::kSum)
-      throw Error(ErrorKind::kUnsupported,
-                  std::string("complex128 can be accumulated on a GPU by SUM, not by ") + name_of(call.op));
-    dtype = DType::kFloat64;
-  }
-  const std::size_t element = size_of(dtype);
-  WindowUpdate job;
-  job.from = call.from;
-  job.to = map(call.peer) + (call.bytes() > 0 ? call.offset : 0);
-  job.row = static_cast<std::int64_t>(call.row_bytes / element);
-  job.rows = static_cast<std::int64_t>(call.rows);
-  job.stride = static_cast<std::int64_t>(call.stride / element);
-  job.ended = ended();
-  if (call.bytes() > 0) memory_->device->update_window(job, dtype, call.op, call.stream);
 }
 
 State DeviceWindow::ask(WindowCall& call) {
@@ -209,22 +206,17 @@ State DeviceWindow::ask(WindowCall& call) {
   answer->number = free_answers_.back();
   ToldHost::Number& told = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[answer->number];
   std::atomic_ref(told.answered).store(0, std::memory_order_relaxed);
-  WindowNumber job;
-  job.at = map(call.peer) + call.offset;
-  job.operand = call.operand;
-  job.expected = call.expected;
-  job.found = &told.found;
-  job.answered = &told.answered;
-  job.ended = ended();
-  job.bytes = static_cast<int>(call.row_bytes);
-  job.adds = call.access == Access::kFetchAdd;
-  memory_->device->change_number(job, call.stream);
+  enqueue_count(*memory_->device, call, map(call.peer), &told.found, &told.answered, ended());
   free_answers_.pop_back();
   call.state = std::move(answer);
   return State::kPending;
 }
 
 State DeviceWindow::test(WindowCall& call, std::optional<Error>&) {
+  if (staged_ && call.peer != rank_) {
+    const std::lock_guard lock(mutex_);
+    return pass(call);
+  }
   const std::size_t number = static_cast<const Answer&>(*call.state).number;
   ToldHost::Number& told = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[number];
   if (std::atomic_ref(told.answered).load(std::memory_order_acquire) == 0) return State::kPending;
@@ -237,10 +229,11 @@ State DeviceWindow::test(WindowCall& call, std::optional<Error>&) {
 void DeviceWindow::wait(const WindowCall& call) {
   const std::lock_guard lock(mutex_);
   if (call.captured && !kernels_meet_)
-    throw Error(
-        ErrorKind::kUnsupported,
-        "a wait for a signal cannot go into a CUDA graph here: ranks share one GPU without MPS, so that "
-        "no kernel may wait for another one's");
+    throw Error(ErrorKind::kUnsupported, staged_ ? "a wait for a signal cannot go into a CUDA graph here: "
+                                                   "this window goes through the host's memory"
+                                                 : "a wait for a signal cannot go into a CUDA graph here: "
+                                                   "ranks share one GPU without MPS, so that "
+                                                   "no kernel may wait for another one's");
   remember(call, /*waits=*/true);
   Device& device = *memory_->device;
   const std::size_t at = place(call.peer, call.slot);
@@ -274,7 +267,10 @@ void DeviceWindow::wait(const WindowCall& call) {
   if (std::atomic_ref(*aborted()).load() != 0) flag.raise(number);  // end() may have come in between
 }
 
-std::uint32_t DeviceWindow::over(int source, int slot) const { return load(kToldOver, place(source, slot)); }
+std::uint32_t DeviceWindow::over(int source, int slot) const {
+  if (slot >= kSignalSlots) return staged_->answered(source, slot - kSignalSlots);
+  return load(kToldOver, place(source, slot));
+}
 
 StreamOrdered::Replayed DeviceWindow::replayed(int source, int slot) const {
   const std::size_t at = place(source, slot);
@@ -289,6 +285,7 @@ void DeviceWindow::end() {
     for (int slot = 0; slot < kSignalSlots; ++slot)
       board_signal(rank_, source, slot).raise(enqueued_[place(source, slot)].load());
   }
+  if (staged_) staged_->end();
 }
 
 void DeviceWindow::mark(bool waits_too) {
@@ -313,11 +310,12 @@ bool DeviceWindow::is_past() const {
 
 // The peers' memory stays mapped where something may yet be under way, or a graph may be replayed: its kernels see then
 // that the window has ended. Where the group just ends, nobody says whether the streams are there yet. This rank's own
-// memory others write to in mappings of theirs, and who frees it waits for this rank's streams.
+// memory others write to in mappings of theirs, and who frees it waits for this rank's streams; but where this rank's own
+// device writes there for them, it may be at it yet.
 bool DeviceWindow::close(bool agreed) {
   left(rank_).raise(1);
   end();
-  bool past = !agreed;
+  bool past = !agreed && !staged_;
   try {
     ToldHost::Number& one = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[kAnswers - 1];
     if (captured_) {

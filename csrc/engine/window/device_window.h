@@ -1,17 +1,20 @@
 // Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on its caller's stream, which writes
 // to the peer's memory or reads it; a signal is a number in the peer's memory, which a kernel there looks at. So all of it
 // goes into graphs. Where kernels of two ranks cannot run at one time, streams wait for numbers in pinned memory instead.
+// So they do where GPUs map nothing of each other; then accesses go through pinned memory, too (staged_access.h).
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/flag.h"
 #include "device/device.h"
 #include "engine/on_error.h"
+#include "engine/window/staged_access.h"
 #include "transports/window.h"
 
 namespace altorch {
@@ -26,6 +29,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     PinnedMemory board;                 // shared by all, board_bytes()
     DeviceMemory counts;                // of this rank, count_bytes()
     PinnedMemory told;                  // by the device to the host, told_bytes()
+    PinnedMemory staged;  // shared by all, StagedBoard::bytes(); null: the memory of all is mapped
   };
   static std::size_t signal_bytes(int ranks);
   static std::size_t board_bytes(int ranks);
@@ -36,13 +40,15 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   DeviceWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool kernels_meet,
                std::vector<std::string> no_atomics);
 
-  const char* name() const override { return "peer"; }
+  const char* name() const override { return staged_ ? "host_staged" : "peer"; }
   State begin(WindowCall& call, std::optional<Error>& error) override;
   State test(WindowCall& call, std::optional<Error>& error) override;
   bool cancel(WindowCall&) override { return true; }
   // Nobody but the device knows.
   std::uint64_t signals(int, int) const override { return 0; }
   bool has_left(int rank) const override;
+  bool is_served() const override { return staged_.has_value(); }
+  bool serve() override;
   StreamOrdered* streams() override { return this; }
   std::byte* map(int rank) override { return memory_->of[static_cast<std::size_t>(rank)].get(); }
   bool close(bool agreed) override;
@@ -76,8 +82,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
 
   // All with mutex_ held.
   State enqueue(WindowCall& call);
+  State pass(WindowCall& call);
   void move(const WindowCall& call);
-  void update(const WindowCall& call);
   void signal(const WindowCall& call);
   void add_signal(const WindowCall& call, WindowMove& move) const;
   State ask(WindowCall& call);
@@ -92,11 +98,12 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   const std::vector<std::string> no_atomics_;
   const Stream own_stream_;
   std::mutex mutex_;  // guards the device and what follows
+  std::optional<StagedAccess> staged_;
   struct Used {
     Stream stream;
     bool accesses;  // not only waits
   };
-  std::vector<Used> used_;
+  std::vector<Used> used_;  // this window's own come first
   std::vector<std::size_t> free_answers_;
   bool captured_ = false;
   // Waits given to streams, by place, where kernels do not meet: end() must not wait for who holds the mutex.

@@ -28,8 +28,7 @@ void StreamWaits::add(const Operation& operation, const WindowCall& call,
       in_graphs_[place].operation = operation;
     } else {
       number = ++numbers_[place];
-      entries_.push_back({operation, place, number, group_.watchdog().begin_wait(operation)});
-      if (entries_.size() > kMostEntries) entries_.pop_front();
+      enter(operation, place, number);
     }
   }
   if (entered) entered();
@@ -42,6 +41,16 @@ void StreamWaits::add(const Operation& operation, const WindowCall& call,
                   [&](const Entry& entry) { return entry.place == place && entry.number == number; });
     throw;
   }
+}
+
+void StreamWaits::watch(const Operation& operation, const WindowCall& call) {
+  const std::lock_guard lock(mutex_);
+  enter(operation, {call.peer, kSignalSlots + call.held_at}, call.held_until);
+}
+
+void StreamWaits::enter(const Operation& operation, const Place& place, std::uint32_t number) {
+  entries_.push_back({operation, place, number, group_.watchdog().begin_wait(operation)});
+  if (entries_.size() > kMostEntries) entries_.pop_front();
 }
 
 void StreamWaits::forget_what_is_over() {

@@ -26,6 +26,8 @@ class StreamWaits {
   // Enqueues it. `operation` describes it, deadline and all. `entered`: called when it is looked after, before it is enqueued,
   // which may hold the host up. Throws Error.
   void add(const Operation& operation, const WindowCall& call, const std::function<void()>& entered = {});
+  // The same of an access that has been enqueued and holds its stream up (WindowCall::held_at).
+  void watch(const Operation& operation, const WindowCall& call);
   // False when nothing is left to look after.
   bool look();
   // Nothing waits any more: the window is closed.
@@ -55,6 +57,7 @@ class StreamWaits {
   std::optional<Trouble> trouble();
   void end(const Trouble& found);
 
+  void enter(const Operation& operation, const Place& place, std::uint32_t number);
   void forget_what_is_over();
 
   Communicator& group_;

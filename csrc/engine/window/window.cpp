@@ -318,7 +318,10 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
       if (state == State::kPending) noticed = look_after(call, false, operation, wait, Clock::now());
     }
   }
-  if (state == State::kDone) return group_.count(operation, remote_->name(), kAccesses[call.access].name);
+  if (state == State::kDone) {
+    if (call.held_at != kNoSlot) waits_->watch(operation, call);
+    return group_.count(operation, remote_->name(), kAccesses[call.access].name);
+  }
   buffers_free = give_up(call);
   throw failed(operation, *noticed, wait, false);
 }

@@ -100,7 +100,11 @@ TEST(Route, NamesWhatCarriesWindows) {
     EXPECT_EQ(Rules().window(), "messages");
     EXPECT_EQ(Rules().all().size(), 1u);
   }
-  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=peer"}) {
+  {
+    const RouteSetting setting("window=host_staged");
+    EXPECT_EQ(Rules().window(), "host_staged");
+  }
+  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=host_relay"}) {
     const RouteSetting setting(wrong);
     EXPECT_THROW(Rules(), Error) << wrong;
   }

@@ -82,8 +82,14 @@ class Racer {
     call.into = log() + round * seen_;
     run(call);
   }
-  // What fetch_add enqueues; the host does not wait for the number.
+  // What fetch_add enqueues; the host waits for the number only where the peer's has to help.
   void look(int peer, std::size_t round, std::size_t which) const {
+    if (!window_->map(peer)) {
+      WindowCall call = to(Access::kFetchAdd, peer, 1);
+      run(call);
+      log()[round * seen_ + which] = call.found;
+      return;
+    }
     WindowNumber job;
     job.at = window_->map(peer);
     job.found = log() + round * seen_ + which;

@@ -6,6 +6,7 @@
 #include "device/cuda_driver.h"
 #include "engine/gpu_ranks.h"
 #include "support/gpu_test.h"
+#include "support/route_setting.h"
 
 namespace altorch {
 namespace {
@@ -17,32 +18,40 @@ constexpr std::chrono::milliseconds kOnFakes{100}, kOnGpus{3000};
 // Numbers that kernels move with their signal, and before it, and that copy engines move.
 constexpr std::size_t kCounts[] = {40, 4096, 65536};
 
-MakeGpu fakes(bool own_gpus) {
-  return [own_gpus](int rank) {
-    const FakeDeviceOptions options{.seed = static_cast<unsigned>(rank + 1),
-                                    .longest_delay = std::chrono::microseconds(2)};
-    const Surroundings here{.gpu = own_gpus ? "gpu " + std::to_string(rank) : "the gpu", .cannot_export = ""};
-    return RaceGpu{std::make_unique<FakeDevice>(options), {0, fake_gpus(here, options)}};
-  };
-}
+using Test = std::function<void(const MakeGpu&)>;
 
-TEST(DeviceWindowLitmus, MessagePassing) {
-  for (const bool own_gpus : {true, false}) {
-    for (const std::size_t count : kCounts) {
-      for (const int size : {2, 3})
-        EXPECT_EQ(message_passing(size, count, fakes(own_gpus), kOnFakes),
-                  Errors(static_cast<std::size_t>(size)))
-            << count;
-    }
+// GPUs of their own, one that all share, and those that map nothing of each other.
+void on_fakes(const Test& test) {
+  for (const char* const place : {"own", "shared", "apart"}) {
+    SCOPED_TRACE(place);
+    test([place = std::string(place)](int rank) {
+      const FakeDeviceOptions options{.seed = static_cast<unsigned>(rank + 1),
+                                      .longest_delay = std::chrono::microseconds(2)};
+      const Surroundings here{.gpu = place == "shared" ? "the gpu" : "gpu " + std::to_string(rank),
+                              .cannot_export = place == "apart" ? "nothing can be mapped in this test" : ""};
+      return RaceGpu{std::make_unique<FakeDevice>(options), {0, fake_gpus(here, options)}};
+    });
   }
 }
-TEST(DeviceWindowLitmus, StoreBuffering) {
-  for (const bool own_gpus : {true, false}) EXPECT_EQ(store_buffering(fakes(own_gpus), kOnFakes), Errors(2));
+
+Test message_passing(std::chrono::milliseconds time) {
+  return [time](const MakeGpu& make) {
+    for (const std::size_t count : kCounts) {
+      for (const int size : {2, 3})
+        EXPECT_EQ(message_passing(size, count, make, time), Errors(static_cast<std::size_t>(size))) << count;
+    }
+  };
 }
-TEST(DeviceWindowLitmus, IndependentReads) {
-  for (const bool own_gpus : {true, false})
-    EXPECT_EQ(independent_reads(fakes(own_gpus), kOnFakes), Errors(4));
+Test store_buffering(std::chrono::milliseconds time) {
+  return [time](const MakeGpu& make) { EXPECT_EQ(store_buffering(make, time), Errors(2)); };
 }
+Test independent_reads(std::chrono::milliseconds time) {
+  return [time](const MakeGpu& make) { EXPECT_EQ(independent_reads(make, time), Errors(4)); };
+}
+
+TEST(DeviceWindowLitmus, MessagePassing) { on_fakes(message_passing(kOnFakes)); }
+TEST(DeviceWindowLitmus, StoreBuffering) { on_fakes(store_buffering(kOnFakes)); }
+TEST(DeviceWindowLitmus, IndependentReads) { on_fakes(independent_reads(kOnFakes)); }
 
 // Ranks are threads: kernels of those that share a GPU run side by side, as under MPS.
 class CudaWindowLitmus : public ::testing::Test {
@@ -60,14 +69,23 @@ class CudaWindowLitmus : public ::testing::Test {
   }
 };
 
-TEST_F(CudaWindowLitmus, MessagePassing) {
-  for (const std::size_t count : kCounts) {
-    for (const int size : {2, 3})
-      EXPECT_EQ(message_passing(size, count, make, kOnGpus), Errors(static_cast<std::size_t>(size))) << count;
-  }
+TEST_F(CudaWindowLitmus, MessagePassing) { message_passing(kOnGpus)(make); }
+TEST_F(CudaWindowLitmus, StoreBuffering) { store_buffering(kOnGpus)(make); }
+TEST_F(CudaWindowLitmus, IndependentReads) { independent_reads(kOnGpus)(make); }
+
+// The same as if the GPUs mapped nothing of each other.
+TEST_F(CudaWindowLitmus, MessagePassingThroughTheHost) {
+  const RouteSetting through_the_host("window=host_staged");
+  message_passing(kOnGpus)(make);
 }
-TEST_F(CudaWindowLitmus, StoreBuffering) { EXPECT_EQ(store_buffering(make, kOnGpus), Errors(2)); }
-TEST_F(CudaWindowLitmus, IndependentReads) { EXPECT_EQ(independent_reads(make, kOnGpus), Errors(4)); }
+TEST_F(CudaWindowLitmus, StoreBufferingThroughTheHost) {
+  const RouteSetting through_the_host("window=host_staged");
+  store_buffering(kOnGpus)(make);
+}
+TEST_F(CudaWindowLitmus, IndependentReadsThroughTheHost) {
+  const RouteSetting through_the_host("window=host_staged");
+  independent_reads(kOnGpus)(make);
+}
 
 }  // namespace
 }  // namespace altorch

@@ -1,0 +1,22 @@
+// A window's calls as jobs of a device, on memory that it reaches. `target`: what the peer has registered. `ended`: not 0:
+// everything is to be left as it is. They go on call.stream, and throw Error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/device.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+// Of a put or a get.
+WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended);
+// Throws Error(kUnsupported) of what cannot be accumulated on a GPU.
+void check_update(const WindowCall& call);
+void enqueue_update(Device& device, const WindowCall& call, std::byte* target, const std::uint32_t* ended);
+// fetch_add and compare_swap. `found`, `answered`: in pinned memory.
+void enqueue_count(Device& device, const WindowCall& call, std::byte* target, std::int64_t* found,
+                   std::uint32_t* answered, const std::uint32_t* ended);
+
+}  // namespace altorch

@@ -1,0 +1,67 @@
+#include "engine/window/device_opening.h"
+
+#include "common/meeting.h"
+#include "transports/shm/shared_memory.h"
+
+namespace altorch {
+namespace {
+
+const std::string kPurpose = "to open a window on GPUs";
+
+}  // namespace
+
+std::string device_obstacle(const GpuSource& gpus, int device) {
+  if (const auto found = gpus.obstacle(device)) return *found;
+  return gpus.kernel_obstacle().value_or("");
+}
+
+bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& shareable,
+                                std::string& why_not) {
+  DeviceCard own;
+  own.gpu = {.gpu = gpu_.gpus.identity(gpu_.device),
+             .home = gpu_.gpus.home(),
+             .together = gpu_.gpus.together(gpu_.device),
+             .obstacles = {}};
+  own.obstacle = obstacle;
+  own.shareable = shareable;
+  std::vector<GpuPeerInfo> gpus;
+  for (const std::string& word :
+       meet(opening_.store, "cards", rank_, size_, opening_.timeout, kPurpose, own.word())) {
+    cards_.push_back(DeviceCard::from(word));
+    gpus.push_back(cards_.back().gpu);
+  }
+  world_ = World::of(gpus);
+  for (std::size_t rank = 0; rank < cards_.size() && why_not.empty(); ++rank) {
+    if (!cards_[rank].obstacle.empty())
+      why_not = "on rank " + std::to_string(rank) + " " + cards_[rank].obstacle;
+  }
+  if (why_not.empty() && world_.stranger)
+    why_not = "ranks 0 and " + std::to_string(*world_.stranger) + " are not on one node";
+  return why_not.empty();
+}
+
+bool DeviceOpening::attempt(const std::string& key, const std::function<void()>& act,
+                            std::string& why_not) const {
+  std::string obstacle;
+  try {
+    act();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
+    obstacle = error.what();
+  }
+  const auto why = meet_able(opening_.store, key, rank_, size_, opening_.timeout, kPurpose, obstacle);
+  if (why) why_not = *why;
+  return !why;
+}
+
+void DeviceOpening::prepare(DeviceWindow::Memory& memory) const {
+  memory.device = gpu_.gpus.open(gpu_.device, !world_.kernels_meet());
+  memory.counts = memory.device->allocate(DeviceWindow::count_bytes(size_));
+  memory.told = memory.device->pin(DeviceWindow::told_bytes(size_));
+}
+
+PinnedMemory DeviceOpening::share(Device& device, const std::string& key, std::size_t bytes) const {
+  return device.pin(share_memory(opening_.store, key, rank_, size_, bytes, opening_.timeout), bytes);
+}
+
+}  // namespace altorch

@@ -1,0 +1,231 @@
+#include "engine/window/staged_access.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+#include "engine/window/device_jobs.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kByCopyEngine = 64 << 10;
+constexpr int kServedAtOnce = 16;
+
+bool counts(Access access) { return access == Access::kFetchAdd || access == Access::kCompareSwap; }
+
+}  // namespace
+
+struct StagedAccess::Passage : WindowCall::State {
+  int lane = -1;
+  std::size_t row = 0, column = 0;    // where the next piece begins
+  std::size_t first = 0, behind = 0;  // pieces that have a slot: first <= piece < behind
+  std::array<Piece, StagedBoard::kSlots> pieces{};
+  std::uint32_t number = 0;  // of the last request
+};
+
+StagedAccess::StagedAccess(Device& device, StagedBoard board, int rank, int ranks, std::byte* own,
+                           std::size_t bytes, const std::uint32_t* given_up)
+    : device_(device),
+      board_(std::move(board)),
+      rank_(rank),
+      ranks_(ranks),
+      own_(own),
+      bytes_(bytes),
+      given_up_(given_up),
+      serving_(device.make_stream()),
+      asked_(std::make_unique<std::atomic<std::uint32_t>[]>(at(ranks, 0))),
+      served_(at(ranks, 0)) {}
+
+State StagedAccess::begin(WindowCall& call) {
+  if (call.captured)
+    throw Error(ErrorKind::kUnsupported,
+                std::string(kAccesses[call.access].name) +
+                    " cannot go into a CUDA graph here: it goes through the host's memory, where its "
+                    "requests have numbers that differ from replay to replay");
+  if (call.access == Access::kAccumulate) check_update(call);
+  call.state = std::make_unique<Passage>();
+  return test(call);
+}
+
+State StagedAccess::test(WindowCall& call) {
+  auto& passage = static_cast<Passage&>(*call.state);
+  if (passage.lane < 0 && !take_lane(passage, call.stream)) return State::kPending;
+  while (passage.row < call.rows) {
+    if (!has_room(call, passage)) return State::kPending;
+    if (passage.behind - passage.first == StagedBoard::kSlots) take(call, passage);
+    ask(call, passage);
+  }
+  if (counts(call.access)) {
+    if (!board_.answered(rank_, passage.lane, call.peer).reached(passage.number)) return State::kPending;
+    call.found = board_.request(rank_, passage.lane, call.peer, passage.number).found;
+  } else {
+    if (call.access != Access::kGet) hold(call, passage, passage.number);
+    while (call.access == Access::kGet && passage.first < passage.behind) take(call, passage);
+    call.held_at = passage.lane;
+    call.held_until = passage.number;
+  }
+  Lane& lane = lanes_[static_cast<std::size_t>(passage.lane)];
+  lane.busy = false;
+  lane.target = call.peer, lane.number = passage.number, lane.gets = call.access == Access::kGet;
+  call.state.reset();
+  return State::kDone;
+}
+
+// Nobody touches its slots any more.
+bool StagedAccess::is_idle(const Lane& lane) const {
+  const auto number = static_cast<int>(&lane - lanes_.data());
+  return lane.used == 0 || (!lane.gets && board_.answered(rank_, number, lane.target).reached(lane.number));
+}
+
+// Its own, one that is idle, or that of the stream which has used it least lately: then it comes after that one.
+bool StagedAccess::take_lane(Passage& passage, Stream stream) {
+  const auto rank_of = [&](const Lane& lane) {
+    if (lane.used > 0 && lane.stream == stream) return 0;
+    return lane.busy ? 3 : is_idle(lane) ? 1 : 2;
+  };
+  const auto found = std::min_element(lanes_.begin(), lanes_.end(), [&](const Lane& one, const Lane& other) {
+    return std::pair(rank_of(one), one.used) < std::pair(rank_of(other), other.used);
+  });
+  if (found->busy) return false;
+  if (rank_of(*found) == 2) device_.wait_for_stream(stream, found->stream);
+  *found = {stream, true, ++uses_};
+  passage.lane = static_cast<int>(found - lanes_.begin());
+  return true;
+}
+
+bool StagedAccess::has_room(const WindowCall& call, const Passage& passage) const {
+  const std::uint32_t number = asked_[at(call.peer, passage.lane)].load() + 1;
+  return board_.answered(rank_, passage.lane, call.peer).reached(number - StagedBoard::kRequests);
+}
+
+void StagedAccess::ask(const WindowCall& call, Passage& passage) {
+  constexpr std::size_t kMost = StagedBoard::kSlotBytes;
+  const std::size_t slot = passage.behind++ % StagedBoard::kSlots;
+  std::atomic<std::uint32_t>& asked = asked_[at(call.peer, passage.lane)];
+  Piece& piece = passage.pieces[slot] = {.number = asked.load() + 1,
+                                         .begin = passage.row * call.row_bytes + passage.column,
+                                         .offset = call.offset + passage.row * call.stride + passage.column,
+                                         .row = std::min(call.row_bytes - passage.column, kMost)};
+  if (call.row_bytes <= kMost) {
+    piece.rows = std::min(call.rows - passage.row, kMost / std::max<std::size_t>(1, call.row_bytes));
+    passage.row += piece.rows;
+  } else if ((passage.column += piece.row) == call.row_bytes) {
+    passage.column = 0;
+    ++passage.row;
+  }
+  passage.number = piece.number;
+  StagedBoard::Request& request = board_.request(rank_, passage.lane, call.peer, piece.number);
+  request.asked = WindowRequest::of(call);
+  request.asked.slot = 0;
+  request.asked.offset = piece.offset;
+  request.asked.row_bytes = piece.row;
+  request.asked.rows = piece.rows;
+  request.slot = slot;
+  if (kAccesses[call.access].reads_data) {
+    WindowMove job;
+    job.from = static_cast<const std::byte*>(call.from) + piece.begin;
+    job.to = board_.slot(rank_, passage.lane, slot);
+    job.row_bytes = static_cast<std::int64_t>(piece.bytes());
+    move(job, /*to_host=*/true, call.stream);
+  }
+  asked.store(piece.number);
+  device_.raise(board_.asked(rank_, passage.lane, call.peer), piece.number, call.stream);
+}
+
+// end() may have come in between.
+void StagedAccess::hold(const WindowCall& call, const Passage& passage, std::uint32_t number) {
+  Flag& flag = board_.answered(rank_, passage.lane, call.peer);
+  device_.wait_for_flag(flag, number, call.stream);
+  if (std::atomic_ref(const_cast<std::uint32_t&>(*given_up_)).load() != 0) flag.raise(number);
+}
+
+// The oldest piece has its answer; then its slot is free.
+void StagedAccess::take(const WindowCall& call, Passage& passage) {
+  const std::size_t slot = passage.first++ % StagedBoard::kSlots;
+  const Piece& piece = passage.pieces[slot];
+  hold(call, passage, piece.number);
+  if (call.access != Access::kGet) return;
+  WindowMove job;
+  job.from = board_.slot(rank_, passage.lane, slot);
+  job.to = static_cast<std::byte*>(call.into) + piece.begin;
+  job.row_bytes = static_cast<std::int64_t>(piece.bytes());
+  move(job, /*to_host=*/false, call.stream);
+}
+
+// Of what was given up nothing is touched any more but by copy engines, which do not look.
+void StagedAccess::move(const WindowMove& job, bool to_host, Stream stream) {
+  const auto bytes = static_cast<std::size_t>(job.row_bytes);
+  if (job.rows == 1 && bytes >= kByCopyEngine) {
+    if (to_host) return device_.copy_to_host(job.to, job.from, bytes, stream);
+    return device_.copy_to_device(job.to, job.from, bytes, stream);
+  }
+  WindowMove looking = job;
+  looking.ended = given_up_;
+  device_.move_window(looking, stream);
+}
+
+std::uint32_t StagedAccess::answered(int target, int lane) const {
+  return std::atomic_ref(board_.answered(rank_, lane, target).count).load(std::memory_order_acquire);
+}
+
+bool StagedAccess::serve() {
+  bool moved = false;
+  for (int origin = 0; origin < ranks_; ++origin) {
+    for (int lane = 0; lane < StagedBoard::kLanes && origin != rank_; ++lane) {
+      std::uint32_t& served = served_[at(origin, lane)];
+      for (int time = 0; time < kServedAtOnce && board_.asked(origin, lane, rank_).reached(served + 1);
+           ++time) {
+        carry_out(origin, lane, ++served);
+        moved = true;
+      }
+    }
+  }
+  return moved;
+}
+
+// Beside lying within: as much as a slot holds, and of who counts, one number.
+bool StagedAccess::is_right(const WindowRequest& asked, std::size_t bytes) {
+  if (!asked.fits(bytes)) return false;
+  if (asked.rows > 0 && asked.row_bytes > StagedBoard::kSlotBytes / asked.rows) return false;
+  const auto access = static_cast<Access>(asked.access);
+  const auto dtype = static_cast<DType>(asked.dtype);
+  if (access == Access::kAccumulate)
+    return dtype != DType::kComplex128 || static_cast<ReduceOp>(asked.op) == ReduceOp::kSum;
+  if (!counts(access)) return access != Access::kSignal;
+  return (dtype == DType::kInt32 || dtype == DType::kInt64) && asked.rows == 1 &&
+         asked.row_bytes == size_of(dtype);
+}
+
+void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
+  StagedBoard::Request& request = board_.request(origin, lane, rank_, number);
+  const WindowRequest asked = request.asked;
+  const std::uint64_t slot = request.slot;
+  if (!is_right(asked, bytes_) || slot >= StagedBoard::kSlots) {
+    if (!std::exchange(has_refused_, true))
+      log(LogLevel::kError, "what rank " + std::to_string(origin) +
+                                " of a group asks of a window on a GPU lies outside of it; report this");
+  } else {
+    WindowCall call = asked.call();
+    call.stream = serving_;
+    call.from = call.into = board_.slot(origin, lane, slot);
+    if (call.access == Access::kAccumulate) {
+      enqueue_update(device_, call, own_, given_up_);
+    } else if (counts(call.access)) {
+      enqueue_count(device_, call, own_, &request.found, &request.counted, given_up_);
+    } else if (call.bytes() > 0) {
+      move(move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
+    }
+  }
+  device_.raise(board_.answered(origin, lane, rank_), number, serving_);
+}
+
+void StagedAccess::end() {
+  for (int target = 0; target < ranks_; ++target) {
+    for (int lane = 0; lane < StagedBoard::kLanes; ++lane)
+      board_.answered(rank_, lane, target).raise(asked_[at(target, lane)].load());
+  }
+}
+
+}  // namespace altorch

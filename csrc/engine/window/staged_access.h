@@ -1,0 +1,92 @@
+// Access to memory of GPUs that map nothing of each other, through pinned memory that their ranks share.
+//
+//   origin's stream   copy into a slot, raise(asked)                                       wait(answered), copy out of it
+//   target's host                                    sees it, gives a stream of its own:
+//   target's stream                                  copy, add or count, raise(answered)
+//
+// A call has taken effect when its stream is past it, as on every other way: what comes next on the stream, a signal among
+// it, comes after. Large calls go in pieces, several at a time. The target's progress thread has to look, its caller
+// has not.
+//
+// Thread rules: one thread at a time, but answered() and end(): any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/window/staged_board.h"
+#include "transports/window.h"
+
+namespace altorch {
+
+class StagedAccess {
+ public:
+  // `own`, `bytes`: what this rank has registered. `given_up`: not 0 once nothing is to be waited for; in pinned memory.
+  StagedAccess(Device& device, StagedBoard board, int rank, int ranks, std::byte* own, std::size_t bytes,
+               const std::uint32_t* given_up);
+
+  // As those of RemoteMemory, of calls on other ranks' memory; signals are not its business. kPending: some of it is still to
+  // be enqueued, or a number to come.
+  State begin(WindowCall& call);
+  State test(WindowCall& call);
+  // How far the target is with what it was asked in a lane.
+  std::uint32_t answered(int target, int lane) const;
+
+  // Enqueues what others ask of this rank, a few calls of each; true: there was something.
+  bool serve();
+  // The stream that it goes on.
+  Stream serving() const { return serving_; }
+  // Lets all streams go on that wait for an answer.
+  void end();
+
+ private:
+  struct Passage;  // a call on its way
+  struct Lane {
+    Stream stream = nullptr;
+    bool busy = false;  // by a call that is not all enqueued
+    std::uint64_t used = 0;
+    // Of the last call.
+    int target = 0;
+    std::uint32_t number = 0;
+    bool gets = false;
+  };
+  // Rows, or a part of one.
+  struct Piece {
+    std::uint32_t number = 0;       // of its request
+    std::size_t begin = 0;          // in this rank's block
+    std::size_t offset = 0;         // in the target's memory
+    std::size_t row = 0, rows = 1;  // bytes of a row, rows
+    std::size_t bytes() const { return row * rows; }
+  };
+
+  bool is_idle(const Lane& lane) const;
+  bool take_lane(Passage& passage, Stream stream);
+  bool has_room(const WindowCall& call, const Passage& passage) const;
+  void ask(const WindowCall& call, Passage& passage);
+  void hold(const WindowCall& call, const Passage& passage, std::uint32_t number);
+  void take(const WindowCall& call, Passage& passage);
+  void move(const WindowMove& job, bool to_host, Stream stream);
+  void carry_out(int origin, int lane, std::uint32_t number);
+  static bool is_right(const WindowRequest& asked, std::size_t bytes);
+  static std::size_t at(int other, int lane) {
+    return static_cast<std::size_t>(other) * StagedBoard::kLanes + static_cast<std::size_t>(lane);
+  }
+
+  Device& device_;
+  const StagedBoard board_;
+  const int rank_, ranks_;
+  std::byte* const own_;
+  const std::size_t bytes_;
+  const std::uint32_t* const given_up_;
+  const Stream serving_;
+  std::array<Lane, StagedBoard::kLanes> lanes_{};
+  std::uint64_t uses_ = 0;
+  bool has_refused_ = false;
+  const std::unique_ptr<std::atomic<std::uint32_t>[]> asked_;  // requests to each target, by lane
+  std::vector<std::uint32_t> served_;                          // of each origin, by lane
+};
+
+}  // namespace altorch

@@ -1,0 +1,65 @@
+// The pinned memory that the ranks of a window share where their GPUs map nothing of each other: requests, and slots for
+// data on its way.
+//
+// A rank has some lanes, one for each stream that it uses. A lane has slots for data, and for every target numbered
+// requests: `asked` says up to which they are there, `answered` up to which they have taken effect. Zero at first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/flag.h"
+#include "device/device.h"
+#include "transports/window_request.h"
+
+namespace altorch {
+
+class StagedBoard {
+ public:
+  static constexpr int kLanes = 4;
+  static constexpr std::size_t kSlots = 4;  // of a lane
+  static constexpr std::size_t kSlotBytes = 256 << 10;
+  static constexpr std::uint32_t kRequests = 64;  // of a lane for a target, that may be under way at once
+
+  struct alignas(64) Request {
+    WindowRequest asked;
+    std::uint64_t slot;  // of the origin's lane, with its data
+    std::int64_t found;  // the answer of who counts
+    std::uint32_t counted;
+  };
+
+  static std::size_t bytes(int ranks) {
+    const auto all = static_cast<std::size_t>(ranks);
+    return all * kLanes * (all * sizeof(Pair) + kSlots * kSlotBytes);
+  }
+  StagedBoard(PinnedMemory memory, int ranks) : memory_(std::move(memory)), ranks_(ranks) {}
+
+  Flag& asked(int origin, int lane, int target) const { return pair(origin, lane, target).asked; }
+  Flag& answered(int origin, int lane, int target) const { return pair(origin, lane, target).answered; }
+  Request& request(int origin, int lane, int target, std::uint32_t number) const {
+    return pair(origin, lane, target).requests[number % kRequests];
+  }
+  std::byte* slot(int origin, int lane, std::uint64_t slot) const {
+    const std::size_t pairs = index(ranks_, 0) * static_cast<std::size_t>(ranks_);
+    return memory_.get() + pairs * sizeof(Pair) + (index(origin, lane) * kSlots + slot) * kSlotBytes;
+  }
+
+ private:
+  struct Pair {
+    Flag asked, answered;
+    Request requests[kRequests];
+  };
+  static std::size_t index(int origin, int lane) {
+    return static_cast<std::size_t>(origin) * kLanes + static_cast<std::size_t>(lane);
+  }
+  Pair& pair(int origin, int lane, int target) const {
+    const std::size_t at =
+        index(origin, lane) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(target);
+    return reinterpret_cast<Pair*>(memory_.get())[at];
+  }
+
+  const PinnedMemory memory_;
+  const int ranks_;
+};
+
+}  // namespace altorch
