@@ -16,6 +16,7 @@ faster copies.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -151,6 +152,12 @@ class Lane:
         return row
 
 
+def can_capture(way: Way) -> bool:
+    """Not where ranks share a GPU without MPS, nor where the window goes through the host's memory."""
+    meet = torch.cuda.device_count() > 1 or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    return meet and (not isinstance(way, OverWindow) or way.window.route == "peer")
+
+
 def one_way(name: str, mode: str, way: Way, data: torch.Tensor) -> Lane:
     """A call is one way of a ping-pong."""
     about = row_of("one_way", name, mode, len(data))
@@ -184,7 +191,7 @@ def stream(name: str, way: Way, data: torch.Tensor) -> Lane:
 def copies(over: OverWindow | None, data: torch.Tensor) -> list[Lane]:
     """The first rank's; the other one has nothing to do."""
     targets: dict[str, torch.Tensor] = {}
-    if over is not None:
+    if over is not None and over.window.route == "peer":
         targets["mapped"] = over.window.map_remote_tensor(over.peer)[: len(data)]
     if torch.cuda.device_count() > 1:
         other = (data.device.index + 1) % torch.cuda.device_count()
@@ -226,7 +233,12 @@ def with_share_of_copies(measured: list[Row]) -> list[Row]:
 def measure(ways: dict[str, Way], size: int, here: torch.device, given: Any) -> list[Row]:
     """Rows of one size, the same on both ranks."""
     data = torch.ones(size, dtype=torch.uint8, device=here)
-    lanes = [one_way(name, mode, way, data) for mode in given.modes for name, way in ways.items()]
+    lanes = [
+        one_way(name, mode, way, data)
+        for mode in given.modes
+        for name, way in ways.items()
+        if mode == "sync" or can_capture(way)
+    ]
     if size >= given.streams_from:
         lanes += [stream(name, way, data) for name, way in ways.items()]
         over = ways.get(WINDOW)
