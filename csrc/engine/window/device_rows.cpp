@@ -99,7 +99,10 @@ class StagedOpening : private DeviceOpening {
     if (!meet_others(device_obstacle(gpu_.gpus, gpu_.device), {}, why_not)) return nullptr;
     DeviceWindow::Memory memory;
     std::unique_ptr<RemoteMemory> made;
-    const auto make_own = [&] { prepare(memory); };
+    const auto make_own = [&] {
+      prepare(memory);
+      memory.serving = gpu_.gpus.open(gpu_.device, !world_.kernels_meet());
+    };
     const auto share_all = [&] {
       const std::size_t board = rounded_up(DeviceWindow::board_bytes(size_), sizeof(Flag));
       memory.board = share(*memory.device, "board", board + StagedBoard::bytes(size_));

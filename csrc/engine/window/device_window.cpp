@@ -66,8 +66,10 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
   const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
   if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
   if (!memory_->staged) return;
-  staged_.emplace(*memory_->device, StagedBoard(memory_->staged, ranks_), rank_, ranks_, map(rank_),
-                  own_.bytes, aborted());
+  memory_->serving->prepare_windows();
+  if (can_add) memory_->serving->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
+  staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
+                  map(rank_), own_.bytes, aborted());
   used_.push_back({staged_->serving(), true});
 }
 
@@ -139,12 +141,6 @@ State DeviceWindow::pass(WindowCall& call) {
   }
   if (call.slot != kNoSlot) signal(call);
   return State::kDone;
-}
-
-bool DeviceWindow::serve() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || std::atomic_ref(*aborted()).load() != 0) return false;
-  return staged_->serve();
 }
 
 void DeviceWindow::remember(const WindowCall& call, bool waits) {

@@ -30,6 +30,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     DeviceMemory counts;                // of this rank, count_bytes()
     PinnedMemory told;                  // by the device to the host, told_bytes()
     PinnedMemory staged;  // shared by all, StagedBoard::bytes(); null: the memory of all is mapped
+    std::unique_ptr<Device> serving;  // of that: the device once more
   };
   static std::size_t signal_bytes(int ranks);
   static std::size_t board_bytes(int ranks);
@@ -48,7 +49,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::uint64_t signals(int, int) const override { return 0; }
   bool has_left(int rank) const override;
   bool is_served() const override { return staged_.has_value(); }
-  bool serve() override;
+  bool serve() override { return staged_ && staged_->serve(); }
   StreamOrdered* streams() override { return this; }
   std::byte* map(int rank) override { return memory_->of[static_cast<std::size_t>(rank)].get(); }
   bool close(bool agreed) override;

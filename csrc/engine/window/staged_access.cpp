@@ -25,16 +25,17 @@ struct StagedAccess::Passage : WindowCall::State {
   std::uint32_t number = 0;  // of the last request
 };
 
-StagedAccess::StagedAccess(Device& device, StagedBoard board, int rank, int ranks, std::byte* own,
-                           std::size_t bytes, const std::uint32_t* given_up)
+StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks,
+                           std::byte* own, std::size_t bytes, const std::uint32_t* given_up)
     : device_(device),
+      serving_device_(serving),
       board_(std::move(board)),
       rank_(rank),
       ranks_(ranks),
       own_(own),
       bytes_(bytes),
       given_up_(given_up),
-      serving_(device.make_stream()),
+      serving_(serving.make_stream()),
       asked_(std::make_unique<std::atomic<std::uint32_t>[]>(at(ranks, 0))),
       served_(at(ranks, 0)) {}
 
@@ -128,17 +129,21 @@ void StagedAccess::ask(const WindowCall& call, Passage& passage) {
     job.from = static_cast<const std::byte*>(call.from) + piece.begin;
     job.to = board_.slot(rank_, passage.lane, slot);
     job.row_bytes = static_cast<std::int64_t>(piece.bytes());
-    move(job, /*to_host=*/true, call.stream);
+    move(device_, job, /*to_host=*/true, call.stream);
   }
   asked.store(piece.number);
   device_.raise(board_.asked(rank_, passage.lane, call.peer), piece.number, call.stream);
+}
+
+bool StagedAccess::is_given_up() const {
+  return std::atomic_ref(const_cast<std::uint32_t&>(*given_up_)).load() != 0;
 }
 
 // end() may have come in between.
 void StagedAccess::hold(const WindowCall& call, const Passage& passage, std::uint32_t number) {
   Flag& flag = board_.answered(rank_, passage.lane, call.peer);
   device_.wait_for_flag(flag, number, call.stream);
-  if (std::atomic_ref(const_cast<std::uint32_t&>(*given_up_)).load() != 0) flag.raise(number);
+  if (is_given_up()) flag.raise(number);
 }
 
 // The oldest piece has its answer; then its slot is free.
@@ -151,19 +156,19 @@ void StagedAccess::take(const WindowCall& call, Passage& passage) {
   job.from = board_.slot(rank_, passage.lane, slot);
   job.to = static_cast<std::byte*>(call.into) + piece.begin;
   job.row_bytes = static_cast<std::int64_t>(piece.bytes());
-  move(job, /*to_host=*/false, call.stream);
+  move(device_, job, /*to_host=*/false, call.stream);
 }
 
 // Of what was given up nothing is touched any more but by copy engines, which do not look.
-void StagedAccess::move(const WindowMove& job, bool to_host, Stream stream) {
+void StagedAccess::move(Device& device, const WindowMove& job, bool to_host, Stream stream) const {
   const auto bytes = static_cast<std::size_t>(job.row_bytes);
   if (job.rows == 1 && bytes >= kByCopyEngine) {
-    if (to_host) return device_.copy_to_host(job.to, job.from, bytes, stream);
-    return device_.copy_to_device(job.to, job.from, bytes, stream);
+    if (to_host) return device.copy_to_host(job.to, job.from, bytes, stream);
+    return device.copy_to_device(job.to, job.from, bytes, stream);
   }
   WindowMove looking = job;
   looking.ended = given_up_;
-  device_.move_window(looking, stream);
+  device.move_window(looking, stream);
 }
 
 std::uint32_t StagedAccess::answered(int target, int lane) const {
@@ -171,6 +176,8 @@ std::uint32_t StagedAccess::answered(int target, int lane) const {
 }
 
 bool StagedAccess::serve() {
+  const std::unique_lock lock(serving_now_, std::try_to_lock);
+  if (!lock || is_given_up()) return false;
   bool moved = false;
   for (int origin = 0; origin < ranks_; ++origin) {
     for (int lane = 0; lane < StagedBoard::kLanes && origin != rank_; ++lane) {
@@ -211,14 +218,14 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
     call.stream = serving_;
     call.from = call.into = board_.slot(origin, lane, slot);
     if (call.access == Access::kAccumulate) {
-      enqueue_update(device_, call, own_, given_up_);
+      enqueue_update(serving_device_, call, own_, given_up_);
     } else if (counts(call.access)) {
-      enqueue_count(device_, call, own_, &request.found, &request.counted, given_up_);
+      enqueue_count(serving_device_, call, own_, &request.found, &request.counted, given_up_);
     } else if (call.bytes() > 0) {
-      move(move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
+      move(serving_device_, move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
     }
   }
-  device_.raise(board_.answered(origin, lane, rank_), number, serving_);
+  serving_device_.raise(board_.answered(origin, lane, rank_), number, serving_);
 }
 
 void StagedAccess::end() {

@@ -8,12 +8,14 @@
 // it, comes after. Large calls go in pieces, several at a time. The target's progress thread has to look, its caller
 // has not.
 //
-// Thread rules: one thread at a time, but answered() and end(): any.
+// Thread rules: one thread at a time for begin() and test(), any for the rest: who is asked does not wait for who asks, whom
+// CUDA may hold up.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/device.h"
@@ -24,9 +26,10 @@ namespace altorch {
 
 class StagedAccess {
  public:
-  // `own`, `bytes`: what this rank has registered. `given_up`: not 0 once nothing is to be waited for; in pinned memory.
-  StagedAccess(Device& device, StagedBoard board, int rank, int ranks, std::byte* own, std::size_t bytes,
-               const std::uint32_t* given_up);
+  // `device`, `serving`: two of the same GPU. `own`, `bytes`: what this rank has registered. `given_up`: not 0 once nothing is
+  // to be waited for; in pinned memory.
+  StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* own,
+               std::size_t bytes, const std::uint32_t* given_up);
 
   // As those of RemoteMemory, of calls on other ranks' memory; signals are not its business. kPending: some of it is still to
   // be enqueued, or a number to come.
@@ -62,20 +65,21 @@ class StagedAccess {
     std::size_t bytes() const { return row * rows; }
   };
 
+  bool is_given_up() const;
   bool is_idle(const Lane& lane) const;
   bool take_lane(Passage& passage, Stream stream);
   bool has_room(const WindowCall& call, const Passage& passage) const;
   void ask(const WindowCall& call, Passage& passage);
   void hold(const WindowCall& call, const Passage& passage, std::uint32_t number);
   void take(const WindowCall& call, Passage& passage);
-  void move(const WindowMove& job, bool to_host, Stream stream);
+  void move(Device& device, const WindowMove& job, bool to_host, Stream stream) const;
   void carry_out(int origin, int lane, std::uint32_t number);
   static bool is_right(const WindowRequest& asked, std::size_t bytes);
   static std::size_t at(int other, int lane) {
     return static_cast<std::size_t>(other) * StagedBoard::kLanes + static_cast<std::size_t>(lane);
   }
 
-  Device& device_;
+  Device &device_, &serving_device_;
   const StagedBoard board_;
   const int rank_, ranks_;
   std::byte* const own_;
@@ -84,9 +88,10 @@ class StagedAccess {
   const Stream serving_;
   std::array<Lane, StagedBoard::kLanes> lanes_{};
   std::uint64_t uses_ = 0;
-  bool has_refused_ = false;
   const std::unique_ptr<std::atomic<std::uint32_t>[]> asked_;  // requests to each target, by lane
+  std::mutex serving_now_;                                     // guards what follows
   std::vector<std::uint32_t> served_;                          // of each origin, by lane
+  bool has_refused_ = false;
 };
 
 }  // namespace altorch

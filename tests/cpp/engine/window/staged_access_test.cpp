@@ -17,7 +17,8 @@ TEST(StagedAccess, RefusesWhatLiesOutside) {
   const StagedBoard board(device.pin(StagedBoard::bytes(2)), 2);
   const PinnedMemory word = device.pin(sizeof(std::uint32_t));
   std::vector<std::byte> memory(kBytes + 2 * kAround);
-  StagedAccess access(device, board, 0, 2, memory.data() + kAround, kBytes,
+  FakeDevice serving({.longest_delay = std::chrono::microseconds(0)});
+  StagedAccess access(device, serving, board, 0, 2, memory.data() + kAround, kBytes,
                       reinterpret_cast<std::uint32_t*>(word.get()));
   std::mt19937_64 random(11);
   const auto some = [&](std::uint64_t most) { return random() % 32 == 0 ? random() : random() % (most + 1); };
@@ -34,10 +35,10 @@ TEST(StagedAccess, RefusesWhatLiesOutside) {
     EXPECT_TRUE(access.serve());
     EXPECT_FALSE(access.serve());
     if (number % StagedBoard::kRequests == 0) {
-      ASSERT_TRUE(device.synchronize(access.serving()));
+      ASSERT_TRUE(serving.synchronize(access.serving()));
     }
   }
-  ASSERT_TRUE(device.synchronize(access.serving()));
+  ASSERT_TRUE(serving.synchronize(access.serving()));
   EXPECT_TRUE(board.answered(1, 2, 0).reached(3000));
   const auto is_zero = [](std::byte each) { return each == std::byte{}; };
   EXPECT_TRUE(std::all_of(memory.begin(), memory.begin() + kAround, is_zero));
