@@ -54,15 +54,17 @@ def in_large_send(scene: Scene) -> None:
 
 
 def send_large(scene: Scene) -> None:
+    """Of NCCL, more than it takes before anybody receives."""
+    count = 8 * scene.large if scene.on_gpu else scene.large
     if scene.is_victim:
         for rank in range(scene.size - 1):
-            tensor = scene.ones(scene.large).fill_(0)
+            tensor = scene.ones(count).fill_(0)
             dist.recv(tensor, rank)
             scene.check(tensor, 1)
     elif scene.is_async:
-        dist.isend(scene.ones(scene.large), scene.size - 1).wait()
+        dist.isend(scene.ones(count), scene.size - 1).wait()
     else:
-        dist.send(scene.ones(scene.large), scene.size - 1)
+        dist.send(scene.ones(count), scene.size - 1)
     scene.settle()
     scene.confirm()
 
