@@ -13,6 +13,7 @@
 #include "backend/reconfigurable.h"
 #include "backend/start_mpi.h"
 #include "backend/store.h"
+#include "bindings/process_memory.h"
 #include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
@@ -451,6 +452,7 @@ PYBIND11_MODULE(_C, module) {
       "shared_memory_obstacle",
       [](int ranks) { return guarded([&] { return ShmTransport::obstacle(ranks); }); }, py::arg("ranks"),
       "Why this process cannot share memory in a group of so many ranks, or None.");
+  add_process_memory(module);
   module.def("shared_memory_home", &shared_memory_home, "Processes with the same text can share memory.");
   module.def("describe_job", &describe_mpi, "The MPI in use, or why there is none.");
   module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(),
