@@ -58,7 +58,8 @@ constexpr Setting kSettings[] = {
      "on standard error) or continue (they hold whatever was there; the next call raises)."},
     {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI, or NCCL, on every rank."},
     {"ALTORCH_SILENCE_SECONDS", "seconds", "4",
-     "How long another node may be silent, the kernel's answers included, before its ranks are taken for lost. More where "
+     "How long another node may be silent, the kernel's answers included, before its ranks are taken for "
+     "lost. More where "
      "the network between nodes is away for longer at times."},
     {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };

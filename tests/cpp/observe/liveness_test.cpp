@@ -111,7 +111,8 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
   }
   ASSERT_TRUE(death.has_value());
   EXPECT_EQ(death->rank, 0);
-  EXPECT_NE(death->evidence.find("a neighbour no longer sees process 77"), std::string::npos) << death->evidence;
+  EXPECT_NE(death->evidence.find("a neighbour no longer sees process 77"), std::string::npos)
+      << death->evidence;
 }
 
 }  // namespace
