@@ -34,6 +34,7 @@ from altorch._extension import extension
 _VERSION = 1
 _WORD = 8  # bytes
 _kept: list[Any] = []  # words that peers may look at as long as this process lives
+_live: set[AlTransport] = set()  # with memory that peers may copy from and to until somebody says otherwise
 
 
 def _check_timeout(timeout: float | None) -> None:
@@ -261,6 +262,7 @@ class AlTransport(Transport):  # type: ignore[misc]
             if key not in self._memories:
                 self._memories[key] = AlMemory(self, tensor, *key)
                 _kept.append(self._memories[key].word)
+                _live.add(self)
             return self._memories[key]
 
     def unregister_memory(self, memory: Memory, *, timeout: float | None = None) -> None:
@@ -273,6 +275,8 @@ class AlTransport(Transport):  # type: ignore[misc]
                 raise RuntimeError("a copy uses the memory; wait for it first")
             memory.word.value = 0
             self._memories.pop((memory.address, memory.length), None)
+            if not self._memories:
+                _live.discard(self)
 
     def write(
         self,
@@ -313,6 +317,7 @@ class AlTransport(Transport):  # type: ignore[misc]
                 memory.word.value = 0
             self._memories.clear()
             self._peer = None
+        _live.discard(self)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -136,6 +137,19 @@ def test_memory_that_is_gone_is_not_touched(pair):
 def remote_of(memory, old):
     """A closed endpoint gives none: the same place, with the number of then."""
     return type(old)(old.endpoint, old.word, old.number, memory.address, memory.length)
+
+
+def test_what_is_registered_stays_though_nobody_holds_it():
+    with transports.new_transport("al") as one:
+        other = transports.new_transport("al")
+        one.connect(other.bind())
+        buffer = remote(other.register_memory(torch.full((1_000_000,), 3.0)))
+        del other
+        gc.collect()
+        torch.full((1_000_000,), 4.0)  # where it would be
+        target = torch.zeros(1_000_000)
+        one.read(one.register_memory(target).to_mutable_view(), buffer)
+        assert (target == 3).all()
 
 
 @pytest.mark.parametrize(
