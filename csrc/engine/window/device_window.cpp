@@ -165,10 +165,11 @@ void DeviceWindow::add_signal(const WindowCall& call, WindowMove& move) const {
   move.count = count(kSent, place(call.peer, call.slot));
 }
 
+// A stream that no longer waits for an answer has not done what the signal would tell of.
 void DeviceWindow::signal(const WindowCall& call) {
   WindowMove only;
   only.rows = 0;
-  only.ended = ended();
+  only.ended = staged_ ? aborted() : ended();
   add_signal(call, only);
   memory_->device->move_window(only, call.stream);
 }

@@ -1,0 +1,112 @@
+// What a window through pinned memory does once it is given up, by whoever asks or by whoever is asked.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "engine/window/device_window.h"
+#include "support/fake_device.h"
+
+namespace altorch {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr std::size_t kCount = 64;
+
+// A rank with its GPU, that helps the other one only when the test says so.
+struct Rank {
+  std::vector<std::int64_t> values = std::vector<std::int64_t>(kCount);
+  FakeDevice* device = nullptr;
+  std::unique_ptr<DeviceWindow> window;
+  Stream stream = nullptr;
+
+  Rank(int rank, const PinnedMemory& board, const PinnedMemory& staged) {
+    const FakeDeviceOptions options{.longest_delay = std::chrono::microseconds(0), .gives_up = true};
+    DeviceWindow::Memory memory;
+    auto made = std::make_unique<FakeDevice>(options);
+    device = made.get();
+    memory.of.resize(kRanks);
+    memory.of[static_cast<std::size_t>(rank)] =
+        DeviceMemory(DeviceMemory(), reinterpret_cast<std::byte*>(values.data()));
+    memory.board = board;
+    memory.staged = staged;
+    memory.counts = device->allocate(DeviceWindow::count_bytes(kRanks));
+    memory.told = device->pin(DeviceWindow::told_bytes(kRanks));
+    memory.serving = std::make_unique<FakeDevice>(options);
+    stream = device->make_stream();
+    memory.device = std::move(made);
+    window = std::make_unique<DeviceWindow>(
+        std::move(memory), rank, Registered{kCount * sizeof(std::int64_t), DType::kInt64}, OnError::kPoison,
+        /*kernels_meet=*/false, std::vector<std::string>(kRanks));
+  }
+  WindowCall call(Access access, int peer, std::size_t offset, std::size_t count) const {
+    WindowCall made;
+    made.access = access;
+    made.peer = peer;
+    made.dtype = DType::kInt64;
+    made.offset = offset * sizeof(std::int64_t);
+    made.row_bytes = made.stride = count * sizeof(std::int64_t);
+    made.stream = stream;
+    return made;
+  }
+  State begin(WindowCall& call) const {
+    std::optional<Error> error;
+    return window->begin(call, error);
+  }
+  State test(WindowCall& call) const {
+    std::optional<Error> error;
+    return window->test(call, error);
+  }
+};
+
+struct Pair {
+  FakeDevice memory;
+  PinnedMemory board = memory.pin(DeviceWindow::board_bytes(kRanks));
+  PinnedMemory staged = memory.pin(StagedBoard::bytes(kRanks));
+  Rank owner{0, board, staged}, other{1, board, staged};
+
+  ~Pair() {  // nothing waits any more
+    for (Rank* each : {&owner, &other}) {
+      each->window->end();
+      each->device->synchronize(each->stream);
+    }
+  }
+};
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+
+// Holds a stream up.
+struct Gate {
+  Pair& pair;
+  Stream stream;
+  std::shared_ptr<Flag> flag = std::make_shared<Flag>();
+  Gate(Pair& both, Stream held) : pair(both), stream(held) {
+    pair.other.device->wait_for_flag(*flag, 1, stream);
+  }
+  ~Gate() { open(); }
+  void open() {
+    flag->raise(1);
+    pause();
+  }
+};
+
+TEST(StagedWindow, SignalsNothingThatWasGivenUp) {
+  Pair pair;
+  const std::vector<std::int64_t> sent(8, 7);
+  WindowCall put = pair.other.call(Access::kPut, 0, 0, sent.size());
+  put.from = sent.data();
+  put.slot = 2;
+  ASSERT_EQ(pair.other.begin(put), State::kDone);
+  WindowCall signal;
+  signal.peer = 1, signal.slot = 2, signal.stream = pair.owner.stream;
+  pair.owner.window->wait(signal);
+  pair.other.window->end();  // the owner has not helped in time
+  ASSERT_TRUE(pair.other.device->synchronize(pair.other.stream));
+  pause();
+  EXPECT_EQ(pair.owner.window->over(1, 2), 0u)
+      << "a signal has overtaken what was put before, " << pair.owner.values[0];
+}
+
+}  // namespace
+}  // namespace altorch
