@@ -209,10 +209,14 @@ State DeviceWindow::ask(WindowCall& call) {
   return State::kPending;
 }
 
-State DeviceWindow::test(WindowCall& call, std::optional<Error>&) {
+State DeviceWindow::test(WindowCall& call, std::optional<Error>& error) {
   if (staged_ && call.peer != rank_) {
+    const bool left = has_left(call.peer);
     const std::lock_guard lock(mutex_);
-    return pass(call);
+    const State state = pass(call);
+    if (state != State::kPending || !left) return state;
+    error = window_left_by(call.peer);
+    return State::kFailed;
   }
   const std::size_t number = static_cast<const Answer&>(*call.state).number;
   ToldHost::Number& told = reinterpret_cast<ToldHost*>(memory_->told.get())->answers[number];

@@ -59,7 +59,9 @@ State StagedAccess::test(WindowCall& call) {
     ask(call, passage);
   }
   if (counts(call.access)) {
-    if (!board_.answered(rank_, passage.lane, call.peer).reached(passage.number)) return State::kPending;
+    // What end() has raised is no answer; who waits for one finds out why there is none.
+    if (!board_.answered(rank_, passage.lane, call.peer).reached(passage.number) || is_given_up())
+      return State::kPending;
     call.found = board_.request(rank_, passage.lane, call.peer, passage.number).found;
   } else {
     if (call.access != Access::kGet) hold(call, passage, passage.number);

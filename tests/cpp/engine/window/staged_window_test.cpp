@@ -108,5 +108,25 @@ TEST(StagedWindow, SignalsNothingThatWasGivenUp) {
       << "a signal has overtaken what was put before, " << pair.owner.values[0];
 }
 
+TEST(StagedWindow, CountsNothingOnceItIsGivenUp) {
+  Pair pair;
+  WindowCall add = pair.other.call(Access::kFetchAdd, 0, 0, 1);
+  add.operand = 1;
+  pair.owner.values[0] = 40;
+  ASSERT_EQ(pair.other.begin(add), State::kPending);
+  pair.other.window->end();
+  pause();
+  EXPECT_EQ(pair.other.test(add), State::kPending) << "a number that nobody has given: " << add.found;
+}
+
+// Whoever ends its group answers no more, and that is not only found out by a deadline.
+TEST(StagedWindow, DoesNotWaitForWhoHasLeft) {
+  Pair pair;
+  WindowCall add = pair.other.call(Access::kFetchAdd, 0, 0, 1);
+  ASSERT_EQ(pair.other.begin(add), State::kPending);
+  pair.owner.window->close(/*agreed=*/false);
+  EXPECT_EQ(pair.other.test(add), State::kFailed);
+}
+
 }  // namespace
 }  // namespace altorch
