@@ -51,6 +51,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool is_served() const override { return staged_.has_value(); }
   bool serve() override { return staged_ && staged_->serve(); }
   StreamOrdered* streams() override { return this; }
+  // On which the others are served, where that is so.
+  Stream serving() const { return staged_->serving(); }
   std::byte* map(int rank) override { return memory_->of[static_cast<std::size_t>(rank)].get(); }
   bool close(bool agreed) override;
 

@@ -126,15 +126,19 @@ void StagedAccess::ask(const WindowCall& call, Passage& passage) {
   request.asked.row_bytes = piece.row;
   request.asked.rows = piece.rows;
   request.slot = slot;
+  request.number = piece.number;
+  bool for_sure = false;
   if (kAccesses[call.access].reads_data) {
     WindowMove job;
     job.from = static_cast<const std::byte*>(call.from) + piece.begin;
     job.to = board_.slot(rank_, passage.lane, slot);
     job.row_bytes = static_cast<std::int64_t>(piece.bytes());
-    move(device_, job, /*to_host=*/true, call.stream);
+    for_sure = move(device_, job, /*to_host=*/true, call.stream);
   }
   asked.store(piece.number);
-  device_.raise(board_.asked(rank_, passage.lane, call.peer), piece.number, call.stream);
+  Flag& flag = board_.asked(rank_, passage.lane, call.peer);
+  if (for_sure) return device_.raise(flag, piece.number, call.stream);
+  tell(device_, flag, request, call.stream);
 }
 
 bool StagedAccess::is_given_up() const {
@@ -162,15 +166,28 @@ void StagedAccess::take(const WindowCall& call, Passage& passage) {
 }
 
 // Of what was given up nothing is touched any more but by copy engines, which do not look.
-void StagedAccess::move(Device& device, const WindowMove& job, bool to_host, Stream stream) const {
+bool StagedAccess::move(Device& device, const WindowMove& job, bool to_host, Stream stream) const {
   const auto bytes = static_cast<std::size_t>(job.row_bytes);
   if (job.rows == 1 && bytes >= kByCopyEngine) {
-    if (to_host) return device.copy_to_host(job.to, job.from, bytes, stream);
-    return device.copy_to_device(job.to, job.from, bytes, stream);
+    if (to_host) device.copy_to_host(job.to, job.from, bytes, stream);
+    if (!to_host) device.copy_to_device(job.to, job.from, bytes, stream);
+    return true;
   }
   WindowMove looking = job;
   looking.ended = given_up_;
   device.move_window(looking, stream);
+  return false;
+}
+
+// Raises the flag to the request's number, unless all was given up, and with it what comes before on the stream.
+void StagedAccess::tell(Device& device, Flag& flag, const StagedBoard::Request& request,
+                        Stream stream) const {
+  WindowMove job;
+  job.from = &request.number;
+  job.to = &flag.count;
+  job.row_bytes = sizeof request.number;
+  job.ended = given_up_;
+  device.move_window(job, stream);
 }
 
 std::uint32_t StagedAccess::answered(int target, int lane) const {
@@ -211,10 +228,13 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
   StagedBoard::Request& request = board_.request(origin, lane, rank_, number);
   const WindowRequest asked = request.asked;
   const std::uint64_t slot = request.slot;
+  Flag& flag = board_.answered(origin, lane, rank_);
+  bool for_sure = false;
   if (!is_right(asked, bytes_) || slot >= StagedBoard::kSlots) {
     if (!std::exchange(has_refused_, true))
       log(LogLevel::kError, "what rank " + std::to_string(origin) +
                                 " of a group asks of a window on a GPU lies outside of it; report this");
+    for_sure = true;
   } else {
     WindowCall call = asked.call();
     call.stream = serving_;
@@ -224,10 +244,11 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
     } else if (counts(call.access)) {
       enqueue_count(serving_device_, call, own_, &request.found, &request.counted, given_up_);
     } else if (call.bytes() > 0) {
-      move(serving_device_, move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
+      for_sure = move(serving_device_, move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
     }
   }
-  serving_device_.raise(board_.answered(origin, lane, rank_), number, serving_);
+  if (for_sure) return serving_device_.raise(flag, number, serving_);
+  tell(serving_device_, flag, request, serving_);
 }
 
 void StagedAccess::end() {

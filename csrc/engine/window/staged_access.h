@@ -72,7 +72,9 @@ class StagedAccess {
   void ask(const WindowCall& call, Passage& passage);
   void hold(const WindowCall& call, const Passage& passage, std::uint32_t number);
   void take(const WindowCall& call, Passage& passage);
-  void move(Device& device, const WindowMove& job, bool to_host, Stream stream) const;
+  // Whether it is done even where all was given up meanwhile.
+  bool move(Device& device, const WindowMove& job, bool to_host, Stream stream) const;
+  void tell(Device& device, Flag& flag, const StagedBoard::Request& request, Stream stream) const;
   void carry_out(int origin, int lane, std::uint32_t number);
   static bool is_right(const WindowRequest& asked, std::size_t bytes);
   static std::size_t at(int other, int lane) {

@@ -26,6 +26,7 @@ class StagedBoard {
     std::uint64_t slot;  // of the origin's lane, with its data
     std::int64_t found;  // the answer of who counts
     std::uint32_t counted;
+    std::uint32_t number;  // of the request itself
   };
 
   static std::size_t bytes(int ranks) {

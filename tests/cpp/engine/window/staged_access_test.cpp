@@ -31,6 +31,7 @@ TEST(StagedAccess, RefusesWhatLiesOutside) {
     asked.offset = some(kBytes), asked.row_bytes = some(16), asked.rows = some(4), asked.stride = some(32);
     asked.operand = asked.expected = static_cast<std::int64_t>(random());
     request.slot = some(StagedBoard::kSlots);
+    request.number = number;
     board.asked(1, 2, 0).raise(number);
     EXPECT_TRUE(access.serve());
     EXPECT_FALSE(access.serve());

@@ -128,5 +128,46 @@ TEST(StagedWindow, DoesNotWaitForWhoHasLeft) {
   EXPECT_EQ(pair.other.test(add), State::kFailed);
 }
 
+TEST(StagedWindow, AnswersNothingThatItLeavesOut) {
+  Pair pair;
+  pair.owner.values[0] = 40;
+  // The owner gives up while the request is on its stream.
+  WindowCall add = pair.other.call(Access::kFetchAdd, 0, 0, 1);
+  add.operand = 1;
+  ASSERT_EQ(pair.other.begin(add), State::kPending);
+  ASSERT_TRUE(pair.other.device->synchronize(pair.other.stream));
+  const auto held = std::make_shared<Flag>();
+  const Stream serving = pair.owner.window->serving();
+  pair.owner.device->wait_for_flag(*held, 1, serving);
+  EXPECT_TRUE(pair.owner.window->serve());
+  pair.owner.window->end();
+  held->raise(1);
+  pause();
+  EXPECT_EQ(pair.other.test(add), State::kPending) << "a number that nobody has given: " << add.found;
+  EXPECT_EQ(pair.owner.values[0], 40);
+}
+
+// Whoever is asked must not take what lies in the slot from before for what was to be put.
+TEST(StagedWindow, AsksNothingOnceItIsGivenUp) {
+  Pair pair;
+  const std::vector<std::int64_t> first(8, 7), second(8, 9);
+  WindowCall put = pair.other.call(Access::kPut, 0, 0, first.size());
+  put.from = first.data();
+  ASSERT_EQ(pair.other.begin(put), State::kDone);
+  while (!pair.owner.window->serve()) std::this_thread::yield();
+  ASSERT_TRUE(pair.other.device->synchronize(pair.other.stream));
+  {
+    const Gate gate(pair, pair.other.stream);
+    put = pair.other.call(Access::kAccumulate, 0, 8, second.size());
+    put.from = second.data();
+    ASSERT_EQ(pair.other.begin(put), State::kDone);
+    pair.other.window->end();
+  }
+  ASSERT_TRUE(pair.other.device->synchronize(pair.other.stream));
+  pair.owner.window->serve();
+  pause();
+  EXPECT_NE(pair.owner.values[8], 7) << "what was put before has been added elsewhere";
+}
+
 }  // namespace
 }  // namespace altorch
