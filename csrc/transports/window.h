@@ -98,8 +98,8 @@ class StreamOrdered {
   virtual ~StreamOrdered() = default;
   // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for before.
   virtual void wait(const WindowCall& call) = 0;
-  // How many such waits are over, of those that no graph took. Behind the slots of signals: how many requests `source` has
-  // answered, by lane.
+  // How many such waits are over, of those that no graph took. Behind the slots of signals: how many requests to `source`
+  // the streams are past, by lane.
   virtual std::uint32_t over(int source, int slot) const = 0;
   // The same of what graphs replay: how many have begun, and are over.
   struct Replayed {

@@ -269,7 +269,7 @@ void DeviceWindow::wait(const WindowCall& call) {
 }
 
 std::uint32_t DeviceWindow::over(int source, int slot) const {
-  if (slot >= kSignalSlots) return staged_->answered(source, slot - kSignalSlots);
+  if (slot >= kSignalSlots) return staged_->passed(source, slot - kSignalSlots);
   return load(kToldOver, place(source, slot));
 }
 

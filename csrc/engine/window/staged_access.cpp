@@ -63,15 +63,17 @@ State StagedAccess::test(WindowCall& call) {
     if (!board_.answered(rank_, passage.lane, call.peer).reached(passage.number) || is_given_up())
       return State::kPending;
     call.found = board_.request(rank_, passage.lane, call.peer, passage.number).found;
+    board_.passed(rank_, passage.lane, call.peer).raise(passage.number);
   } else {
     if (call.access != Access::kGet) hold(call, passage, passage.number);
     while (call.access == Access::kGet && passage.first < passage.behind) take(call, passage);
     call.held_at = passage.lane;
     call.held_until = passage.number;
+    device_.raise(board_.passed(rank_, passage.lane, call.peer), passage.number, call.stream);
   }
   Lane& lane = lanes_[static_cast<std::size_t>(passage.lane)];
   lane.busy = false;
-  lane.target = call.peer, lane.number = passage.number, lane.gets = call.access == Access::kGet;
+  lane.target = call.peer, lane.number = passage.number;
   call.state.reset();
   return State::kDone;
 }
@@ -79,7 +81,7 @@ State StagedAccess::test(WindowCall& call) {
 // Nobody touches its slots any more.
 bool StagedAccess::is_idle(const Lane& lane) const {
   const auto number = static_cast<int>(&lane - lanes_.data());
-  return lane.used == 0 || (!lane.gets && board_.answered(rank_, number, lane.target).reached(lane.number));
+  return lane.used == 0 || board_.passed(rank_, number, lane.target).reached(lane.number);
 }
 
 // Its own, one that is idle, or that of the stream which has used it least lately: then it comes after that one.
@@ -190,8 +192,8 @@ void StagedAccess::tell(Device& device, Flag& flag, const StagedBoard::Request& 
   device.move_window(job, stream);
 }
 
-std::uint32_t StagedAccess::answered(int target, int lane) const {
-  return std::atomic_ref(board_.answered(rank_, lane, target).count).load(std::memory_order_acquire);
+std::uint32_t StagedAccess::passed(int target, int lane) const {
+  return std::atomic_ref(board_.passed(rank_, lane, target).count).load(std::memory_order_acquire);
 }
 
 bool StagedAccess::serve() {

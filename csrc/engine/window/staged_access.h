@@ -35,8 +35,9 @@ class StagedAccess {
   // be enqueued, or a number to come.
   State begin(WindowCall& call);
   State test(WindowCall& call);
-  // How far the target is with what it was asked in a lane.
-  std::uint32_t answered(int target, int lane) const;
+  // How far streams are with what was asked of the target in a lane. Its answer alone does not say that: one that comes late
+  // takes back what end() has raised.
+  std::uint32_t passed(int target, int lane) const;
 
   // Enqueues what others ask of this rank, a few calls of each; true: there was something.
   bool serve();
@@ -54,7 +55,6 @@ class StagedAccess {
     // Of the last call.
     int target = 0;
     std::uint32_t number = 0;
-    bool gets = false;
   };
   // Rows, or a part of one.
   struct Piece {

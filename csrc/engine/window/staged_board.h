@@ -2,7 +2,8 @@
 // data on its way.
 //
 // A rank has some lanes, one for each stream that it uses. A lane has slots for data, and for every target numbered
-// requests: `asked` says up to which they are there, `answered` up to which they have taken effect. Zero at first.
+// requests: `asked` says up to which they are there, `answered` up to which they have taken effect,
+// and `passed` up to which the rank's own streams are past them. Zero at first.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +38,7 @@ class StagedBoard {
 
   Flag& asked(int origin, int lane, int target) const { return pair(origin, lane, target).asked; }
   Flag& answered(int origin, int lane, int target) const { return pair(origin, lane, target).answered; }
+  Flag& passed(int origin, int lane, int target) const { return pair(origin, lane, target).passed; }
   Request& request(int origin, int lane, int target, std::uint32_t number) const {
     return pair(origin, lane, target).requests[number % kRequests];
   }
@@ -47,7 +49,7 @@ class StagedBoard {
 
  private:
   struct Pair {
-    Flag asked, answered;
+    Flag asked, answered, passed;
     Request requests[kRequests];
   };
   static std::size_t index(int origin, int lane) {

@@ -169,5 +169,41 @@ TEST(StagedWindow, AsksNothingOnceItIsGivenUp) {
   EXPECT_NE(pair.owner.values[8], 7) << "what was put before has been added elsewhere";
 }
 
+// A lane whose get is over is anybody's, whatever its stream waits for meanwhile.
+TEST(StagedWindow, LeavesLanesOfGetsToOthers) {
+  Pair pair;
+  std::vector<std::int64_t> into(8);
+  std::vector<std::unique_ptr<Gate>> gates;
+  std::vector<Stream> streams;
+  for (int each = 0; each < StagedBoard::kLanes; ++each) {
+    streams.push_back(pair.other.device->make_stream());
+    WindowCall get = pair.other.call(Access::kGet, 0, 0, into.size());
+    get.into = into.data();
+    get.stream = streams.back();
+    ASSERT_EQ(pair.other.begin(get), State::kDone);
+    while (!pair.owner.window->serve()) std::this_thread::yield();
+    ASSERT_TRUE(pair.other.device->synchronize(streams.back()));
+    gates.push_back(std::make_unique<Gate>(pair, streams.back()));
+  }
+  WindowCall put = pair.other.call(Access::kPut, 0, 0, into.size());
+  put.from = into.data();
+  ASSERT_EQ(pair.other.begin(put), State::kDone);
+  pause();
+  EXPECT_TRUE(pair.owner.window->serve()) << "it waits for streams that have nothing to do with it";
+}
+
+// What is looked after is so until its stream is past it: an answer that comes late may take back what end() has raised.
+TEST(StagedWindow, TellsHowFarTheStreamIs) {
+  Pair pair;
+  const std::vector<std::int64_t> sent(8, 7);
+  const Gate gate(pair, pair.other.stream);
+  WindowCall put = pair.other.call(Access::kPut, 0, 0, sent.size());
+  put.from = sent.data();
+  ASSERT_EQ(pair.other.begin(put), State::kDone);
+  pair.other.window->end();
+  const auto far = pair.other.window->over(0, kSignalSlots + put.held_at);
+  EXPECT_NE(far, put.held_until) << "its stream has not come there yet";
+}
+
 }  // namespace
 }  // namespace altorch
