@@ -2,13 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "common/log.h"
 #include "engine/callback_thread.h"
 
 namespace altorch {
 namespace {
 
-constexpr std::size_t kMostEntries = 1024;  // remembered
+constexpr std::size_t kManyEntries = 1024;
 
 bool reached(std::uint32_t number, std::uint32_t least) {
   return static_cast<std::int32_t>(number - least) >= 0;
@@ -48,9 +50,13 @@ void StreamWaits::watch(const Operation& operation, const WindowCall& call) {
   enter(operation, {call.peer, kSignalSlots + call.held_at}, call.held_until);
 }
 
+// Between two looks thousands may come, almost all of which are over; those that are not are no more than streams take.
 void StreamWaits::enter(const Operation& operation, const Place& place, std::uint32_t number) {
+  if (entries_.size() >= many_) {
+    forget_what_is_over();
+    many_ = std::max(kManyEntries, 2 * entries_.size());
+  }
   entries_.push_back({operation, place, number, group_.watchdog().begin_wait(operation)});
-  if (entries_.size() > kMostEntries) entries_.pop_front();
 }
 
 void StreamWaits::forget_what_is_over() {

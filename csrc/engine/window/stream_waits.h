@@ -68,6 +68,7 @@ class StreamWaits {
   std::mutex mutex_;   // guards what follows
   std::map<Place, std::uint32_t> numbers_;
   std::deque<Entry> entries_;
+  std::size_t many_ = 0;  // so many are looked through for those that are over
   std::map<Place, InGraphs> in_graphs_;
   bool over_ = false;  // nothing is looked after any more, but that what waits does go on
   std::optional<Error> failure_;

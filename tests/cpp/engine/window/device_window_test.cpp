@@ -245,6 +245,38 @@ TEST(DeviceWindow, EndsAccessesThatNobodyAnswers) {
   EXPECT_TRUE(says(errors[1], "get from rank 0")) << errors[1];
 }
 
+// However many accesses come after it.
+TEST(DeviceWindow, LooksAfterTheOldestWait) {
+  ThreadGroup group(2);
+  std::atomic<bool> over = false;
+  const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
+    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
+    opened.meet();
+    if (communicator.rank() == 0) {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      opened.window->release(/*agreed=*/false);
+      return;
+    }
+    const Stream waits = gpu.device.make_stream();
+    opened.window->enqueue_wait(0, 3, waits, false, std::chrono::milliseconds(1));
+    const float value = 1;
+    for (int time = 0; time < 1100; ++time) {
+      WindowCall made = opened.call(Access::kPut, 0, 0, 1);
+      made.from = &value;
+      bool free = true;
+      opened.window->access(made, kPatience, free);
+    }
+    for (int time = 0; time < 50 && opened.window->look(); ++time)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto failure = opened.window->failure();
+    over = true;
+    opened.window->release(/*agreed=*/false);
+    EXPECT_TRUE(gpu.device.synchronize(waits));
+    if (failure) throw *failure;
+  });
+  EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];
+}
+
 // As a graph does it: what was enqueued comes once more, without the host.
 TEST(DeviceWindow, CountsSignalsOnTheDevice) {
   ThreadGroup group(2);
