@@ -323,7 +323,10 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
     return group_.count(operation, remote_->name(), kAccesses[call.access].name);
   }
   buffers_free = give_up(call);
-  throw failed(operation, *noticed, wait, false);
+  const Error told = failed(operation, *noticed, wait, false);
+  // Nobody looks after what its stream has of it.
+  if (is_on_streams() && group_.is_closing()) remote_->streams()->end();
+  throw told;
 }
 
 void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout) {

@@ -277,6 +277,46 @@ TEST(DeviceWindow, LooksAfterTheOldestWait) {
   EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];
 }
 
+// A call that fails before all of it is enqueued: what its stream has of it goes on.
+TEST(DeviceWindow, EndsWhatIsHalfEnqueued) {
+  ThreadGroup group(2);
+  std::atomic<bool> gone = false;
+  const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
+    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 8 << 20);
+    opened.meet();
+    if (communicator.rank() == 0) {
+      while (!gone) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      opened.window->release(/*agreed=*/false);
+      gone = false;
+      return;
+    }
+    const PinnedMemory pinned = gpu.device.pin(sizeof(Flag));
+    Flag& begins = *reinterpret_cast<Flag*>(pinned.get());
+    gpu.device.wait_for_flag(begins, 1, opened.stream);
+    const std::vector<float> sent(opened.values.size(), 1);
+    WindowCall made = opened.call(Access::kPut, 0, 0, sent.size());
+    made.from = sent.data();
+    std::thread leaves([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      gone = true;
+      while (gone) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      begins.raise(1);
+    });
+    bool free = true;
+    std::optional<Error> failure;
+    try {
+      opened.window->access(made, std::chrono::milliseconds(500), free);
+    } catch (const Error& error) {
+      failure = error;
+    }
+    leaves.join();
+    EXPECT_TRUE(gpu.device.synchronize(opened.stream)) << "its stream hangs";
+    opened.window->release(/*agreed=*/false);
+    if (failure) throw *failure;
+  });
+  EXPECT_TRUE(says(errors[1], "put to rank 0")) << errors[1];
+}
+
 // As a graph does it: what was enqueued comes once more, without the host.
 TEST(DeviceWindow, CountsSignalsOnTheDevice) {
   ThreadGroup group(2);
