@@ -191,6 +191,7 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
   const auto turn = opened.streams->begin(async, WindowStreams::kAccesses);
   call.stream = turn.stream.native_handle();
   call.captured = turn.captured;
+  if (async) opened.streams->touch(turn, touched);
   bool ignored = true;
   opened.window->access(call, deadline(patience), ignored);
   if (call.held_at != kNoSlot) CudaWatch::instance().wake();
@@ -198,7 +199,7 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
     const c10::StreamGuard on(turn.stream);
     finish();
   }
-  return async ? opened.streams->end(turn, communicator_->rank(), opened.window, touched) : finished_;
+  return async ? opened.streams->end(turn, communicator_->rank(), opened.window) : finished_;
 }
 
 AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
@@ -311,7 +312,7 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
       const auto turn = all.streams->begin(async, source);
       opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience),
                            [] { CudaWatch::instance().wake(); });
-      return async ? all.streams->end(turn, communicator_->rank(), opened, {}) : finished_;
+      return async ? all.streams->end(turn, communicator_->rank(), opened) : finished_;
     }
     if (async) return under_way(opened->start_wait(source, slot, deadline(patience)), {}, nullptr);
     opened->wait_signal(source, slot, deadline(patience));

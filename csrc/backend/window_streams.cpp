@@ -89,14 +89,16 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   return {own, captured};
 }
 
-// Their memory is used again after the call only.
-c10::intrusive_ptr<c10d::Work> WindowStreams::end(const Turn& turn, int rank,
-                                                  std::shared_ptr<altorch::Window> window,
-                                                  const std::vector<at::Tensor>& tensors) {
+void WindowStreams::touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const {
   const c10::DeviceGuard on_device(device_);
   for (const at::Tensor& tensor : tensors) {
     if (tensor.defined()) devices().recordDataPtrOnStream(tensor.storage().data_ptr(), turn.stream);
   }
+}
+
+c10::intrusive_ptr<c10d::Work> WindowStreams::end(const Turn& turn, int rank,
+                                                  std::shared_ptr<altorch::Window> window) {
+  const c10::DeviceGuard on_device(device_);
   c10::Event end(c10::DeviceType::CUDA);
   end.record(turn.stream);
   return c10::make_intrusive<StreamWork>(rank, device_, std::move(end), std::move(window));

@@ -33,9 +33,10 @@ class WindowStreams {
   };
   // `of`: kAccesses, or the rank that is waited for.
   Turn begin(bool async, int of);
-  // What an asynchronous call gives back. `tensors`: that it touches.
-  c10::intrusive_ptr<c10d::Work> end(const Turn& turn, int rank, std::shared_ptr<altorch::Window> window,
-                                     const std::vector<at::Tensor>& tensors);
+  // Before an asynchronous call, which may fail under way: the memory of these is used again after it only.
+  void touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const;
+  // What an asynchronous call gives back.
+  c10::intrusive_ptr<c10d::Work> end(const Turn& turn, int rank, std::shared_ptr<altorch::Window> window);
   c10::Device device() const { return device_; }
 
  private:
