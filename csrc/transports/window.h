@@ -101,6 +101,8 @@ class StreamOrdered {
   // How many such waits are over, of those that no graph took. Behind the slots of signals: how many requests to `source`
   // the streams are past, by lane.
   virtual std::uint32_t over(int source, int slot) const = 0;
+  // Of the latter, how many the streams have come to.
+  virtual std::uint32_t begun(int source, int slot) const = 0;
   // The same of what graphs replay: how many have begun, and are over.
   struct Replayed {
     std::uint32_t begun = 0, over = 0;

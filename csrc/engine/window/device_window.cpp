@@ -273,6 +273,10 @@ std::uint32_t DeviceWindow::over(int source, int slot) const {
   return load(kToldOver, place(source, slot));
 }
 
+std::uint32_t DeviceWindow::begun(int source, int slot) const {
+  return staged_->asked(source, slot - kSignalSlots);
+}
+
 StreamOrdered::Replayed DeviceWindow::replayed(int source, int slot) const {
   const std::size_t at = place(source, slot);
   const std::uint32_t over = load(kToldReplayOver, at);  // first, so that it is never the larger

@@ -58,6 +58,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
 
   void wait(const WindowCall& call) override;
   std::uint32_t over(int source, int slot) const override;
+  std::uint32_t begun(int source, int slot) const override;
   Replayed replayed(int source, int slot) const override;
   void end() override;
   void mark(bool waits_too) override;

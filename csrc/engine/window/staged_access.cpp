@@ -192,6 +192,10 @@ void StagedAccess::tell(Device& device, Flag& flag, const StagedBoard::Request& 
   device.move_window(job, stream);
 }
 
+std::uint32_t StagedAccess::asked(int target, int lane) const {
+  return std::atomic_ref(board_.asked(rank_, lane, target).count).load(std::memory_order_acquire);
+}
+
 std::uint32_t StagedAccess::passed(int target, int lane) const {
   return std::atomic_ref(board_.passed(rank_, lane, target).count).load(std::memory_order_acquire);
 }

@@ -38,6 +38,8 @@ class StagedAccess {
   // How far streams are with what was asked of the target in a lane. Its answer alone does not say that: one that comes late
   // takes back what end() has raised.
   std::uint32_t passed(int target, int lane) const;
+  // The same of those that it has come to.
+  std::uint32_t asked(int target, int lane) const;
 
   // Enqueues what others ask of this rank, a few calls of each; true: there was something.
   bool serve();

@@ -69,6 +69,12 @@ std::optional<StreamWaits::Trouble> StreamWaits::trouble() {
   const auto now = Watchdog::Clock::now();
   forget_what_is_over();
   for (Entry& entry : entries_) {
+    // The time of an access begins when its stream, which may have other work before it, has come to it.
+    const auto [peer, slot] = entry.place;
+    if (slot >= kSignalSlots && !reached(streams_.begun(peer, slot), entry.number)) {
+      entry.wait = group_.watchdog().begin_wait(entry.operation);
+      continue;
+    }
     if (const auto cause = group_.watchdog().look_after(entry.operation, entry.wait, now))
       return Trouble{entry.operation, *cause, entry.wait};
   }

@@ -318,6 +318,26 @@ TEST(DeviceWindow, EndsWhatIsHalfEnqueued) {
 }
 
 // As a graph does it: what was enqueued comes once more, without the host.
+// Its stream has other work first, which no rank is to blame for.
+TEST(DeviceWindow, TheTimeOfAnAccessBeginsWhenItsStreamComesToIt) {
+  using std::chrono::milliseconds;
+  ThreadGroup group(2);
+  const auto errors = on_gpus(group, kApart, [](Gpu& gpu, Communicator& communicator) {
+    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
+    FakeDevice::launch([] { std::this_thread::sleep_for(milliseconds(900)); }, opened.stream);
+    const float value = 1;
+    WindowCall put = opened.call(Access::kPut, opened.next(), 0, 1);
+    put.from = &value;
+    bool free = true;
+    opened.window->access(put, milliseconds(300), free);
+    while (opened.window->look()) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_TRUE(gpu.device.synchronize(opened.stream));
+    EXPECT_FALSE(opened.window->failure());
+    opened.close();
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 TEST(DeviceWindow, CountsSignalsOnTheDevice) {
   ThreadGroup group(2);
   const auto errors = on_gpus(group, kOwn, [](Gpu&, Communicator& communicator) {
