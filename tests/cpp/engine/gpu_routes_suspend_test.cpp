@@ -164,6 +164,7 @@ TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
       while (!over) {
         EXPECT_FALSE(me.routes.failure());
         me.routes.memory();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });
     const auto join = [&](int*) {
@@ -172,7 +173,7 @@ TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
     };
     int any = 0;
     const std::unique_ptr<int, decltype(join)> joined(&any, join);
-    for (int again = 0; again < 20; ++again) {
+    for (int again = 0; again < 8; ++again) {
       sums(me, kSmall, "peer");
       suspend(me);
       resume(me);
