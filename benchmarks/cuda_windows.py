@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,7 @@ from altorch.bench.figures import figures, slowest, slowest_median, slowest_of_e
 from altorch.bench.rows import Row
 from altorch.cli._output import Progress, human_bytes, print_table, short_number
 from benchmarks import report
+from benchmarks.one_sided import OverMessages, OverWindow, Way, ping_pong
 
 WINDOW = "window"
 CONTENDERS = f"{WINDOW},al,nccl"
@@ -44,33 +45,10 @@ SPIN = 0.001
 Issue = Callable[[], Any]
 
 
-class Way(Protocol):
-    def send(self, data: torch.Tensor) -> None: ...
-    def receive(self, data: torch.Tensor) -> None: ...
-    def stream(self, data: torch.Tensor, times: int) -> None: ...
-
-
-class OverWindow:
+class CheckedWindow(OverWindow):
     def __init__(self, most: int, here: torch.device) -> None:
         self.kept = altorch.empty(most, dtype=torch.uint8, device=here)
-        self.window = altorch.new_window(self.kept)
-        self.peer = 1 - dist.get_rank()
-
-    def send(self, data: torch.Tensor) -> None:
-        self.window.put_signal(data, self.peer)
-
-    def receive(self, _: torch.Tensor) -> None:
-        self.window.wait_signal(self.peer)
-
-    def stream(self, data: torch.Tensor, times: int) -> None:
-        if dist.get_rank() == 0:
-            for _ in range(times - 1):
-                self.window.put(data, self.peer)
-            self.send(data)
-            self.window.wait_signal(self.peer, slot=1)
-        else:
-            self.window.wait_signal(self.peer)
-            self.window.signal(self.peer, slot=1)
+        super().__init__(altorch.new_window(self.kept))
 
     def check(self, here: torch.device) -> None:
         """That what is measured arrives."""
@@ -79,34 +57,6 @@ class OverWindow:
         self.window.wait_signal(self.peer)
         assert torch.equal(self.kept, mine + (self.peer - dist.get_rank())), "what was put is not there"
         self.window.fence()
-
-
-class OverMessages:
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-        self.peer = 1 - dist.get_rank()
-
-    def send(self, data: torch.Tensor) -> None:
-        dist.send(data, self.peer, self.group)
-
-    def receive(self, data: torch.Tensor) -> None:
-        dist.recv(data, self.peer, self.group)
-
-    def stream(self, data: torch.Tensor, times: int) -> None:
-        sends = dist.get_rank() == 0
-        for _ in range(times):
-            self.send(data) if sends else self.receive(data)
-        self.receive(data[:1]) if sends else self.send(data[:1])
-
-
-def ping_pong(way: Way, data: torch.Tensor, times: int) -> None:
-    for _ in range(times):
-        if dist.get_rank() == 0:
-            way.send(data)
-            way.receive(data)
-        else:
-            way.receive(data)
-            way.send(data)
 
 
 def nothing() -> None:
@@ -155,7 +105,7 @@ class Lane:
 def can_capture(way: Way) -> bool:
     """Not where ranks share a GPU without MPS, nor where the window goes through the host's memory."""
     meet = torch.cuda.device_count() > 1 or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
-    return meet and (not isinstance(way, OverWindow) or way.window.route == "peer")
+    return meet and (not isinstance(way, CheckedWindow) or way.window.route == "peer")
 
 
 def one_way(name: str, mode: str, way: Way, data: torch.Tensor) -> Lane:
@@ -188,7 +138,7 @@ def stream(name: str, way: Way, data: torch.Tensor) -> Lane:
     return Lane(row_of("stream", name, "sync", len(data)), issue, times, align, SPIN)
 
 
-def copies(over: OverWindow | None, data: torch.Tensor) -> list[Lane]:
+def copies(over: CheckedWindow | None, data: torch.Tensor) -> list[Lane]:
     """The first rank's; the other one has nothing to do."""
     targets: dict[str, torch.Tensor] = {}
     if over is not None and over.window.route == "peer":
@@ -242,7 +192,7 @@ def measure(ways: dict[str, Way], size: int, here: torch.device, given: Any) -> 
     if size >= given.streams_from:
         lanes += [stream(name, way, data) for name, way in ways.items()]
         over = ways.get(WINDOW)
-        lanes += copies(over if isinstance(over, OverWindow) else None, data)
+        lanes += copies(over if isinstance(over, CheckedWindow) else None, data)
     for lane in lanes:
         lane.turn()
         for kept in (lane.seconds, lane.host, lane.behind):
@@ -290,7 +240,7 @@ def main() -> None:
     ways: dict[str, Way] = {}
     for name in arguments.contenders:
         if name == WINDOW:
-            over = ways[name] = OverWindow(max(arguments.sizes), here)
+            over = ways[name] = CheckedWindow(max(arguments.sizes), here)
             over.check(here)
         elif contenders.obstacle(name, here) is None:
             ways[name] = OverMessages(contenders.make(name, here, ()))
@@ -308,7 +258,7 @@ def main() -> None:
     if first:
         show(measured)
     over_window = ways.get(WINDOW)
-    if isinstance(over_window, OverWindow):
+    if isinstance(over_window, CheckedWindow):
         over_window.window.tensor_deregister()
     launcher.leave()
 

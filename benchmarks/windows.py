@@ -29,12 +29,13 @@ from altorch.bench.launcher import Emit
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table, short_number
 from benchmarks import report
+from benchmarks.one_sided import OverMessages, OverWindow, ping_pong
 
 WINDOWS = ("mapped", "plain", "messages")
 MESSAGES = ("al", "gloo")
 
 
-class OverWindow:
+class NamedWindow(OverWindow):
     def __init__(self, name: str, most: int) -> None:
         if name == "messages":
             os.environ["ALTORCH_SHM_BYTES"] = "0"
@@ -45,54 +46,14 @@ class OverWindow:
             if name == "mapped"
             else torch.zeros(most, dtype=torch.uint8)
         )
-        self.window = altorch.new_window(kept, group)
+        super().__init__(altorch.new_window(kept, group))
         os.environ.pop("ALTORCH_SHM_BYTES", None)
-        self.peer = 1 - dist.get_rank()
-
-    def send(self, data: torch.Tensor) -> None:
-        self.window.put_signal(data, self.peer)
-
-    def receive(self, _: torch.Tensor) -> None:
-        self.window.wait_signal(self.peer)
-
-    def stream(self, data: torch.Tensor, times: int) -> None:
-        if dist.get_rank() == 0:
-            for _ in range(times - 1):
-                self.window.put(data, self.peer)
-            self.send(data)
-            self.window.wait_signal(self.peer, slot=1)
-        else:
-            self.window.wait_signal(self.peer)
-            self.window.signal(self.peer, slot=1)
 
 
-class OverMessages:
+class NamedMessages(OverMessages):
     def __init__(self, name: str, _: int) -> None:
+        super().__init__(dist.new_group(backend=name))
         self.name = name
-        self.group = dist.new_group(backend=name)
-        self.peer = 1 - dist.get_rank()
-
-    def send(self, data: torch.Tensor) -> None:
-        dist.send(data, self.peer, self.group)
-
-    def receive(self, data: torch.Tensor) -> None:
-        dist.recv(data, self.peer, self.group)
-
-    def stream(self, data: torch.Tensor, times: int) -> None:
-        sends = dist.get_rank() == 0
-        for _ in range(times):
-            self.send(data) if sends else self.receive(data)
-        self.receive(data[:1]) if sends else self.send(data[:1])
-
-
-def ping_pong(way: OverWindow | OverMessages, data: torch.Tensor, times: int) -> None:
-    for _ in range(times):
-        if dist.get_rank() == 0:
-            way.send(data)
-            way.receive(data)
-        else:
-            way.receive(data)
-            way.send(data)
 
 
 def repeat(call: Callable[[], object], times: int) -> None:
@@ -115,7 +76,7 @@ def work(config: Row, emit: Emit) -> None:
     shape = argparse.Namespace(**config)
     launcher.join("cpu", control="al")
     most = max(shape.sizes)
-    ways = [(OverWindow if name in WINDOWS else OverMessages)(name, most) for name in shape.contenders]
+    ways = [(NamedWindow if name in WINDOWS else NamedMessages)(name, most) for name in shape.contenders]
     about = {"benchmark": "windows", "ranks": 2, "device": "cpu", "dtype": "uint8"}
     window = altorch.new_window(torch.zeros(1))
     idle = [seconds_of(partial(repeat, window.flush, 1000)) / 1000 for _ in range(shape.rounds)]

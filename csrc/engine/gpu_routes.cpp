@@ -178,11 +178,7 @@ std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
   return {routes_[place], &static_cast<NcclRoute&>(*routes_[place]).communicator()};
 }
 
-std::vector<std::string> GpuRoutes::exchange(KeyValueStore& store, const char* purpose,
-                                             const std::string& word) {
-  return meet(store, "suspend/" + std::to_string(++meetings_), communicator_.rank(), communicator_.size(),
-              timeout_, purpose, word);
-}
+std::string GpuRoutes::next_meeting() { return "suspend/" + std::to_string(++meetings_); }
 
 // Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
 void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
@@ -193,7 +189,8 @@ void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
   const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
   if (own.empty() && nccl_ends && nccl->has_buffers())
     own = *nccl_ends + ", and memory is registered with it; deregister that first";
-  const auto words = exchange(store, "to suspend()", (in_graphs_ ? kHasGraphs : kHasNone) + own);
+  const auto words = meet(store, next_meeting(), communicator_.rank(), communicator_.size(), timeout_,
+                          "to suspend()", (in_graphs_ ? kHasGraphs : kHasNone) + own);
   bool graphs = false;
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     const bool has_graphs = words[rank].front() == kHasGraphs;
@@ -233,12 +230,9 @@ void GpuRoutes::end_routes(bool nccl_too) {
 
 void GpuRoutes::resume(const Operation& call) {
   AttendedStore store(communicator_, call);
-  const auto words = exchange(store, "to resume()", suspended_ ? "-" : "it is not suspended");
-  for (std::size_t rank = 0; rank < words.size(); ++rank) {
-    if (words[rank] != "-")
-      throw Error(ErrorKind::kUnsupported,
-                  "it cannot go on: on rank " + std::to_string(rank) + " " + words[rank]);
-  }
+  if (const auto why = meet_able(store, next_meeting(), communicator_.rank(), communicator_.size(), timeout_,
+                                 "to resume()", suspended_ ? "" : "it is not suspended"))
+    throw Error(ErrorKind::kUnsupported, "it cannot go on: " + *why);
   if (const auto nccl = nccl_communicator()) nccl->resume([&store] { store.attend(); });
   suspended_ = false;
 }

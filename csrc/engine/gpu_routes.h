@@ -70,8 +70,8 @@ class GpuRoutes : public DeviceCarrier {
   // The route for its small blocks, and NCCL for the others. Null where this rank has no small block.
   GpuRoute* in_pairs(GpuRoute& small, std::size_t place, const Operation& operation);
   std::vector<std::shared_ptr<GpuRoute>> all_made();
-  // All ranks come together, each with a word.
-  std::vector<std::string> exchange(KeyValueStore& store, const char* purpose, const std::string& word);
+  // A key of the store, where all ranks meet to suspend() or resume().
+  std::string next_meeting();
   void end_routes(bool nccl_too);
   void make_agreement(KeyValueStore& store);
   void make_guard();

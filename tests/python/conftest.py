@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import harness
 import launching
+import virtual_nodes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,3 +71,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_sessionfinish() -> None:
     harness.close_pool(kill=True)
+
+
+@pytest.fixture
+def nodes() -> Iterator[tuple[virtual_nodes.Node, virtual_nodes.Node]]:
+    """Two nodes on this machine."""
+    problem = virtual_nodes.obstacle()
+    if problem:
+        pytest.skip(problem)
+    with virtual_nodes.virtual_nodes() as pair:
+        yield pair

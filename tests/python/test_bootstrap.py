@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import virtual_nodes
 from harness import Cluster
 from launching import backend_under_test
 from mpi_libraries import all_mpis
@@ -22,15 +21,6 @@ pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own bootstrap: ALTORCH_TEST_BACKEND is not al"
 )
 MPIS = pytest.mark.parametrize("name", all_mpis())
-
-
-@pytest.fixture
-def nodes():
-    problem = virtual_nodes.obstacle()
-    if problem:
-        pytest.skip(problem)
-    with virtual_nodes.virtual_nodes() as pair:
-        yield pair
 
 
 def library_or_skip(name, *, mpirun=False):

@@ -8,7 +8,6 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-import virtual_nodes
 from harness import PATIENCE, Cluster, names_all
 from launching import backend_under_test
 
@@ -18,15 +17,6 @@ pytestmark = pytest.mark.skipif(
 SILENCE = 4  # ALTORCH_SILENCE_SECONDS
 WITHIN = SILENCE + 2  # that a call is told so
 PER_NODE = 2
-
-
-@pytest.fixture
-def nodes():
-    problem = virtual_nodes.obstacle()
-    if problem:
-        pytest.skip(problem)
-    with virtual_nodes.virtual_nodes() as pair:
-        yield pair
 
 
 def calls_until_told(world, asynchronous, elements):
