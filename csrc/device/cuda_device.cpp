@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "common/error.h"
 #include "common/rounding.h"
-#include "device/compiled_ahead.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_runtime.h"
-#include "device/nvrtc.h"
 
 namespace altorch {
 namespace {
 
+using cuda::capability_of;
 using cuda::DevicePtr;
 using cuda::driver;
 
@@ -23,22 +20,6 @@ using cuda::driver;
 // rows: 274 us against 10 on an H200 that two processes share. Larger ones go by a copy engine, and so do all
 // copies to the host; those on the device never do.
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
-
-// Another context for a while: who lets something go keeps his current device.
-class Within {
- public:
-  explicit Within(void* context) {
-    if (driver().get_context(&before_) != cuda::kSuccess) before_ = nullptr;
-    driver().set_context(context);
-  }
-  ~Within() {
-    if (before_) driver().set_context(before_);
-  }
-  Within(const Within&) = delete;
-
- private:
-  void* before_ = nullptr;
-};
 
 constexpr std::int64_t kThreads = 512;  // of a block, at most
 
@@ -51,15 +32,6 @@ std::size_t rows_of(std::size_t bytes) {
 }
 
 DevicePtr address(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
-
-// 90 for 9.0; 0: the driver does not say.
-int capability_of(int index) {
-  int major = 0, minor = 0;
-  if (driver().device_attribute(&major, cuda::kComputeCapabilityMajor, index) != cuda::kSuccess ||
-      driver().device_attribute(&minor, cuda::kComputeCapabilityMinor, index) != cuda::kSuccess)
-    return 0;
-  return 10 * major + minor;
-}
 
 // As it is over NVLink, and not over PCIe.
 bool has_atomics_on(int index, int peer) {
@@ -149,38 +121,29 @@ int CudaDevice::multiprocessors(int index) {
   return number;
 }
 
-CudaDevice::CudaDevice(int index, bool shared) : index_(index), shared_(shared) {
+CudaDevice::CudaDevice(int index, bool shared, bool beside) : index_(index), shared_(shared) {
   if (auto reason = obstacle(index)) throw Error(ErrorKind::kUnsupported, *reason);
-  const cuda::Driver& cuda = driver();
-  cuda.check("cuDevicePrimaryCtxRetain", cuda.retain_context(&context_, index));
-  enter();
-  cuda.check("cuEventCreate", cuda.event_create(&event_, cuda::kEventDisableTiming));
+  context_ = beside ? CudaContext::beside(index) : CudaContext::primary(index);
+  const auto entered = context_->enter();
+  driver().check("cuEventCreate", driver().event_create(&event_, cuda::kEventDisableTiming));
   launches_early_ = capability_of(index) >= 90;
 }
 
-// The context stays retained: it is torch's, and lives as long as the process.
 CudaDevice::~CudaDevice() {
   const cuda::Driver& cuda = driver();
-  const Within within(context_);
+  const auto visit = context_->visit();
   if (event_) cuda.event_destroy(event_);
   for (Stream stream : streams_) cuda.stream_destroy(stream);
 }
 
-void CudaDevice::enter() {
-  const cuda::Driver& cuda = driver();
-  void* current = nullptr;
-  if (cuda.get_context(&current) == cuda::kSuccess && current == context_) return;
-  cuda.check("cuCtxSetCurrent", cuda.set_context(context_));
-}
-
 bool CudaDevice::wait_until_idle() {
   const CudaRuntime::RelaxedCapture relaxed;
-  enter();
+  const auto entered = context_->enter();
   return driver().context_synchronize() == cuda::kSuccess;
 }
 
 PinnedMemory CudaDevice::pin(std::size_t bytes) {
-  enter();
+  const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
   void* memory = nullptr;
   const auto result = cuda.host_alloc(&memory, bytes, cuda::kHostAllocPortable | cuda::kHostAllocMapped);
@@ -191,13 +154,13 @@ PinnedMemory CudaDevice::pin(std::size_t bytes) {
   }
   std::memset(memory, 0, bytes);
   return {static_cast<std::byte*>(memory), [context = context_](std::byte* pinned) {
-            const Within within(context);  // whichever thread is the last to let go
+            const auto visit = context->visit();  // whichever thread is the last to let go
             driver().host_free(pinned);
           }};
 }
 
 PinnedMemory CudaDevice::pin(std::shared_ptr<std::byte> memory, std::size_t bytes) {
-  enter();
+  const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
   int same_address = 0;
   cuda.device_attribute(&same_address, cuda::kCanUseHostPointerForRegisteredMem, index_);
@@ -211,13 +174,13 @@ PinnedMemory CudaDevice::pin(std::shared_ptr<std::byte> memory, std::size_t byte
   }
   std::byte* pinned = memory.get();
   return {pinned, [memory = std::move(memory), context = context_](std::byte* address) {
-            const Within within(context);
+            const auto visit = context->visit();
             driver().host_unregister(address);
           }};
 }
 
 DeviceMemory CudaDevice::allocate(std::size_t bytes) {
-  enter();
+  const auto entered = context_->enter();
   DevicePtr memory = 0;
   const auto result = driver().allocate(&memory, bytes);
   if (result != cuda::kSuccess) {
@@ -226,7 +189,7 @@ DeviceMemory CudaDevice::allocate(std::size_t bytes) {
                     " MiB left to stage in (cuMemAlloc: CUDA error " + std::to_string(result) + ")");
   }
   DeviceMemory held(reinterpret_cast<std::byte*>(memory), [context = context_](std::byte* freed) {
-    const Within within(context);
+    const auto visit = context->visit();
     driver().release(address(freed));
   });
   clear(memory, bytes);
@@ -247,7 +210,7 @@ void CudaDevice::clear(std::uint64_t memory, std::size_t bytes) {
 
 // Memory of its own kind, of which a process that maps it holds a part: it is there until all of them have let go.
 Device::Exported CudaDevice::export_memory(std::size_t bytes) {
-  enter();
+  const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
   const auto refuse = [&](const char* call, cuda::Result result) {
     throw Error(ErrorKind::kUnsupported, "GPU " + std::to_string(index_) + " gives no " +
@@ -276,7 +239,7 @@ Device::Exported CudaDevice::export_memory(std::size_t bytes) {
 }
 
 DeviceMemory CudaDevice::import_memory(const Descriptor& descriptor, std::size_t bytes) {
-  enter();
+  const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
   const cuda::AllocationProperties properties = cuda::AllocationProperties::exportable(index_);
   std::size_t granularity = 1;
@@ -318,14 +281,14 @@ DeviceMemory CudaDevice::map(std::uint64_t handle, std::size_t bytes) {
   }
   return {reinterpret_cast<std::byte*>(place), [context = context_, bytes](std::byte* mapped) {
             const cuda::Driver& driver = cuda::driver();
-            const Within within(context);
+            const auto visit = context->visit();
             driver.unmap_memory(address(mapped), bytes);
             driver.free_address(address(mapped), bytes);
           }};
 }
 
 Stream CudaDevice::make_stream(bool high_priority) {
-  enter();
+  const auto entered = context_->enter();
   const cuda::Driver& cuda = driver();
   int least = 0, greatest = 0;
   cuda.check("cuCtxGetStreamPriorityRange", cuda.priority_range(&least, &greatest));
@@ -338,7 +301,7 @@ Stream CudaDevice::make_stream(bool high_priority) {
 
 void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  enter();
+  const auto entered = context_->enter();
   driver().check("cuMemcpyDtoHAsync", driver().copy_to_host(host, address(device), bytes, stream));
 }
 
@@ -358,102 +321,42 @@ bool CudaDevice::copy_in_rows(void* device, const void* host, std::size_t bytes,
 
 void CudaDevice::copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  enter();
+  const auto entered = context_->enter();
   if (shared_ && bytes < kLeftToMultiprocessors && copy_in_rows(device, host, bytes, stream)) return;
   driver().check("cuMemcpyHtoDAsync", driver().copy_to_device(address(device), host, bytes, stream));
 }
 
 void CudaDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  enter();
+  const auto entered = context_->enter();
   driver().check("cuMemcpyDtoDAsync", driver().copy_on_device(address(to), address(from), bytes, stream));
 }
-
-namespace {
-
-// The kernels of a process on one device: modules belong to a context, and a device has one.
-class LoadedKernels {
- public:
-  explicit LoadedKernels(int device) : device_(device) {}
-
-  void* get(const Kernel& kernel) {
-    const std::lock_guard lock(mutex_);
-    void*& function = loaded_[kernel.symbol];
-    if (!function) {
-      const CudaRuntime::RelaxedCapture
-          relaxed;  // a graph may be captured meanwhile, into which this does not go
-      function = ahead(kernel);
-      if (!function) function = compiled(kernel);
-    }
-    return function;
-  }
-
- private:
-  // Null where the build had no nvcc, or none that knew this GPU, or it is none of the usual.
-  void* ahead(const Kernel& kernel) {
-    const cuda::Driver& cuda = driver();
-    if (!tried_) {
-      tried_ = true;
-      const auto image = kernels_compiled_ahead();
-      if (!image.empty() && cuda.load_module(&ahead_, image.data()) != cuda::kSuccess) ahead_ = nullptr;
-    }
-    void* function = nullptr;
-    const bool found =
-        ahead_ && cuda.get_function(&function, ahead_, kernel.symbol.c_str()) == cuda::kSuccess;
-    return found ? function : nullptr;
-  }
-  void* compiled(const Kernel& kernel) {
-    const cuda::Driver& cuda = driver();
-    const std::string cubin = compile_kernel(kernel, capability_of(device_));
-    void *module = nullptr, *function = nullptr;
-    cuda.check("cuModuleLoadData", cuda.load_module(&module, cubin.data()));
-    cuda.check("cuModuleGetFunction", cuda.get_function(&function, module, kernel.symbol.c_str()));
-    return function;
-  }
-
-  const int device_;
-  std::mutex mutex_;
-  std::map<std::string, void*> loaded_;
-  void* ahead_ = nullptr;
-  bool tried_ = false;
-};
-
-LoadedKernels& kernels_of(int device) {
-  static std::mutex mutex;
-  static auto* all = new std::map<int, LoadedKernels>();
-  const std::lock_guard lock(mutex);
-  return all->try_emplace(device, device).first->second;
-}
-
-}  // namespace
-
-void* CudaDevice::kernel(const Kernel& kernel) { return kernels_of(index_).get(kernel); }
 
 void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
   void*& own = reduction(dtype, op, what);
   if (own) return;
-  enter();
-  own = kernel(what == kSmall    ? small_reduction_kernel(dtype, op)
-               : what == kBulk   ? bulk_reduction_kernel(dtype, op)
-               : what == kFold   ? bulk_fold_kernel(dtype, op)
-               : what == kUpdate ? window_update_kernel(dtype, op)
-               : what == kLines  ? line_fold_kernel(dtype, op)
-               : what == kNorm   ? small_norm_kernel(dtype)
-                                 : reduction_kernel(dtype, op));
+  const auto entered = context_->enter();
+  own = context_->kernel(what == kSmall    ? small_reduction_kernel(dtype, op)
+                         : what == kBulk   ? bulk_reduction_kernel(dtype, op)
+                         : what == kFold   ? bulk_fold_kernel(dtype, op)
+                         : what == kUpdate ? window_update_kernel(dtype, op)
+                         : what == kLines  ? line_fold_kernel(dtype, op)
+                         : what == kNorm   ? small_norm_kernel(dtype)
+                                           : reduction_kernel(dtype, op));
 }
 
 void CudaDevice::prepare_mail() {
   if (bulk_mail_) return;
-  enter();
-  bulk_mail_ = kernel(bulk_mail_kernel());
-  line_mail_ = kernel(line_mail_kernel());
+  const auto entered = context_->enter();
+  bulk_mail_ = context_->kernel(bulk_mail_kernel());
+  line_mail_ = context_->kernel(line_mail_kernel());
 }
 
 void CudaDevice::prepare_small_moves() {
   if (pair_exchange_) return;
-  enter();
-  small_move_ = kernel(small_move_kernel());
-  pair_exchange_ = kernel(pair_exchange_kernel());
+  const auto entered = context_->enter();
+  small_move_ = context_->kernel(small_move_kernel());
+  pair_exchange_ = context_->kernel(pair_exchange_kernel());
 }
 
 void CudaDevice::launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads,
@@ -481,7 +384,7 @@ void CudaDevice::launch(void* kernel, std::int64_t threads, int most_blocks, con
 void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) {
   if (reduction.count == 0) return;
   prepare(dtype, op, kParts);
-  enter();
+  const auto entered = context_->enter();
   // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
   const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
   launch(this->reduction(dtype, op, kParts), packs, /*most_blocks=*/32, &reduction, stream);
@@ -489,21 +392,21 @@ void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp 
 
 void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kSmall);
-  enter();
+  const auto entered = context_->enter();
   const auto words = exchange.count * static_cast<std::int64_t>(size_of(dtype)) / 4;
   launch_small(reduction(dtype, op, kSmall), exchange, words, stream);
 }
 
 void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
   prepare_small_moves();
-  enter();
+  const auto entered = context_->enter();
   launch_small(small_move_, exchange, exchange.count / 4, stream);
 }
 
 // A thread for each word of a row.
 void CudaDevice::sum_and_norm(const NormedSum& job, DType dtype, Stream stream) {
   prepare(dtype, ReduceOp::kSum, kNorm);
-  enter();
+  const auto entered = context_->enter();
   const auto words = job.row * static_cast<std::int64_t>(size_of(dtype)) / 4;
   launch(reduction(dtype, ReduceOp::kSum, kNorm), static_cast<unsigned>(job.small.blocks), 1,
          std::max<std::int64_t>(words, job.small.number), &job, stream);
@@ -518,7 +421,7 @@ void CudaDevice::launch_small(void* kernel, const SmallExchange& exchange, std::
 
 void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
   prepare_small_moves();
-  enter();
+  const auto entered = context_->enter();
   int most = 1;
   std::int64_t threads = 1;
   for (int i = 0; i < exchange.number; ++i) {
@@ -532,19 +435,19 @@ void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
 
 void CudaDevice::reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kBulk);
-  enter();
+  const auto entered = context_->enter();
   launch(reduction(dtype, op, kBulk), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
 void CudaDevice::fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kFold);
-  enter();
+  const auto entered = context_->enter();
   launch(reduction(dtype, op, kFold), 2 * static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
 void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
   prepare_mail();
-  enter();
+  const auto entered = context_->enter();
   const int ranks = job.places.number;
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
@@ -553,28 +456,28 @@ void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
 
 void CudaDevice::fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kLines);
-  enter();
+  const auto entered = context_->enter();
   launch(reduction(dtype, op, kLines), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
 void CudaDevice::move_lines(const LineMail& job, Stream stream) {
   prepare_mail();
-  enter();
+  const auto entered = context_->enter();
   const int ranks = job.places.number, most = *std::max_element(job.blocks, job.blocks + ranks);
   launch(line_mail_, static_cast<unsigned>(most), static_cast<unsigned>(ranks), kThreads, &job, stream);
 }
 
 void CudaDevice::prepare_windows() {
   if (window_number_) return;
-  enter();
-  window_move_ = kernel(window_move_kernel());
-  window_wait_ = kernel(window_wait_kernel());
-  window_number_ = kernel(window_number_kernel());
+  const auto entered = context_->enter();
+  window_move_ = context_->kernel(window_move_kernel());
+  window_wait_ = context_->kernel(window_wait_kernel());
+  window_number_ = context_->kernel(window_number_kernel());
 }
 
 void CudaDevice::move_window(const WindowMove& job, Stream stream) {
   prepare_windows();
-  enter();
+  const auto entered = context_->enter();
   const std::int64_t threads = job.rows * (job.row_bytes / 16 + 1);
   if (job.raised) return launch(window_move_, 1, 1, threads, &job, stream);
   launch(window_move_, threads, /*most_blocks=*/32, &job, stream);
@@ -582,26 +485,26 @@ void CudaDevice::move_window(const WindowMove& job, Stream stream) {
 
 void CudaDevice::await_window(const WindowWait& job, Stream stream) {
   prepare_windows();
-  enter();
+  const auto entered = context_->enter();
   launch(window_wait_, 1, 1, job.bytes / 8, &job, stream);  // all but one only if it is given up
 }
 
 void CudaDevice::update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kUpdate);
-  enter();
+  const auto entered = context_->enter();
   launch(reduction(dtype, op, kUpdate), job.row * job.rows, /*most_blocks=*/32, &job, stream);
 }
 
 void CudaDevice::change_number(const WindowNumber& job, Stream stream) {
   prepare_windows();
-  enter();
+  const auto entered = context_->enter();
   launch(window_number_, 1, 1, 1, &job, stream);
 }
 
 void CudaDevice::prepare_poison() {
   if (poison_) return;
-  enter();
-  poison_ = kernel(poison_kernel());
+  const auto entered = context_->enter();
+  poison_ = context_->kernel(poison_kernel());
 }
 
 // One block: almost always it looks at a word and ends. Looks of several at a word on the host take their turns on
@@ -609,24 +512,24 @@ void CudaDevice::prepare_poison() {
 void CudaDevice::poison(const PoisonJob& job, Stream stream) {
   if (job.bytes == 0) return;
   prepare_poison();
-  enter();
+  const auto entered = context_->enter();
   launch(poison_, job.bytes / 8, /*most_blocks=*/1, &job, stream);
 }
 
 void CudaDevice::wait_for_stream(Stream stream, Stream other) {
-  enter();
+  const auto entered = context_->enter();
   driver().check("cuEventRecord", driver().event_record(event_, other));
   driver().check("cuStreamWaitEvent", driver().stream_wait_event(stream, event_, 0));
 }
 
 void CudaDevice::raise(Flag& flag, std::uint32_t value, Stream stream) {
-  enter();
+  const auto entered = context_->enter();
   driver().check("cuStreamWriteValue32",
                  driver().write_value(stream, address(&flag.count), value, cuda::kWriteValueDefault));
 }
 
 void CudaDevice::wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) {
-  enter();
+  const auto entered = context_->enter();
   driver().check("cuStreamWaitValue32",
                  driver().wait_value(stream, address(&flag.count), value, cuda::kWaitValueGeq));
 }

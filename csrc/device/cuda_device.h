@@ -1,20 +1,21 @@
 // A CUDA device behind the Device interface, over the driver's library, which is found at run time.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "device/cuda_context.h"
 #include "device/device.h"
-#include "device/kernels/names.h"
 
 namespace altorch {
 
 class CudaDevice : public Device {
  public:
   // `shared`: other processes use the GPU too, so that what its multiprocessors do waits for their turn.
-  // Throws Error(kUnsupported) with obstacle()'s words.
-  explicit CudaDevice(int index, bool shared = false);
+  // `beside`: in a context beside torch's (cuda_context.h). Throws Error(kUnsupported) with obstacle()'s words.
+  explicit CudaDevice(int index, bool shared = false, bool beside = false);
   ~CudaDevice() override;
 
   // Why device `index` cannot serve, in a clause, or nothing.
@@ -72,12 +73,8 @@ class CudaDevice : public Device {
   void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) override;
 
  private:
-  // Makes the device's primary context, which is torch's too, the calling thread's.
-  void enter();
   // Copies to the device as several rows; false where `bytes` cannot be cut so.
   bool copy_in_rows(void* device, const void* host, std::size_t bytes, Stream stream);
-  // Compiled ahead, or when it first comes in this process.
-  void* kernel(const Kernel& kernel);
   void*& reduction(DType dtype, ReduceOp op, Reducing what) {
     return reductions_[what][static_cast<int>(dtype)][static_cast<int>(op)];
   }
@@ -94,7 +91,7 @@ class CudaDevice : public Device {
   const int index_;
   const bool shared_;
   bool launches_early_ = false;
-  void* context_ = nullptr;
+  std::shared_ptr<CudaContext> context_;
   void* event_ = nullptr;
   std::vector<Stream> streams_;
   // Compiled so far.

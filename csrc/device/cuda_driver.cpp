@@ -41,4 +41,12 @@ const Driver& driver() {
   return instance;
 }
 
+int capability_of(int device) {
+  int major = 0, minor = 0;
+  if (driver().device_attribute(&major, kComputeCapabilityMajor, device) != kSuccess ||
+      driver().device_attribute(&minor, kComputeCapabilityMinor, device) != kSuccess)
+    return 0;
+  return 10 * major + minor;
+}
+
 }  // namespace altorch::cuda

@@ -79,6 +79,9 @@ inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
   X(context_synchronize, "cuCtxSynchronize", ())                                                             \
   X(device_uuid, "cuDeviceGetUuid_v2", (Uuid * uuid, int device))                                            \
   X(retain_context, "cuDevicePrimaryCtxRetain", (void** context, int device))                                \
+  X(create_context, "cuCtxCreate_v2", (void** context, unsigned flags, int device))                          \
+  X(pop_context, "cuCtxPopCurrent_v2", (void** context))                                                     \
+  X(destroy_context, "cuCtxDestroy_v2", (void* context))                                                     \
   X(get_context, "cuCtxGetCurrent", (void** context))                                                        \
   X(set_context, "cuCtxSetCurrent", (void* context))                                                         \
   X(host_alloc, "cuMemHostAlloc", (void** memory, std::size_t bytes, unsigned flags))                        \
@@ -141,5 +144,7 @@ struct Driver {
 
 // Loaded when first asked for. Thread rules: any thread.
 const Driver& driver();
+// Of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any thread.
+int capability_of(int device);
 
 }  // namespace altorch::cuda

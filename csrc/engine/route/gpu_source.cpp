@@ -9,6 +9,7 @@ namespace altorch {
 GpuSource cuda_gpus() {
   return {
       .open = [](int index, bool shared) { return std::make_unique<CudaDevice>(index, shared); },
+      .open_beside = [](int index) { return std::make_unique<CudaDevice>(index, false, /*beside=*/true); },
       .obstacle = CudaDevice::obstacle,
       .kernel_obstacle = nvrtc_obstacle,
       .export_obstacle = CudaDevice::export_obstacle,

@@ -14,6 +14,8 @@ namespace altorch {
 struct GpuSource {
   // `shared`: other processes use the GPU too. Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index, bool shared)> open;
+  // In a context beside the one that torch uses (device/cuda_context.h), for kernels alone. Throws Error(kUnsupported).
+  std::function<std::unique_ptr<Device>(int index)> open_beside;
   // Why device `index` cannot serve, or nothing.
   std::function<std::optional<std::string>(int index)> obstacle;
   // Why no kernel can be had, or nothing.

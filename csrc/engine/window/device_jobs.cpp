@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "reduction/reduce.h"
+
 namespace altorch {
 
 WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended) {
@@ -24,11 +26,17 @@ void check_update(const WindowCall& call) {
                 std::string("complex128 can be accumulated on a GPU by SUM, not by ") + name_of(call.op));
 }
 
+namespace {
+
 // The parts of a complex number are added each by itself.
+DType added_as(DType dtype) { return dtype == DType::kComplex128 ? DType::kFloat64 : dtype; }
+
+}  // namespace
+
 void enqueue_update(Device& device, const WindowCall& call, std::byte* target, const std::uint32_t* ended) {
   check_update(call);
   if (call.bytes() == 0) return;
-  const DType dtype = call.dtype == DType::kComplex128 ? DType::kFloat64 : call.dtype;
+  const DType dtype = added_as(call.dtype);
   const std::size_t element = size_of(dtype);
   WindowUpdate job;
   job.from = call.from;
@@ -38,6 +46,17 @@ void enqueue_update(Device& device, const WindowCall& call, std::byte* target, c
   job.stride = static_cast<std::int64_t>(call.stride / element);
   job.ended = ended;
   device.update_window(job, dtype, call.op, call.stream);
+}
+
+void try_out_updates(Device& device, DType dtype, const std::uint32_t* ended, Stream stream) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+                            ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
+    if (!can_reduce(dtype, op) || (dtype == DType::kComplex128 && op != ReduceOp::kSum)) continue;
+    device.prepare(added_as(dtype), op, Device::kUpdate);
+    WindowUpdate nothing;
+    nothing.ended = ended;
+    device.update_window(nothing, added_as(dtype), op, stream);
+  }
 }
 
 void enqueue_count(Device& device, const WindowCall& call, std::byte* target, std::int64_t* found,

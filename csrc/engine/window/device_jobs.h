@@ -15,6 +15,8 @@ WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_
 // Throws Error(kUnsupported) of what cannot be accumulated on a GPU.
 void check_update(const WindowCall& call);
 void enqueue_update(Device& device, const WindowCall& call, std::byte* target, const std::uint32_t* ended);
+// Each that there is for the type, of no elements.
+void try_out_updates(Device& device, DType dtype, const std::uint32_t* ended, Stream stream);
 // fetch_add and compare_swap. `found`, `answered`: in pinned memory.
 void enqueue_count(Device& device, const WindowCall& call, std::byte* target, std::int64_t* found,
                    std::uint32_t* answered, const std::uint32_t* ended);

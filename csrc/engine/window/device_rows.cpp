@@ -101,7 +101,7 @@ class StagedOpening : private DeviceOpening {
     std::unique_ptr<RemoteMemory> made;
     const auto make_own = [&] {
       prepare(memory);
-      memory.serving = gpu_.gpus.open(gpu_.device, !world_.kernels_meet());
+      memory.serving = gpu_.gpus.open_beside(gpu_.device);
     };
     const auto share_all = [&] {
       const std::size_t board = rounded_up(DeviceWindow::board_bytes(size_), sizeof(Flag));

@@ -41,7 +41,7 @@ std::size_t DeviceWindow::board_bytes(int ranks) {
   return all * sizeof(Flag) * (1 + all * kSignalSlots);
 }
 std::size_t DeviceWindow::count_bytes(int ranks) {
-  return (kCounts * place(ranks, 0) + 1) * sizeof(WindowCount);
+  return (kCounts * place(ranks, 0) + 2) * sizeof(WindowCount);
 }
 std::size_t DeviceWindow::told_bytes(int ranks) {
   return sizeof(ToldHost) + kTolds * place(ranks, 0) * sizeof(std::uint32_t);
@@ -66,10 +66,8 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
   const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
   if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
   if (!memory_->staged) return;
-  memory_->serving->prepare_windows();
-  if (can_add) memory_->serving->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
   staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
-                  map(rank_), own_.bytes, aborted());
+                  map(rank_), own_, aborted());
   used_.push_back({staged_->serving(), true});
 }
 
@@ -299,7 +297,11 @@ void DeviceWindow::mark(bool waits_too) {
   std::uint64_t marked = 0;
   for (std::size_t each = 0; each < used_.size(); ++each) {
     if (!used_[each].accesses && !waits_too) continue;
-    memory_->device->raise(mark_of(each), marks_made_, used_[each].stream);
+    if (staged_ && used_[each].stream == staged_->serving()) {  // every time, so that it counts them itself
+      staged_->mark(count(kCounts, 1), &mark_of(each).count);
+    } else {
+      memory_->device->raise(mark_of(each), marks_made_, used_[each].stream);
+    }
     marked |= std::uint64_t{1} << each;
   }
   marked_ = marked;

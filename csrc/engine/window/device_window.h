@@ -30,7 +30,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     DeviceMemory counts;                // of this rank, count_bytes()
     PinnedMemory told;                  // by the device to the host, told_bytes()
     PinnedMemory staged;  // shared by all, StagedBoard::bytes(); null: the memory of all is mapped
-    std::unique_ptr<Device> serving;  // of that: the device once more
+    std::unique_ptr<Device> serving;  // of that: the device once more, in a context beside
   };
   static std::size_t signal_bytes(int ranks);
   static std::size_t board_bytes(int ranks);

@@ -1,9 +1,12 @@
 #include "engine/window/staged_access.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "common/keep_for_ever.h"
 #include "common/log.h"
 #include "engine/window/device_jobs.h"
 
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::size_t kByCopyEngine = 64 << 10;
 constexpr int kServedAtOnce = 16;
+constexpr std::chrono::seconds kPatience{10};
 
 bool counts(Access access) { return access == Access::kFetchAdd || access == Access::kCompareSwap; }
 
@@ -26,18 +30,56 @@ struct StagedAccess::Passage : WindowCall::State {
 };
 
 StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks,
-                           std::byte* own, std::size_t bytes, const std::uint32_t* given_up)
+                           std::byte* memory, const Registered& own, const std::uint32_t* given_up)
     : device_(device),
       serving_device_(serving),
       board_(std::move(board)),
       rank_(rank),
       ranks_(ranks),
+      memory_(memory),
       own_(own),
-      bytes_(bytes),
       given_up_(given_up),
       serving_(serving.make_stream()),
+      spot_(device.allocate(sizeof(Spot))),
       asked_(std::make_unique<std::atomic<std::uint32_t>[]>(at(ranks, 0))),
-      served_(at(ranks, 0)) {}
+      served_(at(ranks, 0)) {
+  try_out();
+}
+
+// Once each, with nothing: a kernel is loaded when it first runs, which may wait for all that the GPU is at. And that memory
+// of one context is reached by kernels of another is seen, not written anywhere. No rank asks anything of itself, so that
+// those places of the board are free.
+void StagedAccess::try_out() {
+  serving_device_.prepare_windows();
+  WindowMove nothing;
+  nothing.rows = 0;
+  nothing.ended = never();
+  serving_device_.move_window(nothing, serving_);
+  try_out_updates(serving_device_, own_.dtype, never(), serving_);
+  const StagedBoard::Request& second = board_.request(rank_, 0, rank_, 1);
+  for (const std::uint32_t number : {0u, 1u}) {
+    StagedBoard::Request& request = board_.request(rank_, 0, rank_, number);
+    WindowNumber add;
+    add.at = spot_.get();
+    add.ended = never();
+    add.operand = add.adds = 1;
+    add.found = &request.found;
+    add.answered = &request.counted;
+    serving_device_.change_number(add, serving_);
+  }
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto has_come = [&] {
+    return std::atomic_ref(const_cast<std::uint32_t&>(second.counted)).load(std::memory_order_acquire) != 0;
+  };
+  while (!has_come() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (has_come() && second.found == 1) return;
+  keep_for_ever(std::make_unique<StagedBoard>(board_));
+  keep_for_ever(std::make_unique<DeviceMemory>(spot_));
+  throw Error(ErrorKind::kUnsupported,
+              "kernels of a second context on the GPU have not changed memory of the first one's within " +
+                  std::to_string(kPatience.count()) + " s");
+}
 
 State StagedAccess::begin(WindowCall& call) {
   if (call.captured)
@@ -135,7 +177,7 @@ void StagedAccess::ask(const WindowCall& call, Passage& passage) {
     job.from = static_cast<const std::byte*>(call.from) + piece.begin;
     job.to = board_.slot(rank_, passage.lane, slot);
     job.row_bytes = static_cast<std::int64_t>(piece.bytes());
-    for_sure = move(device_, job, /*to_host=*/true, call.stream);
+    for_sure = move(job, /*to_host=*/true, call.stream);
   }
   asked.store(piece.number);
   Flag& flag = board_.asked(rank_, passage.lane, call.peer);
@@ -164,20 +206,20 @@ void StagedAccess::take(const WindowCall& call, Passage& passage) {
   job.from = board_.slot(rank_, passage.lane, slot);
   job.to = static_cast<std::byte*>(call.into) + piece.begin;
   job.row_bytes = static_cast<std::int64_t>(piece.bytes());
-  move(device_, job, /*to_host=*/false, call.stream);
+  move(job, /*to_host=*/false, call.stream);
 }
 
 // Of what was given up nothing is touched any more but by copy engines, which do not look.
-bool StagedAccess::move(Device& device, const WindowMove& job, bool to_host, Stream stream) const {
+bool StagedAccess::move(const WindowMove& job, bool to_host, Stream stream) const {
   const auto bytes = static_cast<std::size_t>(job.row_bytes);
-  if (job.rows == 1 && bytes >= kByCopyEngine) {
-    if (to_host) device.copy_to_host(job.to, job.from, bytes, stream);
-    if (!to_host) device.copy_to_device(job.to, job.from, bytes, stream);
+  if (bytes >= kByCopyEngine) {
+    if (to_host) device_.copy_to_host(job.to, job.from, bytes, stream);
+    if (!to_host) device_.copy_to_device(job.to, job.from, bytes, stream);
     return true;
   }
   WindowMove looking = job;
   looking.ended = given_up_;
-  device.move_window(looking, stream);
+  device_.move_window(looking, stream);
   return false;
 }
 
@@ -234,27 +276,33 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
   StagedBoard::Request& request = board_.request(origin, lane, rank_, number);
   const WindowRequest asked = request.asked;
   const std::uint64_t slot = request.slot;
-  Flag& flag = board_.answered(origin, lane, rank_);
-  bool for_sure = false;
-  if (!is_right(asked, bytes_) || slot >= StagedBoard::kSlots) {
+  if (!is_right(asked, own_.bytes) || slot >= StagedBoard::kSlots) {
     if (!std::exchange(has_refused_, true))
       log(LogLevel::kError, "what rank " + std::to_string(origin) +
                                 " of a group asks of a window on a GPU lies outside of it; report this");
-    for_sure = true;
   } else {
     WindowCall call = asked.call();
     call.stream = serving_;
     call.from = call.into = board_.slot(origin, lane, slot);
     if (call.access == Access::kAccumulate) {
-      enqueue_update(serving_device_, call, own_, given_up_);
+      enqueue_update(serving_device_, call, memory_, given_up_);
     } else if (counts(call.access)) {
-      enqueue_count(serving_device_, call, own_, &request.found, &request.counted, given_up_);
+      enqueue_count(serving_device_, call, memory_, &request.found, &request.counted, given_up_);
     } else if (call.bytes() > 0) {
-      for_sure = move(serving_device_, move_of(call, own_, given_up_), call.access == Access::kGet, serving_);
+      serving_device_.move_window(move_of(call, memory_, given_up_), serving_);
     }
   }
-  if (for_sure) return serving_device_.raise(flag, number, serving_);
-  tell(serving_device_, flag, request, serving_);
+  tell(serving_device_, board_.answered(origin, lane, rank_), request, serving_);
+}
+
+void StagedAccess::mark(WindowCount* count, std::uint32_t* shown) {
+  const std::lock_guard lock(serving_now_);
+  WindowMove tell;
+  tell.rows = 0;
+  tell.raised = shown;
+  tell.count = count;
+  tell.ended = never();
+  serving_device_.move_window(tell, serving_);
 }
 
 void StagedAccess::end() {

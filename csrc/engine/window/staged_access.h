@@ -4,6 +4,9 @@
 //   target's host                                    sees it, gives a stream of its own:
 //   target's stream                                  copy, add or count, raise(answered)
 //
+// The target serves by kernels alone, in a context of CUDA beside the one that its caller uses: that one may be held up by a
+// call that waits for this very rank (device/cuda_context.h).
+//
 // A call has taken effect when its stream is past it, as on every other way: what comes next on the stream, a signal among
 // it, comes after. Large calls go in pieces, several at a time. The target's progress thread has to look, its caller
 // has not.
@@ -26,10 +29,11 @@ namespace altorch {
 
 class StagedAccess {
  public:
-  // `device`, `serving`: two of the same GPU. `own`, `bytes`: what this rank has registered. `given_up`: not 0 once nothing is
-  // to be waited for; in pinned memory.
-  StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* own,
-               std::size_t bytes, const std::uint32_t* given_up);
+  // `device`, `serving`: two of the same GPU, the second of a context of its own. `memory`, `own`: what this rank has
+  // registered. `given_up`: not 0 once nothing is to be waited for; in pinned memory. Throws Error(kUnsupported) where the
+  // second does not reach the memory of the first.
+  StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* memory,
+               const Registered& own, const std::uint32_t* given_up);
 
   // As those of RemoteMemory, of calls on other ranks' memory; signals are not its business. kPending: some of it is still to
   // be enqueued, or a number to come.
@@ -45,6 +49,8 @@ class StagedAccess {
   bool serve();
   // The stream that it goes on.
   Stream serving() const { return serving_; }
+  // Counts, and shows it, when that stream has come as far as it is now.
+  void mark(WindowCount* count, std::uint32_t* shown);
   // Lets all streams go on that wait for an answer.
   void end();
 
@@ -74,8 +80,10 @@ class StagedAccess {
   void ask(const WindowCall& call, Passage& passage);
   void hold(const WindowCall& call, const Passage& passage, std::uint32_t number);
   void take(const WindowCall& call, Passage& passage);
-  // Whether it is done even where all was given up meanwhile.
-  bool move(Device& device, const WindowMove& job, bool to_host, Stream stream) const;
+  void try_out();
+  const std::uint32_t* never() const { return &reinterpret_cast<const Spot*>(spot_.get())->never; }
+  // Of this rank's own data. Whether it is done even where all was given up meanwhile.
+  bool move(const WindowMove& job, bool to_host, Stream stream) const;
   void tell(Device& device, Flag& flag, const StagedBoard::Request& request, Stream stream) const;
   void carry_out(int origin, int lane, std::uint32_t number);
   static bool is_right(const WindowRequest& asked, std::size_t bytes);
@@ -86,10 +94,15 @@ class StagedAccess {
   Device &device_, &serving_device_;
   const StagedBoard board_;
   const int rank_, ranks_;
-  std::byte* const own_;
-  const std::size_t bytes_;
+  std::byte* const memory_;
+  const Registered own_;
   const std::uint32_t* const given_up_;
   const Stream serving_;
+  struct Spot {
+    std::int64_t counted;
+    std::uint32_t never;  // stays 0: the end of what goes on after all was given up
+  };
+  const DeviceMemory spot_;  // where serving is tried out
   std::array<Lane, StagedBoard::kLanes> lanes_{};
   std::uint64_t uses_ = 0;
   const std::unique_ptr<std::atomic<std::uint32_t>[]> asked_;  // requests to each target, by lane

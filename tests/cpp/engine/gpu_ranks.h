@@ -73,6 +73,11 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
           [=](int, bool) {
             return std::make_unique<FakeGpu>(options, here.cannot_pin_shared, here.cannot_map);
           },
+      .open_beside =
+          [beside = options](int) mutable {
+            beside.beside = true;
+            return std::make_unique<FakeDevice>(beside);
+          },
       .obstacle = [=](int) { return reason(here.obstacle); },
       .kernel_obstacle = [=] { return reason(here.kernel_obstacle); },
       .export_obstacle = [=](int) { return reason(here.cannot_export); },

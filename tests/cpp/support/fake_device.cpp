@@ -171,6 +171,7 @@ bool FakeDevice::synchronize(Stream stream) {
 }
 
 void FakeDevice::copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  check_not_beside();
   if (bytes > 0 && options_.moves_data) launch([=] { std::memcpy(to, from, bytes); }, stream);
 }
 void FakeDevice::copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
@@ -221,12 +222,19 @@ void FakeDevice::wait_for_stream(Stream stream, Stream other) {
       stream);
 }
 
+void FakeDevice::check_not_beside() const {
+  if (options_.beside)
+    throw Error(ErrorKind::kInternal, "another context's calls may hold this up, which is no kernel");
+}
+
 void FakeDevice::raise(Flag& flag, std::uint32_t value, Stream stream) {
+  check_not_beside();
   // As a GPU does: whatever the flag was before.
   launch([&flag, value] { std::atomic_ref(flag.count).store(value, std::memory_order_release); }, stream);
 }
 
 void FakeDevice::wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) {
+  check_not_beside();
   launch(
       [&flag, value] {
         while (!flag.reached(value)) std::this_thread::sleep_for(std::chrono::microseconds(20));

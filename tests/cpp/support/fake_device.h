@@ -23,6 +23,8 @@ struct FakeDeviceOptions {
   // Streams may write what others read, as they do once flags are raised to let them go on: results are then
   // marked, and ThreadSanitizer is not to look.
   bool gives_up = false;
+  // In a context beside torch's, where nothing but kernels is never held up: the rest throws.
+  bool beside = false;
 };
 
 class FakeDevice : public Device {
@@ -74,6 +76,7 @@ class FakeDevice : public Device {
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, Stream stream);
+  void check_not_beside() const;
 
   struct Worker;
   static Worker& worker(Stream stream) { return *static_cast<Worker*>(stream); }

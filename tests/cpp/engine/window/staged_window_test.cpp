@@ -33,7 +33,9 @@ struct Rank {
     memory.staged = staged;
     memory.counts = device->allocate(DeviceWindow::count_bytes(kRanks));
     memory.told = device->pin(DeviceWindow::told_bytes(kRanks));
-    memory.serving = std::make_unique<FakeDevice>(options);
+    FakeDeviceOptions beside = options;
+    beside.beside = true;
+    memory.serving = std::make_unique<FakeDevice>(beside);
     stream = device->make_stream();
     memory.device = std::move(made);
     window = std::make_unique<DeviceWindow>(
