@@ -211,11 +211,12 @@ struct WindowMove {
   const std::uint32_t* ended = nullptr;  // not 0: leave everything as it is
 };
 
-// A wait for one more signal than were taken. It tells the host that it has begun, and that it is over.
+// A wait for one more signal than were taken. It tells the host that it is over; with `begun`, only if it takes long, and
+// then also when that is so.
 struct WindowWait {
   const std::uint32_t* raised = nullptr;
   WindowCount* taken = nullptr;
-  WindowCount *begun = nullptr, *done = nullptr;
+  WindowCount *begun = nullptr, *done = nullptr;                // begun: may be null
   std::uint32_t *tells_begun = nullptr, *tells_done = nullptr;  // in pinned memory
   const std::uint32_t* aborted = nullptr;                       // not 0: give up,
   void* data = nullptr;                                         // and overwrite what it was to make sure of

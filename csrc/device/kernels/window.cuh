@@ -1,7 +1,8 @@
 // One-sided access to memory of other ranks' GPUs, and the signals that tell of it. After small.cuh.
 //
 // Nothing but a wait for a signal waits for another rank. What is counted is counted on the device, so that a captured
-// call can be replayed: a signal stores how often its place has been signalled, a wait knows how many it has taken.
+// call can be replayed: a signal adds one where it is awaited, or, where atomic operations do not reach that, stores how
+// often it has done so; a wait knows how many it has taken.
 // Streams of one rank may do so at the same time.
 
 namespace altorch::kernels {
@@ -18,15 +19,15 @@ struct WindowMove {
   long long row_bytes, rows;
   long long from_stride, to_stride;  // bytes
   unsigned* raised;                  // null: nobody is told
-  WindowCount* count;
-  const unsigned* ended;  // not 0: leave everything as it is
+  WindowCount* count;                // null: atomic operations reach `raised`
+  const unsigned* ended;             // not 0: leave everything as it is
 };
 
 // As WindowWait in device/device.h.
 struct WindowWait {
   const unsigned* raised;
   WindowCount* taken;
-  WindowCount *begun, *done;
+  WindowCount *begun, *done;  // begun: null: nobody asks
   unsigned *tells_begun, *tells_done;
   const unsigned* aborted;
   void* data;
@@ -65,6 +66,8 @@ AL_DEVICE unsigned long long swapped(unsigned long long* at, unsigned long long 
 }
 AL_DEVICE unsigned long long peek(const unsigned long long* word) { return load_word(word); }
 AL_DEVICE unsigned added(unsigned* at, unsigned value) { return atomicAdd(at, value); }
+AL_DEVICE void raised_by_one(unsigned* at) { atomicAdd_system(at, 1u); }
+AL_DEVICE void fence_on_device() { __threadfence(); }
 AL_DEVICE long long linear_thread() { return blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; }
 AL_DEVICE long long all_threads() { return gridDim.x * static_cast<long long>(blockDim.x); }
 #else
@@ -82,20 +85,32 @@ AL_DEVICE Word swapped(Word* at, Word expected, Word wanted) {
 AL_DEVICE unsigned added(unsigned* at, unsigned value) {
   return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
 }
+AL_DEVICE void raised_by_one(unsigned* at) { added(at, 1); }
+AL_DEVICE void fence_on_device() { fence(); }
 AL_DEVICE long long linear_thread() { return 0; }
 AL_DEVICE long long all_threads() { return 1; }
 #endif
 
-// Once more, and shows it: what was written before is seen by whoever sees that. In order, for a lower number after a
-// higher one would be a signal that is lost.
-AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
+// Once more, and shows it. In order, for a lower number after a higher one would be a signal that is lost: those who raise
+// it run on one device.
+AL_DEVICE void tell(WindowCount* count, unsigned* shown) {
   while (swapped(&count->raising, 0u, 1u) != 0) AL_PAUSE();
+  fence_on_device();
   const unsigned number = peek(&count->number) + 1;
   show(&count->number, number);
-  fence();
   show(shown, number);
-  fence();
+  fence_on_device();
   show(&count->raising, 0);
+}
+
+// The same, and what was written before is seen by whoever sees that.
+AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
+  fence();
+  if (count) {
+    tell(count, shown);
+  } else {
+    raised_by_one(shown);
+  }
 }
 
 template <class Unit>
@@ -124,16 +139,34 @@ AL_DEVICE void window_move(const WindowMove& job, long long thread, long long th
   move_units<unsigned char>(job, thread, threads);
 }
 
-// False where it is given up.
-AL_DEVICE bool await_signal(const WindowWait& job) {
+// Whoever waits longer tells that it does, for what it tells costs as much as a signal.
+constexpr int kSoon = 128;  // looks
+
+struct WindowWaited {
+  bool there;  // false: it was given up
+  bool told;   // that it has begun
+};
+
+AL_DEVICE WindowWaited await_signal(const WindowWait& job) {
   const unsigned least = added(&job.taken->number, 1) + 1;
-  for (int polls = 1;; ++polls) {
-    if (static_cast<int>(peek(job.raised) - least) >= 0) break;
-    if (polls % 1024 == 0 && is_set(job.aborted)) return false;
+  WindowWaited waited{true, false};
+  for (int looks = 1; static_cast<int>(peek(job.raised) - least) < 0; ++looks) {
+    if (looks == kSoon && job.begun) {
+      tell(job.begun, job.tells_begun);
+      waited.told = true;
+    }
+    if (looks % 1024 == 0 && is_set(job.aborted)) {
+      waited.there = false;
+      break;
+    }
     AL_PAUSE();
   }
   fence();
-  return true;
+  return waited;
+}
+
+AL_DEVICE void end_wait(const WindowWait& job, const WindowWaited& waited) {
+  if (!job.begun || waited.told) tell(job.done, job.tells_done);
 }
 
 // One element, whatever lies beside it in its word.
@@ -185,8 +218,7 @@ AL_DEVICE void window_number(const WindowNumber& job) {
   change_element(static_cast<Word*>(job.at), [&](Word there) {
     before = there;
     using Wrapping = unsigned long long;
-    if (job.adds)
-      return static_cast<Word>(static_cast<Wrapping>(there) + static_cast<Wrapping>(job.operand));
+    if (job.adds) return static_cast<Word>(static_cast<Wrapping>(there) + static_cast<Wrapping>(job.operand));
     return there == static_cast<Word>(job.expected) ? static_cast<Word>(job.operand) : there;
   });
   *job.found = before;
@@ -216,15 +248,16 @@ AL_DEVICE void run_window_move(const WindowMove& job) {
 }
 AL_DEVICE void run_window_wait(const WindowWait& job) {
   __shared__ bool there;
+  WindowWaited waited{};
   if (threadIdx.x == 0) {
-    raise(job.begun, job.tells_begun);
-    there = await_signal(job);
+    waited = await_signal(job);
+    there = waited.there;
   }
   __syncthreads();
   AL_LET_THE_NEXT_COME();
   if (!there) overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
   __syncthreads();
-  if (threadIdx.x == 0) raise(job.done, job.tells_done);
+  if (threadIdx.x == 0) end_wait(job, waited);
 }
 template <class Number, class Operator, bool>
 AL_DEVICE void run_window_update(const WindowUpdate& job) {

@@ -160,7 +160,8 @@ void DeviceWindow::remember(const WindowCall& call, bool waits) {
 
 void DeviceWindow::add_signal(const WindowCall& call, WindowMove& move) const {
   move.raised = signal_to(call.peer, rank_, call.slot);
-  move.count = count(kSent, place(call.peer, call.slot));
+  const bool counts_itself = kernels_meet_ && no_atomics_[static_cast<std::size_t>(call.peer)].empty();
+  move.count = counts_itself ? nullptr : count(kSent, place(call.peer, call.slot));
 }
 
 // A stream that no longer waits for an answer has not done what the signal would tell of.
@@ -242,9 +243,11 @@ void DeviceWindow::wait(const WindowCall& call) {
     WindowWait job;
     job.raised = signal_to(rank_, call.peer, call.slot);
     job.taken = count(kTaken, at);
-    job.begun = count(call.captured ? kReplayBegun : kBegun, at);
+    if (call.captured) {  // the host does not know of each that it may be there
+      job.begun = count(kReplayBegun, at);
+      job.tells_begun = told(kToldReplayBegun, at);
+    }
     job.done = count(call.captured ? kReplayOver : kOver, at);
-    job.tells_begun = told(call.captured ? kToldReplayBegun : kToldBegun, at);
     job.tells_done = told(call.captured ? kToldReplayOver : kToldOver, at);
     job.aborted = aborted();
     job.data = mine;

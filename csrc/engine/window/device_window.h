@@ -65,8 +65,9 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool is_past() const override;
 
  private:
-  enum Count { kSent, kTaken, kBegun, kOver, kReplayBegun, kReplayOver, kCounts };  // for each place
-  enum Told { kToldBegun, kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
+  // For each place; behind them ended(), and the marks of the stream on which others are served.
+  enum Count { kSent, kTaken, kOver, kReplayBegun, kReplayOver, kCounts };
+  enum Told { kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
   struct ToldHost;
   struct Answer;
 

@@ -339,10 +339,9 @@ void FakeDevice::await_window(const WindowWait& given, Stream stream) {
   const auto job = as_kernels_see<kernels::WindowWait>(given);
   launch(
       [job] {
-        kernels::raise(job.begun, job.tells_begun);
-        if (!kernels::await_signal(job))
-          kernels::overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
-        kernels::raise(job.done, job.tells_done);
+        const auto waited = kernels::await_signal(job);
+        if (!waited.there) kernels::overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
+        kernels::end_wait(job, waited);
       },
       stream);
 }
