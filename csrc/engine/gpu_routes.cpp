@@ -116,7 +116,8 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   const Operation& first = operations.front();
   const std::string_view asked = rules_.gpu_route(first, world_.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (asked.empty() && row->opens_at_once && !world_.missing[index_of(*row)]) made(*row, first);
+    if (!asked.empty() || !row->opens_at_once || world_.missing[index_of(*row)]) continue;
+    if (made(*row, first) && row->whatever_is_asked) break;
   }
   std::string reasons;
   GpuRoute* found = nullptr;
@@ -131,7 +132,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
       if (found) return true;
       reason = world_.missing[index_of(*route.row)];
     }
-    if (!route.only_small)
+    if (!route.only_small && !route.row->whatever_is_asked)
       reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
     return false;
   };

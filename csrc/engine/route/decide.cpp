@@ -76,7 +76,7 @@ std::optional<Route> on_device(std::span<const Operation> operations, const Worl
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
     const bool named = asked == row->name;
-    if (!asked.empty() && !named && asked != row->instead) continue;
+    if (!asked.empty() && !named && asked != row->instead && !row->whatever_is_asked) continue;
     const Route route = by(*row, named ? kByRule : row->reason);
     if (takes(route)) return route;
   }

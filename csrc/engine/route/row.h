@@ -42,8 +42,9 @@ struct GpuRouteRow {
   const char* pairs_reason = nullptr;
   bool opens_at_once =
       false;  // with the first call, whichever it is: no graph that is captured can wait for it
-  bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
-  bool guarded = false;        // does not mark results that are given up: a guard does (poison_guard.h)
+  bool whatever_is_asked = false;  // taken where it serves, whichever route ALTORCH_ROUTE names
+  bool in_rank_order = false;      // reduces in the order of the ranks, whatever the size
+  bool guarded = false;            // does not mark results that are given up: a guard does (poison_guard.h)
 
   // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
   std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);

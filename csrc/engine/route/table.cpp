@@ -5,8 +5,8 @@
 namespace altorch {
 namespace {
 
-constexpr const GpuRouteRow* kRows[] = {&gpu_rows::nccl, &gpu_rows::peer, &gpu_rows::host_staged,
-                                        &gpu_rows::host_relay};
+constexpr const GpuRouteRow* kRows[] = {&gpu_rows::alone, &gpu_rows::nccl, &gpu_rows::peer,
+                                        &gpu_rows::host_staged, &gpu_rows::host_relay};
 
 }  // namespace
 

@@ -8,8 +8,9 @@
 namespace altorch {
 
 namespace gpu_rows {
-extern const GpuRouteRow nccl;  // one GPU per rank
-extern const GpuRouteRow peer;  // memory of the ranks' own GPUs, which all of them map
+extern const GpuRouteRow alone;  // of one rank
+extern const GpuRouteRow nccl;   // one GPU per rank
+extern const GpuRouteRow peer;   // memory of the ranks' own GPUs, which all of them map
 extern const GpuRouteRow
     host_staged;  // pinned memory that a node's ranks share; the GPUs drive it themselves
 extern const GpuRouteRow

@@ -134,6 +134,7 @@ def _shared_memory_route(problem: str | None) -> dict[str, Any]:
 def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
     """The routes of CUDA tensors, as the first GPU sees them."""
     serves = {
+        "alone": "CUDA tensors of a group of one rank",
         "nccl": "CUDA tensors, where every rank has a GPU of its own",
         "peer": "CUDA tensors, where the GPUs of a node can map each other's memory",
         "host_staged": "CUDA tensors, where the ranks are on one node",

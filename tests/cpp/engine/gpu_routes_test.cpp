@@ -125,10 +125,10 @@ TEST(GpuRoutes, AGpuThatServesSeveralTakesAllByPeer) {
   }
 }
 
-TEST(GpuRoutes, ARankAloneHasNcclOnly) {
+TEST(GpuRoutes, ARankAloneNeedsNobody) {
   GpuWorld world(own_gpus(1));
   world.run([&](GpuRank& me) {
-    Names want = all_by("nccl");
+    Names want = all_by("alone");
     want.erase("send");
     want.erase("recv");
     EXPECT_EQ(call_each_kind(me, kSmall), want);

@@ -54,7 +54,9 @@ constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
 TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_TRUE(World::of(peers(4)).own_gpus());
   EXPECT_TRUE(World::of(peers(4)).one_home());
-  for (const auto& missing : World::of(peers(4)).missing) EXPECT_FALSE(missing.has_value());
+  const World four = World::of(peers(4));
+  for (const GpuRouteRow* row : gpu_route_rows())
+    EXPECT_EQ(four.missing[index_of(*row)].has_value(), row == &gpu_rows::alone);
 
   auto shared = peers(4);
   shared[3].gpu = shared[1].gpu;
@@ -104,7 +106,9 @@ TEST(WorldTest, SurvivesItsText) {
   GpuPeerInfo peer;
   peer.gpu = "0000:01";
   peer.home = "";
-  peer.obstacles = {"two\nlines", "none", ""};
+  peer.obstacles.resize(gpu_route_rows().size());
+  peer.obstacles[kNccl] = "two\nlines";
+  peer.obstacles[kPeer] = "none";
   const GpuPeerInfo read = GpuPeerInfo::from(peer.text());
   EXPECT_EQ(read.gpu, "0000:01");
   EXPECT_EQ(read.home, "");
