@@ -24,9 +24,10 @@ CudaContext::Current::Current(void* context, bool stays) {
   if (before_ == context) return;
   const auto result = cuda.set_context(context);
   if (stays) cuda.check("cuCtxSetCurrent", result);
-  goes_back_ = !stays && before_;
+  goes_back_ = !stays;
 }
 
+// To none, too: a context that is no more must not stay a thread's, and the next one may have its address.
 CudaContext::Current::~Current() {
   if (goes_back_) driver().set_context(before_);
 }
