@@ -144,6 +144,8 @@ struct Driver {
 
 // Loaded when first asked for. Thread rules: any thread.
 const Driver& driver();
+// Taken from now on in place of the library's; null: that again. For tests, which have a fake. Called while nobody uses a GPU.
+void replace_driver(const Driver* fake);
 // Of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any thread.
 int capability_of(int device);
 
