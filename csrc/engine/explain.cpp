@@ -105,7 +105,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
                     const World& world, const Rules& rules) {
   const std::string_view ruled = rules.gpu_route(asked, world.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
-    if (taken && taken->row == row) continue;
+    if ((taken && taken->row == row) || row->whatever_is_asked) continue;  // that one nobody picks
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->instead;
     const auto why = obstacle({.name = row->name, .row = row}, {&asked, 1}, world, false);
     said.others.push_back(

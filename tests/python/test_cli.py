@@ -207,6 +207,8 @@ def test_explain_on_gpus():
     assert "passes that on" in explain(*large, env={"ALTORCH_ROUTE": "cuda=peer"})["rounds_text"]
     small = explain("all_reduce", "--bytes", "1K", env={"ALTORCH_ROUTE": "cuda=host_staged"})
     assert small["route"] == "host_staged" and "one kernel" in small["rounds_text"]
+    alone = explain("all_reduce", "--ranks", "1", env={"ALTORCH_ROUTE": "cuda=nccl"})
+    assert alone["route"] == "alone" and "one copy" in alone["rounds_text"]
     far = explain("all_to_all", "--nodes", "2", env={"ALTORCH_ROUTE": "cuda=host_relay"})
     assert far["route"] == "host_relay" and "share no memory" in far["routes_not_taken"]["host_staged"]
     # Who asks for staging through the host gets it, whichever way serves.
