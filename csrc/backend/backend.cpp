@@ -215,11 +215,14 @@ std::shared_ptr<nccl::NcclComm> AlBackend::nccl_communicator() {
           "a CUDA tensor first (`altorch explain --device cuda` says when NCCL carries it)");
 }
 
+// A rank alone has no communicator, and moves nothing that it would help to register.
 void AlBackend::add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric) {
+  if (getSize() == 1) return;
   guarded([&] { nccl_communicator()->add_buffer(reinterpret_cast<void*>(address), bytes, symmetric); });
 }
 
 void AlBackend::remove_buffer(std::uintptr_t address) {
+  if (getSize() == 1) return;
   guarded([&] { nccl_communicator()->remove_buffer(reinterpret_cast<void*>(address)); });
 }
 

@@ -84,7 +84,11 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
   child.timeout = options ? options->timeout : options_->timeout;
   Rendezvous group(store, std::move(child), key, child_options);
   auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
-  split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
+  if (group.group().size() == 1) {
+    split_nccl(nullptr, nccl::kNoColor, 0, 0);
+  } else {
+    split_nccl(made.get(), ranks.front(), group.group().rank, group.group().size());
+  }
   return made;
 }
 

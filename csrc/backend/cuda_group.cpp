@@ -169,7 +169,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   }
   {
     const std::lock_guard launching(launch_mutex_);
-    throw_if_failed();
+    refuse_if_failed();
     communicator_->check_open();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -234,6 +234,13 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   const int source = first.kind == OpKind::kReceive ? first.root : -1;
   return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
                                        shared_from_this(), std::move(entry), source);
+}
+
+// Its own error the call before has nobody to tell but this one.
+void CudaGroup::refuse_if_failed() const {
+  if (const auto error = failure())
+    throw Error(error->kind(),
+                std::string("the group is closed since an earlier call failed: ") + error->what());
 }
 
 void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {

@@ -63,6 +63,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
   void throw_if_failed() const { calls_.throw_if_failed(); }
+  // Of a call that is not begun.
+  void refuse_if_failed() const;
   std::optional<Error> failure() const { return calls_.failure(); }
   // DeviceCalls::under_way()
   std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }

@@ -123,7 +123,8 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   GpuRoute* found = nullptr;
   const auto takes = [&](const Route& route) {
     auto reason = obstacle(route, operations, world_, capturing);
-    if (!reason && capturing && !routes_[index_of(*route.row)] && !route.row->opens_at_once)
+    const bool opens_here = route.row->whatever_is_asked || (route.row->opens_at_once && world_.ranks > 1);
+    if (!reason && capturing && !routes_[index_of(*route.row)] && !opens_here)
       reason =
           "it was not used before the graph is captured, which cannot wait for it; make the call once before";
     if (!reason) {
@@ -132,7 +133,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
       if (found) return true;
       reason = world_.missing[index_of(*route.row)];
     }
-    if (!route.only_small && !route.row->whatever_is_asked)
+    if (!route.only_small && (!route.row->whatever_is_asked || asked == route.name))
       reasons += (reasons.empty() ? "" : "; ") + std::string(route.name) + ": " + *reason;
     return false;
   };

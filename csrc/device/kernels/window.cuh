@@ -92,25 +92,25 @@ AL_DEVICE long long all_threads() { return 1; }
 #endif
 
 // Once more, and shows it. In order, for a lower number after a higher one would be a signal that is lost: those who raise
-// it run on one device.
-AL_DEVICE void tell(WindowCount* count, unsigned* shown) {
+// it run on one device. `publishes`: what was written before is seen by whoever sees that.
+AL_DEVICE void count_up(WindowCount* count, unsigned* shown, bool publishes) {
   while (swapped(&count->raising, 0u, 1u) != 0) AL_PAUSE();
-  fence_on_device();
+  if (publishes) {
+    fence();  // behind the lock: what those before have published is seen, too
+  } else {
+    fence_on_device();
+  }
   const unsigned number = peek(&count->number) + 1;
   show(&count->number, number);
   show(shown, number);
   fence_on_device();
   show(&count->raising, 0);
 }
-
-// The same, and what was written before is seen by whoever sees that.
+AL_DEVICE void tell(WindowCount* count, unsigned* shown) { count_up(count, shown, /*publishes=*/false); }
 AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
+  if (count) return count_up(count, shown, /*publishes=*/true);
   fence();
-  if (count) {
-    tell(count, shown);
-  } else {
-    raised_by_one(shown);
-  }
+  raised_by_one(shown);
 }
 
 template <class Unit>
@@ -140,7 +140,7 @@ AL_DEVICE void window_move(const WindowMove& job, long long thread, long long th
 }
 
 // Whoever waits longer tells that it does, for what it tells costs as much as a signal.
-constexpr int kSoon = 128;  // looks
+constexpr unsigned kSoon = 128;  // looks
 
 struct WindowWaited {
   bool there;  // false: it was given up
@@ -150,8 +150,8 @@ struct WindowWaited {
 AL_DEVICE WindowWaited await_signal(const WindowWait& job) {
   const unsigned least = added(&job.taken->number, 1) + 1;
   WindowWaited waited{true, false};
-  for (int looks = 1; static_cast<int>(peek(job.raised) - least) < 0; ++looks) {
-    if (looks == kSoon && job.begun) {
+  for (unsigned looks = 1; static_cast<int>(peek(job.raised) - least) < 0; ++looks) {
+    if (looks >= kSoon && job.begun && !waited.told) {
       tell(job.begun, job.tells_begun);
       waited.told = true;
     }

@@ -41,7 +41,7 @@ std::size_t DeviceWindow::board_bytes(int ranks) {
   return all * sizeof(Flag) * (1 + all * kSignalSlots);
 }
 std::size_t DeviceWindow::count_bytes(int ranks) {
-  return (kCounts * place(ranks, 0) + 2) * sizeof(WindowCount);
+  return (kCounts * place(ranks, 0) + 2) * sizeof(WindowCount) + sizeof(StagedAccess::Spot);
 }
 std::size_t DeviceWindow::told_bytes(int ranks) {
   return sizeof(ToldHost) + kTolds * place(ranks, 0) * sizeof(std::uint32_t);
@@ -66,8 +66,13 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
   const bool can_add = can_reduce(own.dtype, ReduceOp::kSum) && own.dtype != DType::kComplex128;
   if (can_add) memory_->device->prepare(own.dtype, ReduceOp::kSum, Device::kUpdate);
   if (!memory_->staged) return;
-  staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
-                  map(rank_), own_, aborted());
+  try {
+    staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
+                    map(rank_), own_, *reinterpret_cast<StagedAccess::Spot*>(count(kCounts, 2)), aborted());
+  } catch (...) {  // its kernels may yet come
+    keep_for_ever(std::make_unique<std::shared_ptr<Memory>>(memory_));
+    throw;
+  }
   used_.push_back({staged_->serving(), true});
 }
 
@@ -300,8 +305,9 @@ void DeviceWindow::mark(bool waits_too) {
   std::uint64_t marked = 0;
   for (std::size_t each = 0; each < used_.size(); ++each) {
     if (!used_[each].accesses && !waits_too) continue;
-    if (staged_ && used_[each].stream == staged_->serving()) {  // every time, so that it counts them itself
+    if (is_serving(each)) {
       staged_->mark(count(kCounts, 1), &mark_of(each).count);
+      ++marks_served_;
     } else {
       memory_->device->raise(mark_of(each), marks_made_, used_[each].stream);
     }
@@ -313,7 +319,8 @@ void DeviceWindow::mark(bool waits_too) {
 bool DeviceWindow::is_past() const {
   const std::uint64_t marked = marked_;
   for (std::size_t each = 0; each <= kMostStreams; ++each) {
-    if ((marked >> each & 1) != 0 && !mark_of(each).reached(marks_made_)) return false;
+    const std::uint32_t last = is_serving(each) ? marks_served_ : marks_made_;
+    if ((marked >> each & 1) != 0 && !mark_of(each).reached(last)) return false;
   }
   return true;
 }

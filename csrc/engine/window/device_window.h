@@ -65,7 +65,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool is_past() const override;
 
  private:
-  // For each place; behind them ended(), and the marks of the stream on which others are served.
+  // For each place; behind them ended(), the marks of the stream on which others are served, and StagedAccess::Spot.
   enum Count { kSent, kTaken, kOver, kReplayBegun, kReplayOver, kCounts };
   enum Told { kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
   struct ToldHost;
@@ -95,6 +95,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   void remember(const WindowCall& call, bool waits);
 
   Flag& mark_of(std::size_t stream) const;
+  // The second of this window's own; it counts its marks itself.
+  bool is_serving(std::size_t stream) const { return staged_ && stream == 1; }
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
@@ -113,7 +115,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool captured_ = false;
   // Waits given to streams, by place, where kernels do not meet: end() must not wait for who holds the mutex.
   const std::unique_ptr<std::atomic<std::uint32_t>[]> enqueued_;
-  std::atomic<std::uint32_t> marks_made_{0};
+  std::atomic<std::uint32_t> marks_made_{0}, marks_served_{0};
   std::atomic<std::uint64_t> marked_{0};  // streams, a bit each
 };
 

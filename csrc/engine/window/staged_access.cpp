@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "common/keep_for_ever.h"
 #include "common/log.h"
 #include "engine/window/device_jobs.h"
 
@@ -30,7 +29,8 @@ struct StagedAccess::Passage : WindowCall::State {
 };
 
 StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks,
-                           std::byte* memory, const Registered& own, const std::uint32_t* given_up)
+                           std::byte* memory, const Registered& own, Spot& spot,
+                           const std::uint32_t* given_up)
     : device_(device),
       serving_device_(serving),
       board_(std::move(board)),
@@ -40,7 +40,7 @@ StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, i
       own_(own),
       given_up_(given_up),
       serving_(serving.make_stream()),
-      spot_(device.allocate(sizeof(Spot))),
+      spot_(spot),
       asked_(std::make_unique<std::atomic<std::uint32_t>[]>(at(ranks, 0))),
       served_(at(ranks, 0)) {
   try_out();
@@ -60,7 +60,7 @@ void StagedAccess::try_out() {
   for (const std::uint32_t number : {0u, 1u}) {
     StagedBoard::Request& request = board_.request(rank_, 0, rank_, number);
     WindowNumber add;
-    add.at = spot_.get();
+    add.at = &spot_.counted;
     add.ended = never();
     add.operand = add.adds = 1;
     add.found = &request.found;
@@ -74,8 +74,6 @@ void StagedAccess::try_out() {
   while (!has_come() && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   if (has_come() && second.found == 1) return;
-  keep_for_ever(std::make_unique<StagedBoard>(board_));
-  keep_for_ever(std::make_unique<DeviceMemory>(spot_));
   throw Error(ErrorKind::kUnsupported,
               "kernels of a second context on the GPU have not changed memory of the first one's within " +
                   std::to_string(kPatience.count()) + " s");

@@ -29,11 +29,16 @@ namespace altorch {
 
 class StagedAccess {
  public:
+  // Memory of the GPU, zero at first, in which serving is tried out.
+  struct Spot {
+    std::int64_t counted;
+    std::uint32_t never;  // stays 0: the end of what goes on after all was given up
+  };
   // `device`, `serving`: two of the same GPU, the second of a context of its own. `memory`, `own`: what this rank has
   // registered. `given_up`: not 0 once nothing is to be waited for; in pinned memory. Throws Error(kUnsupported) where the
-  // second does not reach the memory of the first.
+  // second does not reach the memory of the first; what it was given must stay then, as after any end that is not waited for.
   StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* memory,
-               const Registered& own, const std::uint32_t* given_up);
+               const Registered& own, Spot& spot, const std::uint32_t* given_up);
 
   // As those of RemoteMemory, of calls on other ranks' memory; signals are not its business. kPending: some of it is still to
   // be enqueued, or a number to come.
@@ -81,7 +86,7 @@ class StagedAccess {
   void hold(const WindowCall& call, const Passage& passage, std::uint32_t number);
   void take(const WindowCall& call, Passage& passage);
   void try_out();
-  const std::uint32_t* never() const { return &reinterpret_cast<const Spot*>(spot_.get())->never; }
+  const std::uint32_t* never() const { return &spot_.never; }
   // Of this rank's own data. Whether it is done even where all was given up meanwhile.
   bool move(const WindowMove& job, bool to_host, Stream stream) const;
   void tell(Device& device, Flag& flag, const StagedBoard::Request& request, Stream stream) const;
@@ -98,11 +103,7 @@ class StagedAccess {
   const Registered own_;
   const std::uint32_t* const given_up_;
   const Stream serving_;
-  struct Spot {
-    std::int64_t counted;
-    std::uint32_t never;  // stays 0: the end of what goes on after all was given up
-  };
-  const DeviceMemory spot_;  // where serving is tried out
+  Spot& spot_;
   std::array<Lane, StagedBoard::kLanes> lanes_{};
   std::uint64_t uses_ = 0;
   const std::unique_ptr<std::atomic<std::uint32_t>[]> asked_;  // requests to each target, by lane

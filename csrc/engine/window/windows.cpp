@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "engine/callback_thread.h"
 #include "engine/progress.h"
 #include "engine/window/window.h"
 
@@ -106,7 +107,27 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
     }
     task->window->ended(*task);
   }
+  let_go(windows, tasks);
   return left;
+}
+
+// Whoever is the last to have a window gives its memory back, which may take until a device has come somewhere, and others
+// need this thread meanwhile. The last of a listed one is nobody here.
+void Windows::let_go(std::vector<std::shared_ptr<Window>>& windows,
+                     std::vector<std::shared_ptr<WindowTask>>& tasks) {
+  const auto elsewhere = [](auto& last) { CallbackThread::instance().push([last = std::move(last)] {}); };
+  const auto has = [](const auto& all, const std::shared_ptr<Window>& window) {
+    return std::find(all.begin(), all.end(), window) != all.end();
+  };
+  for (auto& task : tasks) {
+    if (!has(windows, task->window)) elsewhere(task);
+  }
+  tasks.clear();
+  const std::lock_guard lock(mutex_);
+  for (auto& window : windows) {
+    if (!has(windows_, window)) elsewhere(window);
+  }
+  windows.clear();
 }
 
 }  // namespace altorch

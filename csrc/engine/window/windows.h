@@ -37,6 +37,8 @@ class Windows {
   bool drive(Clock::time_point now, Driven& found);
 
  private:
+  void let_go(std::vector<std::shared_ptr<Window>>& windows, std::vector<std::shared_ptr<WindowTask>>& tasks);
+
   std::mutex mutex_;  // guards all of it
   int number_ = 0;
   std::vector<std::shared_ptr<Window>> windows_;

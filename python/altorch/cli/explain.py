@@ -99,7 +99,8 @@ def _print_on_gpus(arguments: argparse.Namespace, size: int, found: dict[str, An
         what, {"route": found["route"], "why": found["reason"], "steps": found["rounds_text"].strip()}
     )
     rows = [[name, reason] for name, reason in found["routes_not_taken"].items()]
-    print_table("Other routes (ALTORCH_ROUTE=cuda=... picks one)", ["route", "why not"], rows)
+    choice = "" if found["route"] == "alone" else " (ALTORCH_ROUTE=cuda=... picks one)"
+    print_table("Other routes" + choice, ["route", "why not"], rows)
 
 
 def _alternative(row: object) -> list[str]:

@@ -59,6 +59,19 @@ TEST(AloneRoute, LeavesToOthersWhatItHasNot) {
   });
 }
 
+// NCCL must not be opened while a graph is captured.
+TEST(AloneRoute, LeavesToOthersInGraphsWhatTheyHaveDoneBefore) {
+  GpuWorld world(own_gpus(1));
+  world.run([&](GpuRank& me) {
+    std::vector<float> one(100);
+    Operation half = operation_of(OpKind::kAllReduce, one.data(), one.data(), 100);
+    EXPECT_STREQ(me.routes.choose({&half, 1}, /*capturing=*/true).name(), "alone") << "opened in the graph";
+    half.op = ReduceOp::kPremulSum;
+    EXPECT_THROW(me.routes.choose({&half, 1}, /*capturing=*/true), Error);
+    EXPECT_EQ(world.nccl().open_communicators(), 0);
+  });
+}
+
 TEST(AloneRoute, IsNotForTwo) {
   GpuWorld world(own_gpus(2));
   world.run([](GpuRank& me) {

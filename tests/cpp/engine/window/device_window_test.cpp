@@ -119,29 +119,34 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
 }
 
 // A stream that waits for a rank that has given up goes on, and what it waited for is marked.
-TEST(DeviceWindow, EndsWaitsOfStreams) {
-  for (const Place place : {kOwn, kShared, kApart}) {
-    ThreadGroup group(2);
-    const auto errors = on_gpus(group, place, [](Gpu& gpu, Communicator& communicator) {
-      const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
-      opened.meet();
-      if (communicator.rank() == 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        communicator.close("the group was aborted");
-        return;
-      }
-      opened.window->enqueue_wait(0, 3, opened.stream, false, std::chrono::milliseconds(300));
-      EXPECT_TRUE(opened.window->look());
-      while (opened.window->look()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      EXPECT_TRUE(gpu.device.synchronize(opened.stream));
-      for (const float each : opened.values) EXPECT_TRUE(std::isnan(each));
-      EXPECT_TRUE(opened.window->failure());
-      throw *opened.window->failure();
-    });
-    EXPECT_EQ(errors[0], "");
-    EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];
-  }
+void expect_end_of_wait(Place place, bool captured) {
+  ThreadGroup group(2);
+  const auto errors = on_gpus(group, place, [captured](Gpu& gpu, Communicator& communicator) {
+    const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
+    opened.meet();
+    if (communicator.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      communicator.close("the group was aborted");
+      return;
+    }
+    opened.window->enqueue_wait(0, 3, opened.stream, captured, std::chrono::milliseconds(300));
+    EXPECT_TRUE(opened.window->look());
+    while (opened.window->look()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(gpu.device.synchronize(opened.stream));
+    for (const float each : opened.values) EXPECT_TRUE(std::isnan(each));
+    EXPECT_TRUE(opened.window->failure());
+    throw *opened.window->failure();
+  });
+  EXPECT_EQ(errors[0], "");
+  EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];
 }
+
+TEST(DeviceWindow, EndsWaitsOfStreams) {
+  for (const Place place : {kOwn, kShared, kApart}) expect_end_of_wait(place, /*captured=*/false);
+}
+
+// Of which the host knows by what it tells of itself.
+TEST(DeviceWindow, EndsWaitsOfGraphs) { expect_end_of_wait(kOwn, /*captured=*/true); }
 
 // More than the slots of a lane hold, and more pieces than may be under way at once; rows that are longer than a slot, too.
 TEST(DeviceWindow, MovesInPieces) {

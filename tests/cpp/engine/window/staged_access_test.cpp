@@ -17,8 +17,9 @@ TEST(StagedAccess, RefusesWhatLiesOutside) {
   const StagedBoard board(device.pin(StagedBoard::bytes(2)), 2);
   const PinnedMemory word = device.pin(sizeof(std::uint32_t));
   std::vector<std::byte> memory(kBytes + 2 * kAround);
+  StagedAccess::Spot spot{};
   FakeDevice serving({.longest_delay = std::chrono::microseconds(0), .beside = true});
-  StagedAccess access(device, serving, board, 0, 2, memory.data() + kAround, {kBytes, DType::kInt64},
+  StagedAccess access(device, serving, board, 0, 2, memory.data() + kAround, {kBytes, DType::kInt64}, spot,
                       reinterpret_cast<std::uint32_t*>(word.get()));
   std::mt19937_64 random(11);
   const auto some = [&](std::uint64_t most) { return random() % 32 == 0 ? random() : random() % (most + 1); };
