@@ -62,7 +62,7 @@ test: test-cpp test-python
 
 test-cpp: build
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
-	$(BUILD)/tests/cpp/altorch_tests --gtest_brief=1
+	sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
 
 test-python: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
