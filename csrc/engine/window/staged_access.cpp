@@ -124,7 +124,8 @@ bool StagedAccess::is_idle(const Lane& lane) const {
   return lane.used == 0 || board_.passed(rank_, number, lane.target).reached(lane.number);
 }
 
-// Its own, one that is idle, or that of the stream which has used it least lately: then it comes after that one.
+// Its own, one that is idle, or that which was used least lately: then it comes after the last call there. So it does in its own,
+// for a stream that is gone may have left its name to another.
 bool StagedAccess::take_lane(Passage& passage, Stream stream) {
   const auto rank_of = [&](const Lane& lane) {
     if (lane.used > 0 && lane.stream == stream) return 0;
@@ -134,9 +135,11 @@ bool StagedAccess::take_lane(Passage& passage, Stream stream) {
     return std::pair(rank_of(one), one.used) < std::pair(rank_of(other), other.used);
   });
   if (found->busy) return false;
-  if (rank_of(*found) == 2) device_.wait_for_stream(stream, found->stream);
-  *found = {stream, true, ++uses_};
-  passage.lane = static_cast<int>(found - lanes_.begin());
+  const auto number = static_cast<int>(found - lanes_.begin());
+  if (!is_idle(*found))
+    device_.wait_for_flag(board_.passed(rank_, number, found->target), found->number, stream);
+  found->stream = stream, found->busy = true, found->used = ++uses_;
+  passage.lane = number;
   return true;
 }
 
