@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLine = 64;  // signals of two ranks lie in different cache lines
 constexpr std::size_t kByCopyEngine = 256 << 10, kByOneBlock = 16 << 10;
 constexpr std::chrono::seconds kLastCalls{2};
+constexpr std::chrono::milliseconds kLateAnswers{200};
 
 }  // namespace
 
@@ -344,6 +345,15 @@ bool DeviceWindow::close(bool agreed) {
     while (agreed && !(past = is_past()) && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   } catch (const Error&) {  // the device is gone, or the process ends
+  }
+  const auto late = Clock::now() + kLateAnswers;
+  const auto is_answered = [&] {
+    const std::lock_guard lock(mutex_);
+    return !staged_ || staged_->is_idle();
+  };
+  while (!past && !is_answered() && Clock::now() < late) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    end();
   }
   if (captured_ || !past || !agreed) keep_for_ever(std::make_unique<std::shared_ptr<Memory>>(memory_));
   return past;

@@ -313,4 +313,8 @@ void StagedAccess::end() {
   }
 }
 
+bool StagedAccess::is_idle() const {
+  return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return is_idle(lane); });
+}
+
 }  // namespace altorch

@@ -56,8 +56,11 @@ class StagedAccess {
   Stream serving() const { return serving_; }
   // Counts, and shows it, when that stream has come as far as it is now.
   void mark(WindowCount* count, std::uint32_t* shown);
-  // Lets all streams go on that wait for an answer.
+  // Lets all streams go on that wait for an answer. An answer that comes late takes that back for those before it, so that it
+  // is to be repeated until is_idle().
   void end();
+  // Whether all streams are past what was asked. As begin().
+  bool is_idle() const;
 
  private:
   struct Passage;  // a call on its way

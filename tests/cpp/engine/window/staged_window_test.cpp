@@ -130,6 +130,23 @@ TEST(StagedWindow, DoesNotWaitForWhoHasLeft) {
   EXPECT_EQ(pair.other.test(add), State::kFailed);
 }
 
+// An answer to something earlier comes in when the window is closed, and takes back what lets the stream go on.
+TEST(StagedWindow, EndsWhatALateAnswerHoldsUp) {
+  Pair pair;
+  const std::vector<std::int64_t> sent(8, 7);
+  Gate gate(pair, pair.other.stream);
+  WindowCall put = pair.other.call(Access::kPut, 0, 0, sent.size());
+  put.from = sent.data();
+  ASSERT_EQ(pair.other.begin(put), State::kDone);
+  std::thread closing([&] { pair.other.window->close(/*agreed=*/false); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const StagedBoard board(pair.staged, kRanks);
+  std::atomic_ref(board.answered(1, put.held_at, 0).count).store(0);
+  gate.flag->raise(1);
+  closing.join();
+  EXPECT_TRUE(pair.other.device->synchronize(pair.other.stream));
+}
+
 TEST(StagedWindow, AnswersNothingThatItLeavesOut) {
   Pair pair;
   pair.owner.values[0] = 40;
