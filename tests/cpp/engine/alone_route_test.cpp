@@ -45,6 +45,25 @@ TEST(AloneRoute, HasItsInputForItsResult) {
   }
 }
 
+TEST(AloneRoute, TakesBlocksOfAnySize) {
+  GpuWorld world(own_gpus(1));
+  world.run([](GpuRank& me) {
+    const auto input = numbers(1000, 0);
+    constexpr std::int64_t kCounts[] = {700};
+    for (const OpKind kind : {OpKind::kAllToAll, OpKind::kAllGather, OpKind::kReduceScatter}) {
+      std::vector<float> output(1000);
+      Operation uneven = operation_of(kind, input.data(), output.data(), 700);
+      if (kind != OpKind::kReduceScatter) uneven.output_counts = kCounts;
+      if (kind != OpKind::kAllGather) uneven.input_counts = kCounts;
+      EXPECT_EQ(me.call(uneven), "alone");
+      me.finish();
+      std::vector<float> want = input;
+      std::fill(want.begin() + 700, want.end(), 0.0f);
+      EXPECT_EQ(output, want) << name_of(kind);
+    }
+  });
+}
+
 TEST(AloneRoute, LeavesToOthersWhatItHasNot) {
   GpuWorld world(own_gpus(1));
   world.run([](GpuRank& me) {
