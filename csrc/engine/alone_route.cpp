@@ -35,7 +35,6 @@ class AloneRoute : public GpuRoute {
 
 extern const GpuRouteRow gpu_rows::alone = {
     .name = "alone",
-    .instead = "",
     .reason = "one rank: nothing has to move between GPUs",
     .opens_at_once = true,
     .whatever_is_asked = true,
@@ -50,11 +49,6 @@ extern const GpuRouteRow gpu_rows::alone = {
       if (operation.reduces() && operation.op == ReduceOp::kPremulSum) return "it multiplies nothing";
       return std::nullopt;
     },
-    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
-      return std::nullopt;
-    },
-    .takes_small = [](const Operation&, const World&) -> const char* { return nullptr; },
-    .pair_bytes = nullptr,
     .steps = [](const Operation&, const World&) { return std::string("one copy on the device\n"); },
     .open =
         [](GpuGroup& group) {

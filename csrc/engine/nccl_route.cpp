@@ -81,18 +81,12 @@ Opened open(GpuGroup& group) {
 
 extern const GpuRouteRow gpu_rows::nccl = {
     .name = "nccl",
-    .instead = "",
     .reason = "every rank has a GPU of its own, and NCCL has the operation",
     .opens_at_once = true,
     .guarded = true,
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
     .obstacle_to = [](const Operation& operation) { return nccl::NcclComm::obstacle(operation); },
-    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
-      return std::nullopt;
-    },
-    .takes_small = [](const Operation&, const World&) -> const char* { return nullptr; },
-    .pair_bytes = nullptr,
     .steps = steps,
     .open = open,
 };

@@ -64,7 +64,6 @@ extern const GpuRouteRow gpu_rows::host_relay = {
       return "the host takes part in it";
     },
     .takes_small = takes_small,
-    .pair_bytes = nullptr,
     .steps = steps,
     .open = open,
 };

@@ -127,16 +127,12 @@ Opened open(GpuGroup& group) {
 
 extern const GpuRouteRow gpu_rows::peer = {
     .name = "peer",
-    .instead = "",
     .reason = "the GPUs write into each other's memory",
     .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
     .in_rank_order = true,
     .obstacle_on = obstacle_on,
     .obstacle_among = obstacle_among,
     .obstacle_to = host_staged_obstacle,
-    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
-      return std::nullopt;
-    },
     .takes_small = takes_small,
     .pair_bytes = [](int ranks) { return PeerLayout::pair_bytes_among(ranks); },
     .steps = steps,

@@ -35,9 +35,9 @@ struct Opened {
 };
 
 struct GpuRouteRow {
-  std::string_view name;     // as in ALTORCH_ROUTE and in statistics
-  std::string_view instead;  // goes where that one is asked for and does not serve; empty: nothing does
-  const char* reason;        // why it is taken where it serves, one clause
+  std::string_view name;          // as in ALTORCH_ROUTE and in statistics
+  std::string_view instead = {};  // goes where that one is asked for and does not serve; empty: nothing does
+  const char* reason;             // why it is taken where it serves, one clause
   // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
   const char* pairs_reason = nullptr;
   bool opens_at_once =
@@ -50,12 +50,14 @@ struct GpuRouteRow {
   std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);
   std::optional<std::string> (*obstacle_among)(const World& world);
   std::optional<std::string> (*obstacle_to)(const Operation& operation);
-  // Why it cannot go into a CUDA graph this way.
-  std::optional<std::string> (*obstacle_to_capture)(const Operation& operation, const World& world);
-  // Why a small call goes this way before its turn, one clause; null: it does not.
-  const char* (*takes_small)(const Operation& operation, const World& world);
+  // Why it cannot go into a CUDA graph this way; by default everything can.
+  std::optional<std::string> (*obstacle_to_capture)(const Operation& operation, const World& world) =
+      [](const Operation&, const World&) { return std::optional<std::string>(); };
+  // Why a small call goes this way before its turn, one clause; null: it does not, as by default.
+  const char* (*takes_small)(const Operation& operation, const World& world) =
+      [](const Operation&, const World&) -> const char* { return nullptr; };
   // The largest of those blocks, in bytes; null where there is no pairs_reason.
-  std::size_t (*pair_bytes)(int ranks);
+  std::size_t (*pair_bytes)(int ranks) = nullptr;
   // What a rank does, as text.
   std::string (*steps)(const Operation& operation, const World& world);
   // Throws Error.

@@ -6,6 +6,15 @@
 
 namespace altorch {
 
+WindowMove only_raise(std::uint32_t* raised, WindowCount* count, const std::uint32_t* ended) {
+  WindowMove job;
+  job.rows = 0;
+  job.raised = raised;
+  job.count = count;
+  job.ended = ended;
+  return job;
+}
+
 WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended) {
   std::byte* const theirs = target + call.offset;
   const bool puts = call.access == Access::kPut;

@@ -10,6 +10,8 @@
 
 namespace altorch {
 
+// Moves nothing, and raises what tells somebody; null: not even that.
+WindowMove only_raise(std::uint32_t* raised, WindowCount* count, const std::uint32_t* ended);
 // Of a put or a get.
 WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended);
 // Throws Error(kUnsupported) of what cannot be accumulated on a GPU.

@@ -172,9 +172,7 @@ void DeviceWindow::add_signal(const WindowCall& call, WindowMove& move) const {
 
 // A stream that no longer waits for an answer has not done what the signal would tell of.
 void DeviceWindow::signal(const WindowCall& call) {
-  WindowMove only;
-  only.rows = 0;
-  only.ended = staged_ ? aborted() : ended();
+  WindowMove only = only_raise(nullptr, nullptr, staged_ ? aborted() : ended());
   add_signal(call, only);
   memory_->device->move_window(only, call.stream);
 }
@@ -266,12 +264,7 @@ void DeviceWindow::wait(const WindowCall& call) {
   device.wait_for_flag(flag, number, call.stream);
   if (marked > 0)
     device.poison({mine, static_cast<std::int64_t>(marked), poison_of(own_.dtype), aborted()}, call.stream);
-  WindowMove tell;
-  tell.rows = 0;
-  tell.ended = ended();
-  tell.raised = told(kToldOver, at);
-  tell.count = count(kOver, at);
-  device.move_window(tell, call.stream);
+  device.move_window(only_raise(told(kToldOver, at), count(kOver, at), ended()), call.stream);
   if (std::atomic_ref(*aborted()).load() != 0) flag.raise(number);  // end() may have come in between
 }
 

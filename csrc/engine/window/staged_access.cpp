@@ -51,10 +51,7 @@ StagedAccess::StagedAccess(Device& device, Device& serving, StagedBoard board, i
 // those places of the board are free.
 void StagedAccess::try_out() {
   serving_device_.prepare_windows();
-  WindowMove nothing;
-  nothing.rows = 0;
-  nothing.ended = never();
-  serving_device_.move_window(nothing, serving_);
+  serving_device_.move_window(only_raise(nullptr, nullptr, never()), serving_);
   try_out_updates(serving_device_, own_.dtype, never(), serving_);
   const StagedBoard::Request& second = board_.request(rank_, 0, rank_, 1);
   for (const std::uint32_t number : {0u, 1u}) {
@@ -298,12 +295,7 @@ void StagedAccess::carry_out(int origin, int lane, std::uint32_t number) {
 
 void StagedAccess::mark(WindowCount* count, std::uint32_t* shown) {
   const std::lock_guard lock(serving_now_);
-  WindowMove tell;
-  tell.rows = 0;
-  tell.raised = shown;
-  tell.count = count;
-  tell.ended = never();
-  serving_device_.move_window(tell, serving_);
+  serving_device_.move_window(only_raise(shown, count, never()), serving_);
 }
 
 void StagedAccess::end() {

@@ -23,7 +23,7 @@ struct FakeDeviceOptions {
   // Streams may write what others read, as they do once flags are raised to let them go on: results are then
   // marked, and ThreadSanitizer is not to look.
   bool gives_up = false;
-  // In a context beside torch's, where nothing but kernels is never held up: the rest throws.
+  // In a context beside torch's, where nothing but kernels is never held up: copies, and flags but by kernels, throw.
   bool beside = false;
 };
 
