@@ -115,17 +115,18 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(const c10d::Re
       {
         const std::lock_guard lock(mutex_);
         if (is_closed_) throw Error(ErrorKind::kClosed, "the group was destroyed; make another one");
-        if (is_reconfiguring_) throw Error(ErrorKind::kInvalidArgument, "another thread is in it already");
-        is_reconfiguring_ = true;
+        if (under_way_) throw Error(ErrorKind::kInvalidArgument, "another thread is in it already");
+        under_way_ = std::make_shared<Interrupt>();
         ++attempts_;
       }
       struct Ended {
         ReconfigurableBackend& backend;
         ~Ended() {
           const std::lock_guard lock(backend.mutex_);
-          backend.is_reconfiguring_ = false;
+          backend.under_way_ = nullptr;
         }
       } ended{*this};
+      const Interruptible interruptible(under_way_);
       replace(asked);
     } catch (const Error& error) {
       if (std::string_view(error.what()).starts_with("altorch: ")) throw;  // of the group that was to be
@@ -233,10 +234,17 @@ c10d::ErrorType ReconfigurableBackend::getError() {
 }
 
 void ReconfigurableBackend::abort() {
+  interrupt("another thread aborted the group");
   if (const auto backend = now()) backend->abort();
 }
 
+void ReconfigurableBackend::interrupt(const char* why) {
+  const std::lock_guard lock(mutex_);
+  if (under_way_) under_way_->raise(why);
+}
+
 void ReconfigurableBackend::shutdown() {
+  interrupt("another thread destroyed the group");
   c10::intrusive_ptr<AlBackend> last;
   {
     const std::lock_guard lock(mutex_);

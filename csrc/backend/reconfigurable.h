@@ -8,6 +8,7 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "common/interrupt.h"
 #include "common/random_name.h"
 #include "observe/process_id.h"
 
@@ -46,7 +47,8 @@ class ReconfigurableBackend : public c10d::Backend {
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override;
   // Collective over the new ranks, and done when it returns. What is under way fails. Throws Error: kInvalidArgument for
-  // handles that cannot be; whatever else went wrong, on all of those ranks. The group is what it was then, unless it had failed.
+  // handles that cannot be; whatever else went wrong, on all of those ranks. The group is what it was then, unless it had
+  // failed. abort() and shutdown() in another thread end it on this rank; the others miss it at their deadline.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   const std::string getBackendName() const override { return "al"; }
@@ -120,6 +122,8 @@ class ReconfigurableBackend : public c10d::Backend {
   c10::intrusive_ptr<AlBackend> use() const;
   Asked check(const c10d::ReconfigureOptions& options) const;
   void replace(const Asked& asked);
+  // Ends the reconfigure() that another thread is in.
+  void interrupt(const char* why);
 
   const std::string name_;
   const std::string own_name_ = random_name();  // in handles: of this object, and no other
@@ -129,7 +133,8 @@ class ReconfigurableBackend : public c10d::Backend {
   std::shared_ptr<const Make> make_;
   c10::intrusive_ptr<AlBackend> now_;
   std::int64_t attempts_ = 0;
-  bool is_reconfiguring_ = false, is_closed_ = false;
+  std::shared_ptr<Interrupt> under_way_;  // of the reconfigure() that a thread is in
+  bool is_closed_ = false;
   // Of one object each: what belongs to Python is neither copied nor freed under the lock, for that takes Python's.
   std::map<std::int64_t, c10d::AbortHook> hooks_;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook_;

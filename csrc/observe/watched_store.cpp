@@ -1,6 +1,7 @@
 #include "observe/watched_store.h"
 
 #include "common/error.h"
+#include "common/interrupt.h"
 #include "common/patient_store.h"
 #include "common/poll_pause.h"
 
@@ -13,6 +14,7 @@ constexpr int kLooksPerQuestion = 10;  // to the store
 }  // namespace
 
 void WatchedStore::attend() {
+  Interruptible::check();
   const auto now = WaitClock::now();
   if (!watch_ || now < next_look_) return;
   next_look_ = now + kBetweenLooks;

@@ -1,4 +1,5 @@
-// A store in which one waits for ranks whose processes are watched: that one of them is dead ends the wait.
+// A store in which one waits for ranks whose processes are watched: that one of them is dead ends the wait, and so does
+// another thread (common/interrupt.h).
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,7 @@ class WatchedStore : public StoreView {
   WatchedStore(KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
       : StoreView(store), watch_(std::move(watch)), ranks_(std::move(ranks)) {}
 
-  // Throws Error(kPeerLost).
+  // Throws Error: kPeerLost; kClosed when another thread ends it.
   void attend() override;
   // As long as the store has it, and the ranks live.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;

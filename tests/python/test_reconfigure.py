@@ -477,6 +477,50 @@ def test_one_that_is_late_in_the_middle_of_it_holds_nobody():
         cluster.check(one_stays_within)
 
 
+def ended_by_another_thread(world, how, moment):
+    """Who waits for ranks that do not come is told at once; afterwards the group is made again."""
+    change = Change(world)
+    change.to(1, change.handles([0, 1]))
+    handles = change.handles([0, 1])
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if world.rank == 0:
+        ended = threading.Timer(0.5 * PATIENCE, getattr(backend, how))
+        ended.start()
+        began = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="another thread (aborted|destroyed) the group"):
+            change.to(2, handles)
+        assert time.monotonic() - began < 3 * PATIENCE
+        ended.join()
+    elif moment == "meanwhile":
+        # It has come, and makes the transport no further: the verdict tells it.
+        from altorch import _backend
+
+        original = _backend.Group.create
+
+        def sleeps(self):
+            time.sleep(1 * PATIENCE)
+            return original(self)
+
+        _backend.Group.create = sleeps
+        with pytest.raises(dist.DistBackendError, match="another thread|not there|not come"):
+            change.to(2, handles, timeout=timedelta(seconds=3 * PATIENCE))
+        _backend.Group.create = original
+    change.all_come("ended")
+    if how == "abort":
+        change.to(3, change.handles([0, 1]))
+        use(world)
+    elif world.rank == 0:
+        with pytest.raises(dist.DistBackendError, match="was destroyed"):
+            change.to(3, [dist._get_reconfigure_handle()])
+
+
+@pytest.mark.parametrize("how", ["abort", "shutdown"])
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_another_thread_ends_it(how, moment):
+    with Cluster(2, launcher="plain", group=False) as cluster:
+        cluster.check(ended_by_another_thread, how=how, moment=moment)
+
+
 def read_while_it_changes(world):
     """Who looks at the group's backend holds Python's lock; hooks of Python's want it."""
     change = Change(world)

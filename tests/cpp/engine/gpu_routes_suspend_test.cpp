@@ -122,6 +122,24 @@ TEST(SuspendGpuRoutes, KeepWhatGraphsUse) {
   });
 }
 
+// Nothing of it takes memory, and the rules are those of all.
+TEST(SuspendGpuRoutes, OfARankAlone) {
+  GpuWorld world(own_gpus(1));
+  world.run([&](GpuRank& me) {
+    sums(me, kSmall, "alone");
+    EXPECT_EQ(me.routes.memory().suspendable, 0u);
+    suspend(me);
+    EXPECT_TRUE(me.routes.memory().suspended);
+    std::vector<float> x(kSmall);
+    const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
+    expect_error([&] { me.routes.choose({&refused, 1}, /*capturing=*/false); }, "calls resume() first");
+    expect_error([&] { suspend(me); }, "it is suspended already");
+    resume(me);
+    sums(me, kLarge, "alone");
+  });
+  EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 0);
+}
+
 TEST(SuspendGpuRoutes, RefuseCallsUntilTheyResume) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {
