@@ -487,7 +487,7 @@ def ended_by_another_thread(world, how, moment):
         ended = threading.Timer(0.5 * PATIENCE, getattr(backend, how))
         ended.start()
         began = time.monotonic()
-        with pytest.raises(dist.DistBackendError, match="another thread (aborted|destroyed) the group"):
+        with pytest.raises(dist.DistBackendError, match=r"another thread (aborted|destroyed) the group"):
             change.to(2, handles)
         assert time.monotonic() - began < 3 * PATIENCE
         ended.join()
@@ -502,7 +502,7 @@ def ended_by_another_thread(world, how, moment):
             return original(self)
 
         _backend.Group.create = sleeps
-        with pytest.raises(dist.DistBackendError, match="another thread|not there|not come"):
+        with pytest.raises(dist.DistBackendError, match=r"another thread|not there|not come"):
             change.to(2, handles, timeout=timedelta(seconds=3 * PATIENCE))
         _backend.Group.create = original
     change.all_come("ended")
