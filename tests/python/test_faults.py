@@ -359,6 +359,8 @@ def test_a_group_says_what_failed(world, asynchronous):
 
 def lose_the_peer(world):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if not hasattr(backend, "get_error"):
+        pytest.skip("this torch does not ask")
     try:
         dist.recv(torch.ones(3), 1)
     except RuntimeError:
@@ -371,4 +373,6 @@ def test_a_group_says_that_a_peer_was_lost():
         if not all(cluster.check(meet)):
             pytest.skip("Gloo says SUCCESS for ever")
         outcomes = cluster.run(lose_the_peer, ranks=[0], deadline=45, before_wait=lambda: cluster.kill(1))
+        if outcomes[0].status == "skip":
+            pytest.skip(outcomes[0].message)
         assert outcomes[0].value == "REMOTE_ERROR", outcomes[0].report()

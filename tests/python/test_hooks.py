@@ -175,7 +175,7 @@ def told_of_completions(world, size):
         lambda info: told.append((info.op_type, info.seq, info.active_duration, info.time_started))
     )
     assert group._has_hooks()
-    first = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group()
+    first = group._get_backend(torch.device("cpu"))._get_sequence_number_for_group()
     dist.all_reduce(torch.ones(1))
     works = [dist.all_reduce(torch.ones(count), async_op=True) for count in (3, 100_003)]
     dist.broadcast(torch.ones(4), 0)

@@ -175,7 +175,7 @@ def test_rank_zero_may_leave_as_soon_as_the_group_is_made():
 
 def split_without(world, dies):
     group = dist.group.WORLD
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=30), group)
+    group.set_timeout(timedelta(seconds=30))
     dist.barrier()
     if world.rank == 1:
         if dies:
@@ -207,7 +207,7 @@ def make_the_group(world):
 def wait_for_the_stopped(world, asynchronous):
     time.sleep(2)  # until it is stopped
     group = dist.group.WORLD
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3), group)
+    group.set_timeout(timedelta(seconds=3))
     started = time.monotonic()
     with pytest.raises(RuntimeError) as caught:
         work = dist.all_reduce(torch.ones(4), group=group, async_op=asynchronous)
@@ -240,7 +240,7 @@ def split_while_one_is_killed(world):
     if world.rank == 2:
         return None
     group = dist.group.WORLD
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=20), group)
+    group.set_timeout(timedelta(seconds=20))
     if world.rank == 1:
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     else:
