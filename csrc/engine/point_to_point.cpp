@@ -61,6 +61,7 @@ State PointToPoint::begin(Task& task, std::optional<Error>& noticed) {
   group_.started(operation);
   const auto bytes = static_cast<std::size_t>(operation.count) * size_of(operation.dtype);
   Channel& channel = links_.channel();
+  task.request.type = element_type(operation.dtype);
   if (operation.kind == OpKind::kSend) {
     channel.send(operation.input, bytes, operation.root, operation.tag, task.request);
   } else {

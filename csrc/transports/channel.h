@@ -14,20 +14,28 @@
 #include <string>
 
 #include "common/awaited.h"
+#include "common/dtype.h"
 #include "common/error.h"
 
 namespace altorch {
 
 inline constexpr int kAnySource = -1;
 
-// An operation in flight. What the fields mean is the channel's own affair, `bytes` and `peer` excepted.
+// What both ends of a message must agree on, where both name it, over a channel that can tell (over MPI's nobody can).
+using ElementType = std::uint8_t;  // 1 + DType; 0: not named
+constexpr ElementType element_type(DType dtype) {
+  return static_cast<ElementType>(1 + static_cast<int>(dtype));
+}
+
+// An operation in flight. What the fields mean is the channel's own affair, `bytes`, `peer` and `type` excepted.
 struct Request {
   std::uintptr_t handle = 0;  // 0: nothing in flight
   void* extra = nullptr;      // e.g. the tail of a message that was cut into pieces
   std::size_t bytes = 0;      // asked for
   int peer = 0;               // rank in the group
   bool is_receive = false;
-  bool exact = true;  // a receive that gets fewer bytes than asked is a mismatch
+  bool exact = true;     // a receive that gets fewer bytes than asked is a mismatch
+  ElementType type = 0;  // set it before the message is posted
 };
 
 enum class State : std::uint8_t { kPending, kDone, kFailed };
@@ -46,7 +54,7 @@ class Channel {
   virtual void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) = 0;
 
   // Tests all requests and drives progress. kDone: all are complete, their handles are 0. kFailed: `error` is
-  // set (wrong size: ErrorKind::kMismatch, naming the peer and both sizes); the rest may still be in flight.
+  // set (wrong size or type: ErrorKind::kMismatch, naming the peer and both of them); the rest may still be in flight.
   // Requests that are complete may be tested again.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
 
@@ -66,6 +74,19 @@ inline std::optional<Error> wrong_size(std::size_t bytes, std::size_t expected, 
   return Error(ErrorKind::kMismatch, "A message from " + sender + " has " + std::to_string(bytes) +
                                          " bytes where this rank expects " + std::to_string(expected) +
                                          ": the ranks disagree about the size or type of a tensor.");
+}
+
+// The same where the sender may have named a type, of which nothing is believed.
+inline std::optional<Error> unfit(std::size_t bytes, std::uint64_t type, std::size_t expected,
+                                  ElementType expected_type, bool exact, const std::string& sender) {
+  if (auto wrong = wrong_size(bytes, expected, exact, sender)) return wrong;
+  if (type == 0 || expected_type == 0 || type == expected_type || bytes == 0) return std::nullopt;
+  const std::string sent =
+      type <= kDTypeCount ? name_of(static_cast<DType>(type - 1)) : "no type that there is";
+  return Error(ErrorKind::kMismatch, "A message from " + sender + " is of " + sent +
+                                         " where this rank expects " +
+                                         name_of(static_cast<DType>(expected_type - 1)) +
+                                         "; send and receive tensors of one type (or view() both as one).");
 }
 
 }  // namespace altorch

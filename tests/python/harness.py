@@ -6,8 +6,8 @@ group; it is replaced after a failure, because the ranks may then disagree about
 
 `Cluster` is the same thing in the hands of a test: for faults and bootstraps, where ranks die or never meet.
 
-Every wait has a deadline, a failure carries each rank's traceback and the end of its output, and whatever was
-started is killed: processes are found by a token in their environment, wherever a launcher has put them.
+Every wait has a deadline, a failure carries each rank's traceback and the end of its output, and whatever was started
+is killed: processes are found by their session and by a token in their environment, wherever a launcher has put them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import HERE, LaunchPlan, backend_under_test, clean_environment, launch, launcher_under_test
+from launching import WORKER, LaunchPlan, backend_under_test, clean_environment, launch, launcher_under_test
 
 TOKEN = "ALTORCH_TEST_TOKEN"
 # Slow or shared machines: ALTORCH_TEST_PATIENCE=3 triples every deadline.
@@ -127,7 +127,7 @@ class Cluster:
         try:
             self._plan = launch(
                 size,
-                [str(HERE / "worker.py")],
+                [str(WORKER)],
                 launcher=launcher or launcher_under_test(),
                 env=clean_environment(extra),
                 log_directory=self._directory,
@@ -265,13 +265,15 @@ class Cluster:
         return [rank for rank in ranks if is_running(self.pids[rank])]
 
     def descendants(self) -> list[int]:
-        """Every living process that carries our token."""
+        """Every living process that carries our token, or is of a session that we have begun."""
         needle = f"{TOKEN}={self._token}".encode()
+        sessions = {process.pid for process in self._plan.processes}
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if needle in path.read_bytes().split(b"\0"):
-                    found.append(int(path.parent.name))
+                session = int((path / "stat").read_text().rsplit(")", 1)[1].split()[3])
+                if session in sessions or needle in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
         return found
 
     def close(self, *, kill: bool = False, deadline: float = 30) -> None:

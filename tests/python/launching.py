@@ -4,6 +4,7 @@ Environment variables (documented in docs/testing.md):
   ALTORCH_TEST_BACKEND   the backend under test ("al" by default)
   ALTORCH_TEST_LAUNCHER  plain | torchrun | mpirun
   ALTORCH_TEST_MPIRUN    the mpirun command of the MPI that ALTORCH_MPI points to
+  ALTORCH_TEST_FORK      0: plain ranks start afresh, and are not forked (nursery.py)
   ALTORCH_MPI            the MPI library that altorch loads (read by altorch itself)
 """
 
@@ -20,8 +21,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from nursery import Forked, Nursery
+
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
+WORKER = HERE / "worker.py"
 LAUNCHERS = ("plain", "torchrun", "mpirun")
 
 # Variables of an outer launcher: a test starts its ranks as if from a clean shell.
@@ -112,8 +116,29 @@ def default_mpirun() -> str | None:
 class LaunchPlan:
     """One started job: its processes, and whether the harness itself names the ranks."""
 
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes] | Forked] = field(default_factory=list)
     per_rank: bool = False  # processes[i] is rank i
+
+
+@lru_cache(maxsize=1)
+def nursery() -> Nursery:
+    return Nursery(clean_environment())
+
+
+def start_rank(program: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes] | Forked:
+    """A worker is forked where its environment allows that, and starts afresh otherwise, like all else."""
+    may_fork = program == [str(WORKER)] and os.environ.get("ALTORCH_TEST_FORK", "1") != "0"
+    if may_fork and nursery().can_start(env):
+        return nursery().start(WORKER.stem, env, log)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *program],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def launch(
@@ -146,9 +171,7 @@ def launch(
                     "MASTER_ADDR": address,
                     "MASTER_PORT": env.get("MASTER_PORT", str(port)),
                 }
-                plan.processes.append(
-                    subprocess.Popen([sys.executable, *program], env=rank_env, **common)  # type: ignore[call-overload]
-                )
+                plan.processes.append(start_rank(program, rank_env, log_directory / "launcher.log"))
             return plan
         if launcher == "torchrun":
             prefixes = node_prefixes or [[]]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from launching import backend_under_test
 
 import altorch
@@ -28,6 +29,10 @@ def names_of(body):
     }
 
 
+# Where torch has no reconfigure().
+MISSING = set() if hasattr(torch.distributed, "_reconfigure") else {"ReconfigurableBackend"}
+
+
 def own(cls):
     return {name for name in vars(cls) if not name.startswith("_")}
 
@@ -41,14 +46,15 @@ def extension():
 
 def test_functions_and_classes(extension):
     offered = {name for name in dir(extension) if not name.startswith("_")}
-    assert names_of(STUB.body) == offered
+    assert names_of(STUB.body) - MISSING == offered
 
 
 def test_members_of_classes(extension):
     classes = [node for node in STUB.body if isinstance(node, ast.ClassDef)]
     assert classes
     for node in classes:
-        assert names_of(node.body) == own(getattr(extension, node.name)), node.name
+        if node.name not in MISSING:
+            assert names_of(node.body) == own(getattr(extension, node.name)), node.name
 
 
 def test_arguments(extension):

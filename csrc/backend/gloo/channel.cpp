@@ -50,7 +50,7 @@ GlooChannel::~GlooChannel() {
 }
 
 void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t tag, Request& request) {
-  request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact};
+  request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact, request.type};
   const int seat = seat_of(to);
   auto cause = inbox_->failure(seat);
   if (to == rank_) {  // its bytes are kept until they are asked for
@@ -58,28 +58,31 @@ void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t
                             .group = group_,
                             .tag = tag,
                             .bytes = bytes,
+                            .type = request.type,
                             .payload = static_cast<const std::byte*>(data)});
   }
-  if (!cause && mesh_->peer(seat).send_now(data, bytes, group_, tag)) return;
+  if (!cause && mesh_->peer(seat).send_now(data, bytes, group_, tag, request.type)) return;
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = const_cast<void*>(data);
   transfer->bytes = bytes;
   transfer->peer = seat;
   transfer->group = group_;
   transfer->tag = tag;
+  transfer->type = request.type;
   attach(request, transfer);
   if (cause || (cause = inbox_->failure(seat))) return transfer->finish(std::move(cause));
   mesh_->peer(seat).announce(transfer);
 }
 
 void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t tag, Request& request) {
-  request = Request{0, nullptr, bytes, from, /*is_receive=*/true, request.exact};
+  request = Request{0, nullptr, bytes, from, /*is_receive=*/true, request.exact, request.type};
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = data;
   transfer->bytes = bytes;
   transfer->peer = from == kAnySource ? kAnySource : seat_of(from);
   transfer->group = group_;
   transfer->tag = tag;
+  transfer->type = request.type;
   transfer->is_receive = true;
   transfer->exact = request.exact;
   attach(request, transfer);

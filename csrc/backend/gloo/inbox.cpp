@@ -93,9 +93,9 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
 void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
   const bool from_self = arrival.peer == own_seat_;
   if (arrival.id == 0 && !from_self) mesh_.peer(arrival.peer).consumed(arrival.bytes);
-  if (auto error = wrong_size(arrival.bytes, transfer->bytes, transfer->exact,
-                              "rank " + std::to_string(rank_of(arrival.peer)))) {
-    if (arrival.id != 0) mesh_.peer(arrival.peer).refuse(arrival, GlooRefusal::kWrongSize);
+  if (auto error = unfit(arrival.bytes, arrival.type, transfer->bytes, transfer->type, transfer->exact,
+                         "rank " + std::to_string(rank_of(arrival.peer)))) {
+    if (arrival.id != 0) mesh_.peer(arrival.peer).refuse(arrival, GlooRefusal::kUnfit);
     return transfer->finish(std::move(error));
   }
   if (arrival.id != 0) return mesh_.peer(arrival.peer).accept(transfer, arrival);

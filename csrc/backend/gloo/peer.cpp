@@ -65,14 +65,16 @@ std::optional<Error> GlooPeer::failure() const {
   return failure_;
 }
 
-bool GlooPeer::send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag) {
+bool GlooPeer::send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag,
+                        ElementType type) {
   if (bytes > kGlooFrameBytes) return false;
   if (bytes > kGlooUncountedBytes) {
     const std::lock_guard lock(mutex_);
     if (credit_ < bytes) return false;
     credit_ -= bytes;
   }
-  return send_frame({.kind = Kind::kMessage, .group = group, .tag = tag, .bytes = bytes}, data, bytes);
+  return send_frame({.kind = Kind::kMessage, .type = type, .group = group, .tag = tag, .bytes = bytes}, data,
+                    bytes);
 }
 
 void GlooPeer::consumed(std::size_t bytes) {
@@ -98,6 +100,7 @@ void GlooPeer::announce(const GlooTransferPtr& transfer) {
   }
   if (failure) return transfer->finish(failure);
   send_frame({.kind = Kind::kRequest,
+              .type = transfer->type,
               .group = transfer->group,
               .tag = transfer->tag,
               .bytes = transfer->bytes,
@@ -261,8 +264,8 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   if (is_message || header.kind == Kind::kRequest) {
     if (is_message != (id == 0) || (is_message && header.bytes > kGlooFrameBytes))
       return lose(broken("what came through it is no message"));
-    return listener_.arrived(
-        {peer_, header.group, header.tag, static_cast<std::size_t>(header.bytes), id, from + sizeof header});
+    return listener_.arrived({peer_, header.group, header.tag, static_cast<std::size_t>(header.bytes),
+                              header.type, id, from + sizeof header});
   }
   if (header.kind == Kind::kLeave) return listener_.left(peer_, header.group);
   if (header.kind == Kind::kCredit) {
@@ -294,10 +297,10 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
         Error(ErrorKind::kPeerLost, "global rank " + std::to_string(global_rank_) +
                                         " is lost to the group: it has destroyed its part of it"));
   } else {
-    transfer->finish(Error(ErrorKind::kMismatch,
-                           "A message of " + std::to_string(transfer->bytes) +
-                               " bytes has not the size that global rank " + std::to_string(global_rank_) +
-                               " expects: the ranks disagree about the size or type of a tensor."));
+    transfer->finish(Error(ErrorKind::kMismatch, "A message of " + std::to_string(transfer->bytes) +
+                                                     " bytes has not the size or type that global rank " +
+                                                     std::to_string(global_rank_) +
+                                                     " expects: the ranks disagree about a tensor."));
   }
 }
 

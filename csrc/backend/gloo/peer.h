@@ -24,6 +24,7 @@
 #include "backend/gloo/event.h"
 #include "common/error.h"
 #include "common/hurried_end.h"
+#include "transports/channel.h"
 
 namespace altorch::backend {
 
@@ -43,6 +44,7 @@ struct GlooTransfer {
   int peer = 0;  // kAnySource until a message is found
   std::uint64_t group = 0;
   std::int64_t tag = 0;
+  ElementType type = 0;
   bool is_receive = false;
   bool exact = true;
   std::optional<Error> error;
@@ -62,12 +64,13 @@ struct GlooArrival {
   std::uint64_t group = 0;
   std::int64_t tag = 0;
   std::size_t bytes = 0;
+  std::uint32_t type = 0;              // as its sender says
   std::uint64_t id = 0;                // of an announced message; 0: the bytes are here
   const std::byte* payload = nullptr;  // valid during the call
 };
 
 // Why an announced message is not taken.
-enum class GlooRefusal : std::uint32_t { kWrongSize, kGroupGone };
+enum class GlooRefusal : std::uint32_t { kUnfit, kGroupGone };
 
 class GlooListener {
  public:
@@ -93,7 +96,7 @@ class GlooPeer {
   void stop();
 
   // A small message: the bytes are copied. False when it must be announced, or the connection is broken.
-  bool send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag);
+  bool send_now(const void* data, std::size_t bytes, std::uint64_t group, std::int64_t tag, ElementType type);
   void announce(const GlooTransferPtr& transfer);
   // Answers to a message that the peer announced.
   void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
@@ -114,7 +117,10 @@ class GlooPeer {
   enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn, kCredit, kLeave };
   struct Header {
     Kind kind;
-    GlooRefusal why = GlooRefusal::kWrongSize;  // kRefused
+    union {
+      GlooRefusal why = GlooRefusal::kUnfit;  // kRefused
+      std::uint32_t type;                     // kMessage, kRequest
+    };
     std::uint64_t group = 0;
     std::int64_t tag = 0;
     std::uint64_t bytes = 0, id = 0;

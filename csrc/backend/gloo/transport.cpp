@@ -38,7 +38,7 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
     }
     make = nullptr;  // it is Python's
   });
-  pthread_setname_np(thread.native_handle(), "al-gloo-open");
+  pthread_setname_np(thread.native_handle(), "gloo");  // older Gloos' own threads inherit it
   thread.detach();
   while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.attend();
   return made.get();

@@ -33,7 +33,7 @@ class World {
     const std::lock_guard lock(mutex_);
     const Ticket ticket = open(request);
     if (refuse(request.peer, tag, ticket)) return;
-    Message message{rank, tag, data, bytes, now_ + delay(), ticket, {}};
+    Message message{rank, tag, data, bytes, request.type, now_ + delay(), ticket, {}};
     if (bytes <= options_.eager_bytes) {
       const auto* const begin = static_cast<const std::byte*>(data);
       message.copy.assign(begin, begin + bytes);
@@ -48,7 +48,7 @@ class World {
     const std::lock_guard lock(mutex_);
     const Ticket ticket = open(request);
     if (request.peer != kAnySource && refuse(request.peer, tag, ticket)) return;
-    mailbox(rank).add(Receive{ticket, request.peer, tag, data, bytes, request.exact});
+    mailbox(rank).add(Receive{ticket, request.peer, tag, data, bytes, request.type, request.exact});
     deliver(rank);
   }
 

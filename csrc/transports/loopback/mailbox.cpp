@@ -5,18 +5,13 @@
 #include <string>
 #include <utility>
 
-#include "transports/channel.h"
-
 namespace altorch::loopback {
 namespace {
 
 std::optional<Error> move_data(const Message& message, const Receive& receive) {
-  if (message.bytes > receive.bytes || (receive.exact && message.bytes < receive.bytes)) {
-    return Error(ErrorKind::kMismatch, "Rank " + std::to_string(message.source) + " sent " +
-                                           std::to_string(message.bytes) + " bytes where " +
-                                           std::to_string(receive.bytes) +
-                                           " were expected; both sides must pass the same size.");
-  }
+  if (auto wrong = unfit(message.bytes, message.type, receive.bytes, receive.type, receive.exact,
+                         "rank " + std::to_string(message.source)))
+    return wrong;
   if (message.bytes > 0) {
     std::memcpy(receive.data, message.sender != 0 ? message.data : message.copy.data(), message.bytes);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "transports/channel.h"
 
 namespace altorch::loopback {
 
@@ -19,6 +20,7 @@ struct Message {
   std::int64_t tag;
   const void* data;
   std::size_t bytes;
+  ElementType type;
   std::uint64_t visible_from;  // poll number
   Ticket sender;               // 0: the sender has been told already, `copy` holds the data
   std::vector<std::byte> copy;
@@ -30,6 +32,7 @@ struct Receive {
   std::int64_t tag;
   void* data;
   std::size_t bytes;
+  ElementType type;
   bool exact;
 };
 

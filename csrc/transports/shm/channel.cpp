@@ -26,7 +26,8 @@ ShmChannel::Pending& ShmChannel::open(Request& request, std::int64_t tag) {
                                     .exact = request.exact,
                                     .peer = request.peer,
                                     .tag = tag,
-                                    .bytes = request.bytes};
+                                    .bytes = request.bytes,
+                                    .type = request.type};
 }
 
 void ShmChannel::close(Request& request) {
@@ -41,7 +42,7 @@ void ShmChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
   request.bytes = bytes;
   auto& queue = unsent_[static_cast<std::size_t>(peer)];
   if (queue.empty() && bytes <= mail_.largest() &&
-      mail_.put(peer, {.tag = tag, .bytes = bytes, .part = bytes}, data)) {
+      mail_.put(peer, {.tag = tag, .bytes = bytes, .part = bytes, .type = request.type}, data)) {
     request.handle = 0;
     return;
   }

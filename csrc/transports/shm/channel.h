@@ -42,6 +42,7 @@ class ShmChannel : public Channel {
     const void* from = nullptr;
     void* to = nullptr;
     std::size_t bytes = 0;
+    ElementType type = 0;
     std::size_t moved = 0;  // through the ring, or copied
     shm::Frame offer = {};  // that of a send stands in the table, that of a receive is being copied
     std::optional<Error> error = {};
@@ -85,7 +86,7 @@ class ShmChannel : public Channel {
   bool deliver(Handle handle, int peer, const shm::Frame& frame, const void* data);
   // True at its end.
   bool copy_on(Pending& receive);
-  static void conclude(Pending& receive, int peer, std::size_t bytes);
+  static void conclude(Pending& receive, int peer, const shm::Frame& frame);
   void forget(Handle receive);
   // The sender of what is being copied is done with it. False where it has withdrawn it.
   bool let_go(const Pending& receive);

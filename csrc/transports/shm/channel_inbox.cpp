@@ -73,7 +73,7 @@ bool ShmChannel::deliver(Handle handle, int peer, const Frame& frame, const void
   if (frame.offer == 0) {
     const std::size_t bytes = std::min<std::size_t>(frame.bytes, receive.bytes);
     if (bytes > 0) std::memcpy(receive.to, data, bytes);
-    conclude(receive, peer, frame.bytes);
+    conclude(receive, peer, frame);
     return true;
   }
   std::uint64_t open = Offer::word(frame.offer, Offer::kOpen);
@@ -101,7 +101,7 @@ bool ShmChannel::copy_on(Pending& receive) {
   } else if (!copied) {
     receive.error = shm::unreadable(receive.peer);
   }
-  conclude(receive, receive.peer, frame.bytes);
+  conclude(receive, receive.peer, frame);
   return true;
 }
 
@@ -111,7 +111,7 @@ void ShmChannel::take_part(int peer, const Frame& frame, const std::byte* data) 
     if (whole.receive) {
       Pending& receive = pending(whole.receive);
       receive.error = Error(ErrorKind::kTransport, named(peer) + " gave up its message half-way");
-      conclude(receive, peer, receive.bytes);
+      conclude(receive, peer, frame);
     } else if (whole.early) {
       std::erase_if(early_, [&](const Early& message) { return &message == whole.early; });
     }
@@ -141,15 +141,16 @@ void ShmChannel::take_part(int peer, const Frame& frame, const std::byte* data) 
   }
   whole.got += frame.part;
   if (whole.got < whole.bytes) return;
-  if (whole.receive) conclude(pending(whole.receive), peer, frame.bytes);
+  if (whole.receive) conclude(pending(whole.receive), peer, frame);
   whole = {};
 }
 
 // All of it is there.
-void ShmChannel::conclude(Pending& receive, int peer, std::size_t bytes) {
+void ShmChannel::conclude(Pending& receive, int peer, const Frame& frame) {
   receive.done = true;
   receive.peer = peer;
-  if (!receive.error) receive.error = wrong_size(bytes, receive.bytes, receive.exact, named(peer));
+  if (!receive.error)
+    receive.error = unfit(frame.bytes, frame.type, receive.bytes, receive.type, receive.exact, named(peer));
 }
 
 // Its buffer is not written to any more.

@@ -21,7 +21,8 @@ bool ShmChannel::post_offer(Pending& message) {
                     .bytes = message.bytes,
                     .address = reinterpret_cast<std::uint64_t>(message.from),
                     .offer = offers_ + 1,
-                    .place = free_places_.back()};
+                    .place = free_places_.back(),
+                    .type = message.type};
   state_of(rank(), frame).store(Offer::word(frame.offer, Offer::kOpen), std::memory_order_release);
   if (!mail_.put(message.peer, frame, nullptr)) return false;
   ++offers_;
@@ -33,7 +34,7 @@ bool ShmChannel::post_offer(Pending& message) {
 bool ShmChannel::post_parts(Pending& message) {
   do {
     const std::size_t part = std::min(message.bytes - message.moved, mail_.largest());
-    const Frame frame{.tag = message.tag, .bytes = message.bytes, .part = part};
+    const Frame frame{.tag = message.tag, .bytes = message.bytes, .part = part, .type = message.type};
     if (!mail_.put(message.peer, frame, static_cast<const std::byte*>(message.from) + message.moved))
       return false;
     message.moved += part;

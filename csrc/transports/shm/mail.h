@@ -32,6 +32,7 @@ struct alignas(64) Frame {
   std::uint64_t offer = 0;     // its number; 0: none
   std::uint64_t place = 0;     // in the sender's table
   std::uint64_t given_up = 0;  // 1: the rest of the message will not come
+  std::uint64_t type = 0;      // of its elements, as a request's
 };
 static_assert(sizeof(Frame) == 64);
 

@@ -101,4 +101,33 @@ inline void channel_conforms(Channel& channel) {
   sizes_are_compared(channel);
 }
 
+// Of channels that carry the type of what is sent; by ranks 0 and 1.
+inline void types_are_told_apart(Channel& channel) {
+  const int peer = 1 - channel.rank();
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{5'000'000}}) {
+    std::vector<char> data(bytes);
+    const auto pass = [&](ElementType sent, ElementType awaited) {
+      Request request;
+      const bool sends = channel.rank() == 0;
+      request.type = sends ? sent : awaited;
+      if (sends) {
+        channel.send(data.data(), bytes, peer, 1, request);
+      } else {
+        channel.receive(data.data(), bytes, peer, 1, request);
+      }
+      return finish(channel, {&request, 1});
+    };
+    constexpr ElementType kNone = 0, kFloats = element_type(DType::kFloat32),
+                          kInts = element_type(DType::kInt32);
+    expect(!pass(kFloats, kFloats), "a message of one type is refused");
+    expect(!pass(kNone, kFloats) && !pass(kFloats, kNone),
+           "a message is refused where one end names no type");
+    const auto wrong = pass(kFloats, kInts);
+    if (channel.rank() == 0) continue;  // which may have been done before
+    expect(wrong && wrong->kind() == ErrorKind::kMismatch, "a message of another type passes");
+    const std::string text = wrong->what();
+    expect(text.find("float32") != text.npos && text.find("int32") != text.npos, "the types are not named");
+  }
+}
+
 }  // namespace altorch::conformance
