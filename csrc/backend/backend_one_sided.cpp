@@ -3,6 +3,9 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <map>
+#include <mutex>
+
 #include "backend/backend.h"
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
@@ -20,15 +23,41 @@ Error invalid(const std::string& what) { return Error(ErrorKind::kInvalidArgumen
 
 // The bytes that others may touch, as they are, whatever becomes of the tensor: it may be given others (`data`, set_()), but
 // these are neither freed nor moved.
-struct Kept {
-  explicit Kept(c10::Storage kept) : storage(std::move(kept)), was_resizable(storage.resizable()) {
-    storage.unsafeGetStorageImpl()->set_resizable(false);
+class Kept {
+ public:
+  explicit Kept(c10::Storage storage) : storage_(std::move(storage)) {
+    const std::lock_guard lock(registry().mutex);
+    Holders& held = registry().holders[impl()];
+    if (held.count++ == 0) held.was_resizable = storage_.resizable();
+    impl()->set_resizable(false);
   }
-  ~Kept() { storage.unsafeGetStorageImpl()->set_resizable(was_resizable); }
+  // The last of the windows over it lets it go.
+  ~Kept() {
+    const std::lock_guard lock(registry().mutex);
+    const auto held = registry().holders.find(impl());
+    if (--held->second.count > 0) return;
+    impl()->set_resizable(held->second.was_resizable);
+    registry().holders.erase(held);
+  }
   Kept(const Kept&) = delete;
 
-  c10::Storage storage;
-  bool was_resizable;
+ private:
+  struct Holders {
+    int count = 0;
+    bool was_resizable = false;
+  };
+  struct Registry {
+    std::mutex mutex;
+    std::map<c10::StorageImpl*, Holders> holders;
+  };
+  c10::StorageImpl* impl() const { return storage_.unsafeGetStorageImpl(); }
+  // Windows may end as late as the process.
+  static Registry& registry() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+
+  const c10::Storage storage_;
 };
 
 // What is no int is no rank either, and is refused as one.

@@ -10,6 +10,7 @@
 #include "common/gathering.h"
 #include "common/meeting.h"
 #include "common/verdict.h"
+#include "engine/progress.h"
 #include "engine/route/rules.h"
 
 namespace altorch::backend {
@@ -50,6 +51,10 @@ Fields to_agree_on(const AlOptions& options) {
 
 // What is wrong here is told in the meeting, so that nobody waits for a rank that has refused.
 std::string complaint() {
+  if (!ProgressThread::usable())
+    return "this process was forked from one that had made a group, whose threads are not here; start it "
+           "with the "
+           "'spawn' method to communicate";
   if (const auto error = wrong_setting()) return error->what();
   try {
     Rules();

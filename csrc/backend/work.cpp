@@ -202,9 +202,10 @@ bool AlWork::wait(std::chrono::milliseconds timeout) {
   const Attended here(*this);
   for (const Part& part : parts_) {
     if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {
-      C10_THROW_ERROR(DistBackendError,
-                      "altorch: wait(timeout=" + std::to_string(timeout.count()) +
-                          " ms) gave up; the operation itself goes on until its own deadline");
+      const Error late(ErrorKind::kTimeout, "wait(timeout=" + std::to_string(timeout.count()) +
+                                                " ms) gave up; the operation itself goes on until its own "
+                                                "deadline, and can be waited for again");
+      C10_THROW_ERROR(DistBackendError, communicator_->explain(part.task->operation, late).what());
     }
   }
   forget_in_registry(*this);

@@ -40,11 +40,12 @@ Error timed_out(const Operation& operation, StallBoard& board) {
   if (operation.kind == OpKind::kOneSided) {
     cause += "; is the other rank late, or in another place of the program? Else raise the timeout";
   } else if (operation.is_message()) {
-    cause +=
-        "; did the peer post the matching " + std::string(operation.kind == OpKind::kSend ? "recv" : "send");
-    cause += " with the same tag?";
+    cause += ", of " + std::to_string(operation.count) + " " + name_of(operation.dtype) +
+             "; did the peer post the matching " + (operation.kind == OpKind::kSend ? "recv" : "send") +
+             " with the same tag?";
   } else {
-    cause += ": " + board.whereabouts(operation.sequence);
+    cause += ": " + board.whereabouts(operation.sequence) + "; this rank's call is " +
+             describe_fingerprint(fingerprint(operation));
     cause += ". Find the rank that is late or took another path, or raise the timeout";
   }
   return Error(ErrorKind::kTimeout, cause);

@@ -69,6 +69,12 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
 
     old = group if group is not None else c10d._get_default_group()
     backend, devices = _only_backend(old), old._device_types
+    if old not in c10d._world.pg_map:
+        raise NotImplementedError(
+            f"altorch.survivors: torch keeps no store of group '{old.group_name}', which a method of a ProcessGroup "
+            "made (split_group(), merge_remote_group()); make it with dist.new_group() or dist.split_group(), or take "
+            "the survivors of the group that it was made from"
+        )
     backend.abort()
     seconds = patience.total_seconds()
     deadline = time.monotonic() + 3 * seconds
@@ -131,6 +137,13 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
 
 
 def _only_backend(group: ProcessGroup) -> Any:
+    import torch.distributed as dist
+
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        raise NotImplementedError(
+            "altorch.survivors: torch's wrapper hides altorch with TORCH_DISTRIBUTED_DEBUG=DETAIL; set it to INFO, or "
+            "unset it"
+        )
     backends = [_backend.carrying(group._get_backend(device)) for device in group._device_types]
     for each in backends:
         if not isinstance(each, extension().Backend):

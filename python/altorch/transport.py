@@ -256,6 +256,10 @@ class AlTransport(Transport):  # type: ignore[misc]
             raise ValueError(f"transport 'al' copies CPU tensors, and this one is on {tensor.device}")
         if not tensor.is_contiguous() or tensor.nbytes == 0:
             raise ValueError("the tensor must be contiguous and not empty")
+        if tensor.is_conj() or tensor.is_neg():
+            raise ValueError(
+                "the tensor's bytes are not its values: register tensor.resolve_conj().resolve_neg()"
+            )
         key = tensor.data_ptr(), tensor.nbytes
         with self._lock:
             self._check_open()
@@ -274,7 +278,8 @@ class AlTransport(Transport):  # type: ignore[misc]
             if any(work.view.memory is memory for work in self._works):
                 raise RuntimeError("a copy uses the memory; wait for it first")
             memory.word.value = 0
-            self._memories.pop((memory.address, memory.length), None)
+            if self._memories.get(key := (memory.address, memory.length)) is memory:
+                del self._memories[key]  # which may be registered anew, with another handle
             if not self._memories:
                 _live.discard(self)
 

@@ -186,6 +186,8 @@ def _disagreements() -> Iterator[Situation]:
         yield Situation(name, "in a call", noticed(CALL, "rank [012]", AGREE), ranks=3, routes=THIRD)
     yield Situation("other count", "in a call", noticed(CALL, "rank [01]", AGREE), routes=NODES)
     yield Situation("other count of a message", "in a call", noticed("rank [01]"))
+    typed = ("shm", "al-gloo", "gloo")  # MPI tells nobody
+    yield Situation("other type of a message", "in a call", noticed("of int32 where|rank [01]"), routes=typed)
     yield Situation("other order of two groups", "in a call", timed_out(SUM, EITHER, BOTH_LATE))
     yield Situation("other order of two groups", "in a call", FINE, ASYNC)
 

@@ -106,9 +106,9 @@ def _in_two_groups(scene: Scene, order: list[int]) -> None:
         scene.check(tensor, scene.size)
 
 
-def _send_and_wait(scene: Scene, count: int) -> None:
+def _send_and_wait(scene: Scene, count: int, dtype: torch.dtype = torch.float32) -> None:
     """A small message is gone before anybody looks at it: the sender learns of it from the call behind it."""
-    dist.send(scene.ones(count), 0)
+    dist.send(scene.ones(count, dtype), 0)
     scene.call(dist.barrier)
 
 
@@ -169,6 +169,11 @@ OTHERS = (
         "other order of two groups",
         usual=lambda scene: _in_two_groups(scene, [0, 1]),
         odd=lambda scene: _in_two_groups(scene, [1, 0]),
+    ),
+    Failure(
+        "other type of a message",
+        usual=lambda scene: dist.recv(scene.ones(1000), scene.size - 1),
+        odd=lambda scene: _send_and_wait(scene, 1000, torch.int32),
     ),
     Failure(
         "other count of a message",

@@ -346,6 +346,31 @@ def test_a_message_larger_than_the_buffer(world):
 
 
 @on_ranks(2)
+def test_a_message_of_another_type(world):
+    """As many bytes, and other numbers; from any source too, small and large."""
+    al_only(world)
+    for count, source in ((2, 1), (2, None), (500_000, 1), (500_000, None)):
+        world.case = f"{count} from {source}"
+        group = dist.new_group()
+        if world.rank == 0:
+            expect_error(
+                lambda count=count, source=source, group=group: dist.recv(
+                    torch.zeros(count, dtype=torch.float64), source, group=group
+                ),
+                "recv",
+                "rank 1 .*is of int64 where this rank expects float64",
+            )
+        else:
+            try:
+                dist.send(torch.ones(count, dtype=torch.int64), 0, group=group)
+            except RuntimeError as error:
+                assert "send" in str(error), error
+        dist.barrier()
+        dist.destroy_process_group(group)
+    check_world(world)
+
+
+@on_ranks(2)
 def test_a_message_smaller_than_the_buffer(world):
     """Silently half-filled buffers are corruption: refused too."""
     al_only(world)

@@ -357,6 +357,32 @@ def test_a_group_says_what_failed(world, asynchronous):
     dist.barrier()
 
 
+def forked_after_a_group(world, path):
+    """The threads of the first group are not in a forked child, so it is refused a group, with the others."""
+    dist.barrier()
+    results = []
+    for rank in range(2):
+        end, other = os.pipe()
+        if os.fork() == 0:
+            text = "no error"
+            try:
+                dist.destroy_process_group()
+                dist.init_process_group("al", init_method=f"file://{path}", rank=rank, world_size=2)
+            except Exception as error:
+                text = str(error)
+            os.write(other, text.encode()[:2000])
+            os._exit(0)
+        os.close(other)
+        results.append(end)
+    return [os.read(end, 2000).decode() for end in results]
+
+
+def test_a_forked_process_is_refused_a_group(tmp_path):
+    with Cluster(1, launcher="plain") as cluster:
+        for text in cluster.check(forked_after_a_group, path=str(tmp_path / "store"))[0]:
+            assert "was forked from one that had made a group" in text, text
+
+
 def lose_the_peer(world):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     if not hasattr(backend, "get_error"):

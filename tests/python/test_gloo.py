@@ -122,6 +122,23 @@ def test_wrong_size_is_an_error_and_closes_the_group_alone(world, sent, awaited)
 
 
 @on_ranks(2, env=GLOO)
+@pytest.mark.parametrize("bytes_", [80, 2 * FRAME])
+def test_another_type_is_an_error_on_both_ranks(world, bytes_):
+    need_al(world)
+    group = dist.new_group()
+    if world.rank == 1:
+        with pytest.raises(dist.DistBackendError, match="is of int32 where this rank expects float32"):
+            dist.recv(torch.zeros(bytes_ // 4), 0, group=group)
+    elif bytes_ <= FRAME:  # gone before anybody looks at it
+        dist.send(torch.ones(bytes_ // 4, dtype=torch.int32), 1, group=group)
+    else:
+        with pytest.raises(dist.DistBackendError, match="has not the size or type"):
+            dist.send(torch.ones(bytes_ // 4, dtype=torch.int32), 1, group=group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+@on_ranks(2, env=GLOO)
 def test_announced_message_may_be_withdrawn(world):
     """What one group gives up, others on the same connection do not notice."""
     need_al(world)

@@ -365,6 +365,25 @@ def test_a_program_may_end_while_tensors_are_released(mpi, tmp_path):
     run_program(tmp_path, RELEASES, "plain", clean_environment({"ALTORCH_MPI": mpi} if mpi else {}))
 
 
+RELEASED_LAST = """
+import torch
+import torch.distributed as dist
+import altorch
+
+dist.init_process_group("al")
+window = altorch.new_window(torch.zeros(4))
+window.fence()
+window.tensor_deregister()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_a_window_may_be_the_last_thing_of_a_program(again, tmp_path):
+    """Rank 0, which hosts the store, does not end before the others have read there that all have come."""
+    run_program(tmp_path, RELEASED_LAST, "plain", clean_environment())
+
+
 def connections_to(port):
     """Of this process, to a server on this machine."""
     sockets = set()

@@ -385,6 +385,20 @@ def test_a_tensor_that_is_given_other_memory(world, memory):
     window.tensor_deregister()
 
 
+@on_ranks(1, 2)
+@MEMORY
+def test_a_tensor_of_two_windows_is_kept_until_both_let_go(world, memory):
+    tensor = allocate(memory, 1000)
+    first, second = altorch.new_window(tensor), altorch.new_window(tensor.view(10, 100))
+    for window in (second, first):
+        with pytest.raises(RuntimeError, match="resiz"):
+            tensor.untyped_storage().resize_(16000)
+        window.tensor_deregister()
+    if memory == "plain":
+        tensor.untyped_storage().resize_(16000)
+    dist.barrier()
+
+
 @on_ranks(2)
 def test_flush_waits_for_copies_too(world):
     window, after, _ = opened(world, torch.ones(600, 500))

@@ -53,6 +53,25 @@ def use(world, group=None):
     dist.barrier(group=group)
 
 
+def refused_before_anything_is_ended(world):
+    """Of a group that torch keeps no store of; it goes on as it is."""
+    group = dist.group.WORLD.split_group([0, 1], timeout=STAY, group_name="of a method")
+    with pytest.raises(NotImplementedError, match=r"dist\.split_group"):
+        altorch.survivors(group, patience=STAY)
+    x = torch.ones(3)
+    group.allreduce([x]).wait()
+    assert x.tolist() == [2.0] * 3
+    dist.barrier()
+
+
+@pytest.mark.skipif(
+    not hasattr(dist.ProcessGroup, "merge_remote_group"), reason="this torch has no such methods"
+)
+def test_groups_of_methods_are_refused():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(refused_before_anything_is_ended)
+
+
 def go_on(world, victims):
     """The victims die; the others notice, go on, make further groups, and use them. Returns rank, size, seconds."""
     dist.new_group(list(range(world.size)))  # which goes with the world

@@ -134,6 +134,27 @@ def test_memory_that_is_gone_is_not_touched(pair):
         one.write(here.to_view(), remote_of(again, buffer))
 
 
+def test_an_old_handle_ends_no_newer_registration(pair):
+    one, other = pair
+    source, target = torch.ones(1000), torch.zeros(1000)
+    here, first = one.register_memory(source), other.register_memory(target)
+    other.unregister_memory(first)
+    again = other.register_memory(target)
+    buffer = remote(again)
+    other.unregister_memory(first)
+    one.write(here.to_view(), buffer)
+    assert target.sum() == 1000
+    other.close()
+    with pytest.raises(RuntimeError, match="does not have this memory registered"):
+        one.write(here.to_view(), buffer)
+
+
+def test_bytes_that_are_not_the_values_are_refused(pair):
+    for lazy in (torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag):
+        with pytest.raises(ValueError, match="resolve_conj"):
+            pair[0].register_memory(lazy)
+
+
 def remote_of(memory, old):
     """A closed endpoint gives none: the same place, with the number of then."""
     return type(old)(old.endpoint, old.word, old.number, memory.address, memory.length)

@@ -22,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 // Between two looks at whether the target lives: accesses, unless one is large.
 constexpr std::uint32_t kCallsBetweenLooks = 256;
 constexpr std::size_t kLarge = 256 << 10;
+constexpr std::chrono::seconds kFarewell{5};  // of rank 0 to the others
 
 Operation operation_on(int window, const char* access, int rank, std::chrono::milliseconds timeout) {
   Operation operation;
@@ -414,9 +415,12 @@ void Window::close(std::chrono::milliseconds timeout) {
     if (!group_.is_closing()) flush(kAnySource);
     if (!group_.is_closing()) drain(timeout);
     AttendedStore attended(group_, operation);
-    if (!group_.is_closing())
-      meet(attended, "window/" + std::to_string(number_) + "/closed", group_.rank(), group_.size(), timeout,
-           "to release a window");
+    if (!group_.is_closing()) {
+      const std::string key = "window/" + std::to_string(number_) + "/closed";
+      meet(attended, key, group_.rank(), group_.size(), timeout, "to release a window");
+      // This may be the last call of all: whoever hosts the store must not end before the others have read that they met.
+      leave_in_turn(attended, key + "/left", group_.rank(), group_.size(), kFarewell);
+    }
   } catch (const Error& error) {
     failure =
         is_refusal(error) ? group_.explain(operation, error) : group_.watchdog().fail(operation, error, {});

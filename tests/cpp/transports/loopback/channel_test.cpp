@@ -207,5 +207,12 @@ TEST(Loopback, IsAChannel) {
   }
 }
 
+TEST(Loopback, TellsTypesApart) {
+  const auto channels = make_loopback_channels(2);
+  const auto errors = on_threads(
+      2, [&](int rank) { conformance::types_are_told_apart(*channels[static_cast<std::size_t>(rank)]); });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 }  // namespace
 }  // namespace altorch

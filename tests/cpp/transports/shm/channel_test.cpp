@@ -46,6 +46,16 @@ TEST(ShmChannel, Conforms) {
   }
 }
 
+TEST(ShmChannel, TellsTypesApart) {
+  for (const std::size_t ring : {std::size_t{1} << 10, std::size_t{1} << 16}) {
+    for (const bool may_copy : ways_to_copy()) {
+      const auto errors =
+          with_mail(2, ring, [](Channel& channel) { conformance::types_are_told_apart(channel); }, may_copy);
+      EXPECT_EQ(errors, all_good(2)) << "copies: " << may_copy;
+    }
+  }
+}
+
 TEST(ShmMail, FitsItsLimit) {
   for (const int size : {2, 8, 32}) {
     const std::size_t ring = Mail::ring_bytes(size, 4 << 20);
