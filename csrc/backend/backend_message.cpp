@@ -12,7 +12,7 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
                                       int tag) {
-  const ProfilerRange range(kind);
+  ProfilerRange range(kind);
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
@@ -34,6 +34,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.input = sends ? block.data() : nullptr;
   operation.output = sends ? nullptr : block.data();
   operation.count = block.numel();
+  range.describe(operation, *communicator_);
   if (tensor.is_cuda()) {
     PreparedCall call;
     call.operation = operation;

@@ -2,28 +2,16 @@
 // backend_message.cpp.
 #pragma once
 
-#include <ATen/record_function.h>
-
 #include "backend/backend.h"
 #include "backend/errors.h"
+#include "backend/profiler_range.h"
 
 namespace altorch::backend {
-
-// What torch's profiler shows of a call, while it lives: the time that the host needs for it.
-class ProfilerRange {
- public:
-  explicit ProfilerRange(OpKind kind) : range_(at::RecordScope::USER_SCOPE) {
-    if (range_.isActive()) range_.before(std::string("al:") + std::string(name_of(kind)));
-  }
-
- private:
-  at::RecordFunction range_;
-};
 
 template <typename Fill>
 AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
                                     bool async, Fill&& fill) {
-  const ProfilerRange range(kind);
+  ProfilerRange range(kind);
   return called([&] {
     PreparedCall call;
     // Threads that call at once have their turns in the order of their numbers: peers know a call by its
@@ -44,6 +32,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
       throw;
     }
     call.bind();
+    range.describe(call.operation, *communicator_);
     communicator_->enroll(call.operation);
     if (!blocks(call, async)) return launch(type, std::move(call), async);
     load(call);

@@ -125,7 +125,8 @@ void publish_flight_record() {
   if (auto* const publisher = FlightPublisher::instance()) publisher->publish();
 }
 
-std::string dump_flight_record(int rank) {
+std::string dump_flight_record(int rank, bool missed) {
+  if (missed && !files_wanted()) return "none, TORCH_FR_DUMP_ON_TIMEOUT is off";
   auto* const publisher = FlightPublisher::instance();
   if (!publisher) return "none, torch's flight recorder is off (TORCH_FR_BUFFER_SIZE)";
   return publisher->dump(rank);
@@ -154,7 +155,7 @@ void TorchFlightLog::look() {
 
 void TorchFlightLog::failed(const ObservedCall& call, const Error& error) { FlightLog::failed(call, error); }
 void publish_flight_record() {}
-std::string dump_flight_record(int) { return "none, torch records altorch's calls from 2.15 on"; }
+std::string dump_flight_record(int, bool) { return "none, torch records altorch's calls from 2.15 on"; }
 
 #endif
 

@@ -59,6 +59,6 @@ bool torch_records();
 // Shows torch what was recorded until now; it sees the rest within a second. For whoever asks torch at once.
 void publish_flight_record();
 // Has torch write its file soon; says which, or why not. Does not wait. `rank`: of this process in the job.
-std::string dump_flight_record(int rank);
+std::string dump_flight_record(int rank, bool missed);
 
 }  // namespace altorch::backend

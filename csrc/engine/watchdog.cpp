@@ -7,6 +7,7 @@
 #include "common/env.h"
 #include "common/poll_pause.h"
 #include "engine/fingerprint.h"
+#include "observe/trace/late_ranks.h"
 
 namespace altorch {
 namespace {
@@ -35,16 +36,25 @@ std::string seconds(std::chrono::milliseconds duration) {
   return text;
 }
 
-Error timed_out(const Operation& operation, StallBoard& board) {
+// What those say that are missed: the last thing that they did.
+std::string words_of(const Group& group, std::span<const int> late) {
+  if (!group.watch() || group.size() == 1) return "";
+  return words_of_late_ranks(*group.watch(), group.membership().key, late, group.global_ranks());
+}
+
+Error timed_out(const Operation& operation, Group& group) {
   std::string cause = "not done after its timeout of " + seconds(operation.timeout);
   if (operation.kind == OpKind::kOneSided) {
+    if (operation.root >= 0) cause += words_of(group, {{operation.root}});
     cause += "; is the other rank late, or in another place of the program? Else raise the timeout";
   } else if (operation.is_message()) {
-    cause += ", of " + std::to_string(operation.count) + " " + name_of(operation.dtype) +
-             "; did the peer post the matching " + (operation.kind == OpKind::kSend ? "recv" : "send") +
-             " with the same tag?";
+    cause += ", of " + std::to_string(operation.count) + " " + name_of(operation.dtype);
+    if (operation.root >= 0) cause += words_of(group, {{operation.root}});
+    cause += std::string("; did the peer post the matching ") +
+             (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?";
   } else {
-    cause += ": " + board.whereabouts(operation.sequence) + "; this rank's call is " +
+    const auto found = group.board().whereabouts(operation.sequence);
+    cause += ": " + found.text + words_of(group, found.elsewhere) + "; this rank's call is " +
              describe_fingerprint(fingerprint(operation));
     cause += ". Find the rank that is late or took another path, or raise the timeout";
   }
@@ -101,7 +111,7 @@ bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const
 std::optional<Error> Watchdog::overdue(const Operation& operation, const Wait& wait,
                                        Clock::time_point now) const {
   if (now - wait.issued < operation.timeout) return std::nullopt;
-  return timed_out(operation, group_.board());
+  return timed_out(operation, group_);
 }
 
 // The clock first: what else is asked may take its time.

@@ -184,20 +184,23 @@ std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t seq
   return std::nullopt;
 }
 
-std::string StallBoard::whereabouts(std::uint64_t sequence) {
+StallBoard::Whereabouts StallBoard::whereabouts(std::uint64_t sequence) {
   std::optional<std::string> seen;
   try {
     publish_wait(sequence);
     seen = look_round_once_for_all(sequence);
   } catch (const std::exception&) {
   }
-  if (!seen) return "the job's store does not answer, so that nobody knows where the other ranks are";
+  if (!seen) return {"the job's store does not answer, so that nobody knows where the other ranks are", {}};
+  std::vector<int> elsewhere;
   std::string behind, silent;
   int count = 0;
   std::istringstream stream(*seen);
   std::uint64_t waits_in = 0;
   for (int peer = 0; stream >> peer >> waits_in;) {
-    if (peer == rank_ || ++count > kMostNames) continue;
+    if (!is_peer(peer) || peer >= size_) continue;
+    elsewhere.push_back(peer);
+    if (++count > kMostNames) continue;
     if (waits_in == 0)
       silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
     else
@@ -207,7 +210,7 @@ std::string StallBoard::whereabouts(std::uint64_t sequence) {
   if (!silent.empty())
     behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
   if (count > kMostNames) behind += " and " + std::to_string(count - kMostNames) + " more elsewhere";
-  return behind.empty() ? "every rank waits in this operation" : behind;
+  return {behind.empty() ? "every rank waits in this operation" : behind, std::move(elsewhere)};
 }
 
 }  // namespace altorch

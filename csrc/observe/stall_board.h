@@ -73,9 +73,12 @@ class StallBoard {
   // A message to or from `peer` waits: notes it down, and returns whether the other end, which waits too, is on
   // a GPU.
   std::optional<bool> meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu);
-  // "rank 2 waits in #4, ranks not waiting in this group: 3": for the message of a timeout.
-  // All ask at the same time: one looks, and tells the others.
-  std::string whereabouts(std::uint64_t sequence);
+  // For the message of a timeout. All ask at the same time: one looks, and tells the others.
+  struct Whereabouts {
+    std::string text;            // "rank 2 waits in #4; ranks not waiting in this group: 3"
+    std::vector<int> elsewhere;  // the ranks that do not wait in this operation
+  };
+  Whereabouts whereabouts(std::uint64_t sequence);
 
  private:
   struct Call {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import reference as ref
 import torch
@@ -165,3 +167,55 @@ def test_the_profiler_shows_the_calls(world):
     counts = {event.key: event.count for event in profiler.key_averages()}
     assert counts["al:all_reduce"] == 2
     assert counts["al:send" if world.rank == 0 else "al:recv"] == 1
+
+
+@on_ranks(2, 3)
+def test_the_profiler_shows_what_is_communicated(world):
+    """In the words that torch's own backends have for it, which tools read."""
+    import json
+    import tempfile
+
+    from torch.profiler import profile
+
+    size = world.size
+    group = dist.new_group()
+    with profile() as profiler:
+        dist.all_reduce(torch.ones(4), group=group)
+        dist.all_gather_into_tensor(
+            torch.empty(5 * size, dtype=torch.float64), torch.ones(5).double(), group=group
+        )
+        dist.reduce_scatter_tensor(torch.empty(6), torch.ones(6 * size), group=group)
+        splits = [world.rank + 1] * size
+        dist.all_to_all_single(
+            torch.empty(sum(range(1, size + 1))),
+            torch.ones(sum(splits)),
+            list(range(1, size + 1)),
+            splits,
+            group=group,
+        )
+        if world.rank < 2:
+            dist.send(torch.ones(7), 1, group=group) if world.rank == 0 else dist.recv(
+                torch.ones(7), 0, group=group
+            )
+        dist.barrier(group)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        trace = json.loads(file.read_text())
+    events = [each for each in trace["traceEvents"] if each.get("name") == "record_param_comms"]
+    told = {}
+    for event in events:
+        args = event["args"]
+        name = args["Collective name"]
+        told[name] = args["In msg nelems"], args["Out msg nelems"], args["dtype"]
+        assert args["Group size"] == size and group.group_name in args["Process Group Name"], args
+        if name == "all_to_all":
+            assert args["In split size"] == str(splits), args
+    assert told == {
+        "all_reduce": (4, 4, "Float"),
+        "all_gather": (5, 5 * size, "Double"),
+        "reduce_scatter": (6 * size, 6, "Float"),
+        "all_to_all": ((world.rank + 1) * size, size * (size + 1) // 2, "Float"),
+        "barrier": told["barrier"],
+        **{0: {"send": (7, 0, "Float")}, 1: {"recv": (0, 7, "Float")}}.get(world.rank, {}),
+    }

@@ -30,6 +30,8 @@ std::string in_call(const FlightEntry& entry, std::int64_t now_ns) {
   return text + ", called by thread " + std::to_string(entry.thread);
 }
 
+}  // namespace
+
 std::string state_of(const GroupReport& group, std::int64_t now_ns) {
   if (group.made_since_ns) return "waits for its ranks to meet, for " + seconds(now_ns - group.made_since_ns);
   if (!group.closed.empty()) return "takes no calls: " + group.closed;
@@ -45,8 +47,6 @@ std::string state_of(const GroupReport& group, std::int64_t now_ns) {
   }
   return text;
 }
-
-}  // namespace
 
 std::string as_text(const ProcessReport& report) {
   std::string text = "altorch: process " + std::to_string(report.pid);

@@ -88,11 +88,11 @@ void TraceBoard::set_dump(Dump dump) {
   dump_ = dump;
 }
 
-std::string TraceBoard::dump() const {
+std::string TraceBoard::dump(bool missed) const {
   const std::lock_guard lock(mutex_);
   if (!dump_) return "this torch takes no flight record of altorch's calls";
   for (const TraceSource* source : sources_) {
-    if (const auto job = source->report().job) return dump_(job->rank);
+    if (const auto job = source->report().job) return dump_(job->rank, missed);
   }
   return "no group has been made";
 }

@@ -42,10 +42,10 @@ class TraceBoard {
   void remove(const TraceSource& source);
 
   // Has somebody write all that is recorded into a file, soon; says which, or why not, in a clause. The last one that was
-  // given is asked.
-  using Dump = std::string (*)(int rank_in_job);
+  // given is asked. `missed`: nobody has asked for it, but a call has missed its deadline.
+  using Dump = std::string (*)(int rank_in_job, bool missed);
   void set_dump(Dump dump);
-  std::string dump() const;
+  std::string dump(bool missed = false) const;
 
   ProcessReport report() const;
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};  // with one client
 constexpr std::chrono::seconds kDeaf{1};
-constexpr std::size_t kMostClients = 16, kLongestQuestion = 64;
+constexpr std::size_t kMostClients = 16, kLongestQuestion = 512;
 
 // A name that nobody else can have taken before.
 int listen_as(const std::string& name) {

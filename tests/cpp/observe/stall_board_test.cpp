@@ -15,7 +15,9 @@ TEST(StallBoard, ComparesWhatRanksWaitIn) {
   second.publish_wait(6);
   EXPECT_FALSE(first.compare({7, 11}).has_value());  // late, not wrong
   EXPECT_TRUE(first.is_first(7));
-  EXPECT_EQ(first.whereabouts(7), "rank 1 waits in #6; ranks not waiting in this group: 2");
+  const auto found = first.whereabouts(7);
+  EXPECT_EQ(found.text, "rank 1 waits in #6; ranks not waiting in this group: 2");
+  EXPECT_EQ(found.elsewhere, (std::vector<int>{1, 2}));
   EXPECT_FALSE(second.compare({7, 11}).has_value());
   EXPECT_FALSE(second.is_first(7));
   const auto finding = second.compare({7, 12});
