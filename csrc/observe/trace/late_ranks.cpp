@@ -85,11 +85,18 @@ std::optional<std::string> ask_process(long pid, std::string_view question,
   return std::nullopt;
 }
 
+// Who waits in another group may wait there for those who wait here.
 std::string late_answer(const ProcessReport& report, std::string_view key) {
+  std::string here = "not in this group any more", elsewhere;
   for (const GroupReport& group : report.groups) {
-    if (group.key == key) return state_of(group, report.now_ns);
+    if (group.key == key) {
+      here = state_of(group, report.now_ns);
+      if (!group.under_way.empty()) return here;
+    } else if (!group.under_way.empty() && elsewhere.empty()) {
+      elsewhere = "; in group '" + group.name + "' it is " + state_of(group, report.now_ns);
+    }
   }
-  return "not in this group any more";
+  return here + elsewhere;
 }
 
 std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std::span<const int> late,

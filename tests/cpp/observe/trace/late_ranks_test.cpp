@@ -82,6 +82,26 @@ TEST(LateRanks, SayWhatTheyAreAt) {
   kill(child.pid, SIGCONT);
 }
 
+TEST(LateRanks, AreInAnotherGroup) {
+  ProcessReport report{.now_ns = 5'000'000'000};
+  GroupReport here{.name = "a", .key = "0/a"}, other{.name = "b", .key = "0/b"};
+  here.recorded_as = other.recorded_as = 1;
+  FlightEntry call;
+  call.kind = OpKind::kAllReduce;
+  call.sequence = 4;
+  call.state = FlightState::kStarted;
+  call.issued_ns = 2'000'000'000;
+  call.timeout_ms = 10'000;
+  other.under_way = {call};
+  other.calls_under_way = 1;
+  report.groups = {other, here};
+  const std::string text = late_answer(report, "0/a");
+  EXPECT_TRUE(says(text, "in no call; in group 'b' it is in all_reduce #4")) << text;
+  EXPECT_TRUE(says(text, "for 3.0 s")) << text;
+  EXPECT_TRUE(says(late_answer(report, "0/b"), "in all_reduce #4")) << late_answer(report, "0/b");
+  EXPECT_EQ(late_answer(report, "0/b").find("in group"), std::string::npos);
+}
+
 TEST(LateRanks, MayBeSilent) {
   const Child without([] {});
   EXPECT_EQ(ask_process(without.pid, "late in 0", seconds(5)), std::nullopt);

@@ -49,8 +49,8 @@ TEST(ShmChannel, Conforms) {
 TEST(ShmChannel, TellsTypesApart) {
   for (const std::size_t ring : {std::size_t{1} << 10, std::size_t{1} << 16}) {
     for (const bool may_copy : ways_to_copy()) {
-      const auto errors =
-          with_mail(2, ring, [](Channel& channel) { conformance::types_are_told_apart(channel); }, may_copy);
+      const auto errors = with_mail(
+          2, ring, [](Channel& channel) { conformance::types_are_told_apart(channel); }, may_copy);
       EXPECT_EQ(errors, all_good(2)) << "copies: " << may_copy;
     }
   }
