@@ -133,6 +133,7 @@ void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_
       Operation operation;
       operation.kind = kind;
       operation.root = peer;
+      operation.access = "monitored_barrier";  // no user knows the tag
       operation.timeout = timeout;
       auto task = post(operation, tag);
       communicator_->post(task);

@@ -146,7 +146,8 @@ std::string Group::label(const Operation& operation) const {
   if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);
   text += operation.kind == OpKind::kSend ? " to " : " from ";
   text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
-  return text + ", tag " + std::to_string(operation.tag);
+  return text + (*operation.access ? std::string(", of ") + operation.access
+                                   : ", tag " + std::to_string(operation.tag));
 }
 
 Error Group::explain(const Operation& operation, const Error& cause) const {

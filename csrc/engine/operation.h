@@ -13,8 +13,8 @@ inline constexpr int kHostDevice = -1;
 
 // A call with its place in a group.
 struct Operation : Call {
-  std::int64_t tag = 0;      // messages only; one-sided: which window of the group
-  const char* access = "";   // one-sided only: a literal, "put to"
+  std::int64_t tag = 0;     // messages only; one-sided: which window of the group
+  const char* access = "";  // a literal; one-sided: "put to"; of a message: what it is of, if no user sent it
   int device = kHostDevice;  // where the buffers live
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
