@@ -113,10 +113,9 @@ at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions
 
 }  // namespace
 
-AlWindow::AlWindow(AlBackend& backend, std::shared_ptr<Communicator> communicator,
-                   std::chrono::milliseconds timeout, OnError on_error)
-    : backend_(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&backend)),
-      communicator_(std::move(communicator)),
+AlWindow::AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
+                   OnError on_error)
+    : communicator_(std::move(communicator)),
       timeout_(timeout),
       on_error_(on_error),
       finished_(c10::make_intrusive<AlWork>(communicator_->rank(), c10d::OpType::UNKNOWN, 0,
@@ -359,12 +358,11 @@ void AlWindow::flush(std::optional<std::int64_t> rank) {
 }
 
 void AlWindow::fence() {
-  flush(std::nullopt);
-  const auto backend = backend_.lock();
-  TORCH_CHECK(backend, "altorch: the group of this window is gone");
-  c10d::BarrierOptions options;
-  options.asyncOp = false;
-  backend->barrier(options);
+  guarded([&] {
+    const auto [opened, streams] = open();
+    const auto back = on_device_of(streams);
+    opened->fence(timeout_);
+  });
 }
 
 at::Tensor AlWindow::map(std::int64_t rank) {
@@ -435,7 +433,7 @@ c10::intrusive_ptr<c10d::Window> AlBackend::new_window(const std::optional<at::T
 
 c10::intrusive_ptr<AlWindow> AlBackend::open_window(const std::optional<at::Tensor>& tensor) {
   return guarded([&] {
-    auto window = c10::make_intrusive<AlWindow>(*this, communicator_, options_->timeout,
+    auto window = c10::make_intrusive<AlWindow>(communicator_, options_->timeout,
                                                 options_->on_error.value_or(on_error_setting()));
     if (tensor) window->register_tensor(*tensor, /*owning=*/true);
     return window;

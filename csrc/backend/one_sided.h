@@ -14,8 +14,6 @@
 
 namespace altorch::backend {
 
-class AlBackend;  // backend.h
-
 #ifdef C10D_BACKEND_HAS_WINDOW
 using WindowBase = c10d::Window;
 #else
@@ -33,8 +31,7 @@ class AlWindow : public WindowBase {
   };
   using Patience = std::optional<std::chrono::milliseconds>;  // nothing: the group's
 
-  AlWindow(AlBackend& backend, std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
-           OnError on_error);
+  AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
 
   // Collective. `owning`: the tensor lives as long as the others may touch it; else that is the caller's affair.
   void register_tensor(const at::Tensor& tensor, bool owning);
@@ -87,7 +84,6 @@ class AlWindow : public WindowBase {
   WorkPtr under_way(const std::shared_ptr<WindowTask>& task, std::vector<at::Tensor> keep,
                     std::function<void()> finish);
 
-  const c10::weak_intrusive_ptr<c10d::Backend> backend_;
   const std::shared_ptr<Communicator> communicator_;
   const std::chrono::milliseconds timeout_;
   const OnError on_error_;

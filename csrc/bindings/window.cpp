@@ -168,7 +168,7 @@ void bind_window(py::module_& module) {
           "Waits for one signal() of peer_rank in that slot; each is waited for once.")
       .def("flush", &AlWindow::flush, Released(), py::arg("rank") = py::none(),
            "Until everything that this rank began at `rank` (default: all) has taken effect.")
-      .def("fence", &AlWindow::fence, Released(), "Collective: flush(), and then a barrier.")
+      .def("fence", &AlWindow::fence, Released(), "Collective: flush(), and then a barrier of this window.")
       .def("map_remote_tensor", &AlWindow::map, Released(), py::arg("rank"),
            "What rank has registered, as a row of elements of its own memory.")
       .def_property_readonly("route", &AlWindow::route,

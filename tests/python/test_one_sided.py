@@ -204,6 +204,38 @@ def test_threads_that_share_a_window(world, memory):
 
 
 @on_ranks(2, 3)
+@MEMORY
+def test_threads_with_a_window_each(world, memory):
+    """What one of them fences is nothing to the other, nor to the group's collectives."""
+    windows = [opened(world, allocate(memory, 1, torch.int64)) for _ in range(2)]
+    tensors = [window.map_remote_tensor(world.rank) for window, _, _ in windows]
+    wrong = []
+
+    def run(which):
+        try:
+            window, after, _ = windows[which]
+            for turn in range(1, 100):
+                window.put(torch.tensor([turn]), after)
+                window.fence()
+                if tensors[which] != turn:
+                    wrong.append((which, turn, tensors[which].item()))
+                window.fence()
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        dist.barrier()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[:5]
+    for window, _, _ in windows:
+        window.tensor_deregister()
+
+
+@on_ranks(2, 3)
 def test_torchs_own_interface(world):
     if not hasattr(dist, "_new_window"):
         pytest.skip(f"torch {torch.__version__} has no windows")

@@ -44,6 +44,10 @@ struct WindowRow {
   std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& why_not);
 };
 
+// The tags of a window, between those of users and those of the engine (Communicator::max_message_tag()): the first of
+// MessageWindow::kTags, and behind them one for its fences.
+std::int64_t first_window_tag(const Communicator& group, int number);
+
 // `rank` has told of memory that does not hold its window.
 inline Error outside(std::size_t rank) {
   return Error(ErrorKind::kTransport, "what rank " + std::to_string(rank) +

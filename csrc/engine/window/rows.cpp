@@ -144,12 +144,10 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
   return made;
 }
 
-// Between the tags of users and those of the engine (Communicator::max_message_tag()); the first is a barrier's.
 std::unique_ptr<MessageWindow> message_window(const WindowOpening& opening) {
-  const std::int64_t first = opening.group.max_message_tag() + 2;
-  const std::int64_t places = first / MessageWindow::kTags - 1;
-  const std::int64_t tags = first + opening.number % places * MessageWindow::kTags;
-  return std::make_unique<MessageWindow>(opening.links.channel(), tags, opening.memory, opening.own.bytes);
+  return std::make_unique<MessageWindow>(opening.links.channel(),
+                                         first_window_tag(opening.group, opening.number), opening.memory,
+                                         opening.own.bytes);
 }
 
 std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::string&) {
@@ -168,5 +166,13 @@ constexpr std::array kRows = {
 }  // namespace
 
 std::span<const WindowRow> window_rows() { return kRows; }
+
+// The first behind the users' is that of a barrier (AlBackend::monitoredBarrier()).
+std::int64_t first_window_tag(const Communicator& group, int number) {
+  constexpr std::int64_t kEach = MessageWindow::kTags + 1;
+  const std::int64_t first = group.max_message_tag() + 2;
+  const std::int64_t places = first / kEach - 1;
+  return first + number % places * kEach;
+}
 
 }  // namespace altorch

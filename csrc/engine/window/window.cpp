@@ -13,6 +13,8 @@
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "reduction/reduce.h"
+#include "transports/channel_meeting.h"
+#include "transports/message_window.h"
 
 namespace altorch {
 namespace {
@@ -400,6 +402,53 @@ void Window::flush(int rank) {
     if (found.moved) pauses.reset();
     pauses.pause(found.patience);
   }
+}
+
+void Window::fence(std::chrono::milliseconds timeout) {
+  flush(kAnySource);
+  drain(timeout);
+  meet_others(timeout);
+}
+
+// Not the group's barrier: those of two threads, with a window each, would be taken for one another.
+void Window::meet_others(std::chrono::milliseconds timeout) {
+  const std::lock_guard one_by_one(meeting_);
+  Operation operation = operation_on(number_, "fence", kAnySource, timeout);
+  check_usable(operation);
+  Channel& channel = group_.links().channel();
+  auto meeting =
+      std::make_unique<ChannelMeeting>(channel, first_window_tag(group_, number_) + MessageWindow::kTags);
+  Wait wait = group_.watchdog().begin_wait(operation);
+  std::optional<Error> noticed;
+  const ProgressThread::Helper helper;
+  try {
+    AdaptiveWait pauses;
+    bool issued = false;
+    while (!noticed) {
+      const Awaited news = channel.awaited();
+      if (meeting->test(noticed) == State::kDone) return group_.count(operation, remote_->name(), "fence");
+      if (!std::exchange(issued, true)) group_.issue(operation);
+      Driven found;
+      group_.drive(found);
+      if (found.moved) pauses.reset();
+      pauses.pause(wait.patience, news);
+      if (!noticed && is_closed()) noticed = Error(ErrorKind::kClosed, "the window was closed meanwhile");
+      if (!noticed) noticed = group_.watchdog().look_after(operation, wait, Clock::now());
+    }
+  } catch (...) {
+    noticed = caught();
+  }
+  if (noticed->kind() == ErrorKind::kTimeout)
+    noticed = Error(ErrorKind::kTimeout,
+                    "rank " + std::to_string(meeting->awaited()) +
+                        " of the group has not come to it, or waits there for one that has not; " +
+                        noticed->what());
+  if (!meeting->cancel()) {
+    group_.links().mark_broken();
+    keep_for_ever(std::move(meeting));
+  }
+  throw is_refusal(*noticed) ? group_.failed(operation, *noticed)
+                             : group_.watchdog().fail(operation, *noticed, wait);
 }
 
 void Window::close(std::chrono::milliseconds timeout) {

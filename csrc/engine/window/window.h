@@ -66,6 +66,9 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere).
   void flush(int rank);
 
+  // Collective: all ranks have come, and what any of them started before has taken effect. Of one window at a time.
+  void fence(std::chrono::milliseconds timeout);
+
   // Of Windows: moves a task on; true when it is finished.
   bool advance(WindowTask& task, std::chrono::steady_clock::time_point now);
   Awaited awaited(const WindowTask& task) const;
@@ -96,6 +99,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::optional<Error> look_after(const WindowCall& call, bool waits, const Operation& operation, Wait& wait,
                                   std::chrono::steady_clock::time_point now) const;
   Error failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited);
+  void meet_others(std::chrono::milliseconds timeout);
   // Whether its buffers may be released.
   bool give_up(WindowCall& call);
 
@@ -109,6 +113,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::atomic<int> under_way_{0};  // accesses that were posted
   bool serves_no_more_ = false;    // of who drives
   std::atomic<std::uint32_t> calls_{0};
+  std::mutex meeting_;
   std::mutex looking_;
   Wait look_;                 // guarded by it
   mutable std::mutex mutex_;  // a leaf; guards the signals that were waited for

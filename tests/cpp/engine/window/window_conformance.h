@@ -7,6 +7,8 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/communicator.h"
@@ -341,6 +343,32 @@ inline void windows_keep_order(Communicator& group, const Allocate& allocate) {
   opened.close();
 }
 
+// Two threads, with a window each: the fences of one are nothing to the other.
+inline void windows_fence(Communicator& group, const Allocate& allocate) {
+  const Opened<std::int64_t> first(group, allocate, DType::kInt64, 1);
+  const Opened<std::int64_t> second(group, allocate, DType::kInt64, 1);
+  const auto run = [](const Opened<std::int64_t>& opened, std::string& wrong) {
+    try {
+      const int times = opened.window->is_served() ? 20 : 100;
+      for (std::int64_t time = 1; time <= times; ++time) {
+        opened.put(opened.next(), 0, {time});
+        opened.window->fence(kPatience);
+        expect(opened.values[0] == time, "a fence was over before its puts were there");
+        opened.window->fence(kPatience);
+      }
+    } catch (const std::runtime_error& error) {
+      wrong = error.what();
+    }
+  };
+  std::string wrong_first, wrong_second;
+  std::thread other([&] { run(second, wrong_second); });
+  run(first, wrong_first);
+  other.join();
+  expect(wrong_first.empty() && wrong_second.empty(), wrong_first + wrong_second);
+  first.close();
+  second.close();
+}
+
 inline void windows_refuse(Communicator& group, const Allocate& allocate) {
   const Opened<float> opened(group, allocate, DType::kFloat32, 10 + static_cast<std::size_t>(group.rank()));
   const auto refuses = [&](WindowCall made, ErrorKind kind, const std::string& words) {
@@ -392,6 +420,7 @@ inline void window_conforms(Communicator& group, const Allocate& allocate) {
   windows_accumulate(group, allocate);
   windows_signal(group, allocate);
   windows_keep_order(group, allocate);
+  windows_fence(group, allocate);
   windows_refuse(group, allocate);
 }
 
