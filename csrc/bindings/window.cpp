@@ -167,7 +167,8 @@ void bind_window(py::module_& module) {
           py::arg("slot") = 0, py::arg("timeout") = py::none(),
           "Waits for one signal() of peer_rank in that slot; each is waited for once.")
       .def("flush", &AlWindow::flush, Released(), py::arg("rank") = py::none(),
-           "Until everything that this rank began at `rank` (default: all) has taken effect.")
+           "Until everything that this rank began at `rank` (default: all) has taken effect; raises what has "
+           "failed of it since the last time.")
       .def("fence", &AlWindow::fence, Released(), "Collective: flush(), and then a barrier of this window.")
       .def("map_remote_tensor", &AlWindow::map, Released(), py::arg("rank"),
            "What rank has registered, as a row of elements of its own memory.")

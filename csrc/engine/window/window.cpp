@@ -257,7 +257,13 @@ bool Window::advance(WindowTask& task, Clock::time_point now) {
     return true;
   }
   const bool buffers_free = give_up(task.call);
-  task.finish(failed(task.operation, *noticed, task.wait, task.waits), buffers_free);
+  const Error told = failed(task.operation, *noticed, task.wait, task.waits);
+  if (!task.waits) {
+    const std::lock_guard lock(mutex_);
+    const auto is_its = [&](const Failure& each) { return each.rank == task.call.peer; };
+    if (std::none_of(failures_.begin(), failures_.end(), is_its)) failures_.push_back({task.call.peer, told});
+  }
+  task.finish(told, buffers_free);
   return true;
 }
 
@@ -305,7 +311,8 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
   Operation operation = operation_of(call, false, timeout);
   admit(operation, call);
   std::optional<Error> noticed;
-  if (!remote_->keeps_order() && under_way_.load(std::memory_order_acquire) > 0) flush(call.peer);
+  if (!remote_->keeps_order() && under_way_.load(std::memory_order_acquire) > 0)
+    await_posted(call.peer, operation_on(number_, "flush of", call.peer, {}));
   State state = begin(call, operation, noticed);
   Wait wait;
   if (state == State::kPending) {
@@ -390,24 +397,56 @@ void Window::drain(std::chrono::milliseconds timeout) {
   }
 }
 
-// Each of them has its own deadline.
-void Window::flush(int rank) {
-  check_usable(operation_on(number_, "flush of", rank, {}));
+// Each of them has its own deadline. Those that other threads go on posting have no end.
+void Window::await_posted(int rank, const Operation& operation) {
   if (under_way_.load(std::memory_order_acquire) == 0) return;
+  const std::uint64_t posted = group_.windows().posted();
+  const bool ends = operation.timeout.count() > 0;
+  const Wait wait = group_.watchdog().begin_wait(operation);
   const ProgressThread::Helper helper;
   AdaptiveWait pauses;
-  while (group_.windows().is_busy(*this, rank)) {
+  while (group_.windows().is_busy(*this, rank, posted)) {
     Driven found;
     group_.drive(found);
     if (found.moved) pauses.reset();
     pauses.pause(found.patience);
+    if (!ends) continue;
+    if (const auto noticed = group_.watchdog().overdue(operation, wait, Clock::now())) throw *noticed;
   }
 }
 
+std::optional<Error> Window::take_failure(int rank) {
+  const std::lock_guard lock(mutex_);
+  std::optional<Error> first;
+  std::erase_if(failures_, [&](const Failure& each) {
+    if (rank != kAnySource && each.rank != rank) return false;
+    if (!first) first = each.error;
+    return true;
+  });
+  return first;
+}
+
+void Window::flush(int rank) {
+  const Operation operation = operation_on(number_, "flush of", rank, {});
+  check_usable(operation);
+  await_posted(rank, operation);
+  if (const auto failure = take_failure(rank)) throw *failure;
+}
+
+// What has failed here is told at the end: the others wait for this rank, whatever became of its accesses.
 void Window::fence(std::chrono::milliseconds timeout) {
-  flush(kAnySource);
+  const Operation operation = operation_on(number_, "fence", kAnySource, {});
+  check_usable(operation);
+  await_posted(kAnySource, operation);
   drain(timeout);
-  meet_others(timeout);
+  std::optional<Error> failure;
+  try {
+    meet_others(timeout);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  if (const auto earlier = take_failure(kAnySource)) failure = earlier;
+  if (failure) throw *failure;
 }
 
 // Not the group's barrier: those of two threads, with a window each, would be taken for one another.
@@ -461,7 +500,7 @@ void Window::close(std::chrono::milliseconds timeout) {
     throw group_.explain(operation, error);
   }
   try {
-    if (!group_.is_closing()) flush(kAnySource);
+    if (!group_.is_closing()) await_posted(kAnySource, operation);
     if (!group_.is_closing()) drain(timeout);
     AttendedStore attended(group_, operation);
     if (!group_.is_closing()) {

@@ -26,6 +26,7 @@ struct WindowTask : Task {
   std::shared_ptr<Window> window;
   WindowCall call;  // of a wait: whose signal, and in which slot
   bool waits = false;
+  std::uint64_t number = 0;  // of Windows, among all that were posted
 };
 
 class Window : public Watched, public std::enable_shared_from_this<Window> {
@@ -63,10 +64,10 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::shared_ptr<WindowTask> start_wait(int source, int slot, std::chrono::milliseconds timeout);
   // What start() gave, if it is not finished: from now on it is driven.
   void post(std::shared_ptr<WindowTask> task);
-  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere).
+  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere). Throws what failed first
+  // of that which was posted since the last time.
   void flush(int rank);
-
-  // Collective: all ranks have come, and what any of them started before has taken effect. Of one window at a time.
+  // Collective: all ranks have come, and what any of them started before has taken effect. Throws as flush().
   void fence(std::chrono::milliseconds timeout);
 
   // Of Windows: moves a task on; true when it is finished.
@@ -99,6 +100,9 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::optional<Error> look_after(const WindowCall& call, bool waits, const Operation& operation, Wait& wait,
                                   std::chrono::steady_clock::time_point now) const;
   Error failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited);
+  // For those that are under way to `rank`. Throws Error where the operation has a deadline, which passes.
+  void await_posted(int rank, const Operation& operation);
+  std::optional<Error> take_failure(int rank);
   void meet_others(std::chrono::milliseconds timeout);
   // Whether its buffers may be released.
   bool give_up(WindowCall& call);
@@ -115,9 +119,15 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::atomic<std::uint32_t> calls_{0};
   std::mutex meeting_;
   std::mutex looking_;
-  Wait look_;                 // guarded by it
-  mutable std::mutex mutex_;  // a leaf; guards the signals that were waited for
-  std::vector<std::uint64_t> taken_;
+  Wait look_;                         // guarded by it
+  mutable std::mutex mutex_;          // a leaf; guards what follows
+  std::vector<std::uint64_t> taken_;  // signals that were waited for
+  struct Failure {
+    int rank;
+    Error error;
+  };
+  std::vector<Failure>
+      failures_;  // of posted accesses, oldest first, one of each rank: what flush() has yet to tell
 };
 
 // Collective. `gpu`: of memory that lies there. `keep` lives as long as somebody may touch the memory. `obstacle`: why this rank has none to register, as a

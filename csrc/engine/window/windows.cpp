@@ -59,13 +59,20 @@ void Windows::release() {
 
 void Windows::post(std::shared_ptr<WindowTask> task) {
   const std::lock_guard lock(mutex_);
+  task->number = ++posted_;
   tasks_.push_back(std::move(task));
 }
 
-bool Windows::is_busy(const Window& window, int rank) {
+std::uint64_t Windows::posted() {
+  const std::lock_guard lock(mutex_);
+  return posted_;
+}
+
+bool Windows::is_busy(const Window& window, int rank, std::uint64_t posted) {
   const std::lock_guard lock(mutex_);
   return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
-    return task->window.get() == &window && !task->waits && (rank == kAnySource || task->call.peer == rank);
+    return task->window.get() == &window && !task->waits && !task->finished() && task->number <= posted &&
+           (rank == kAnySource || task->call.peer == rank);
   });
 }
 
@@ -78,7 +85,7 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
     windows = windows_;
     tasks = tasks_;
   }
-  bool left = false;
+  bool left = false, ended = false;
   // Those to one target take effect in their order: by messages of themselves, else one by one.
   std::vector<const WindowTask*> unfinished;
   for (const auto& window : windows) {
@@ -100,12 +107,13 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
       left = true;
       continue;
     }
-    found.moved = true;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase(tasks_, task);
-    }
+    ended = true;
     task->window->ended(*task);
+  }
+  if (ended) {  // all at once: thousands may end together
+    found.moved = true;
+    const std::lock_guard lock(mutex_);
+    std::erase_if(tasks_, [](const auto& task) { return task->finished(); });
   }
   let_go(windows, tasks);
   return left;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -29,8 +30,10 @@ class Windows {
   // The group ends, without its peers: they touch nothing of this rank's any more.
   void release();
   void post(std::shared_ptr<WindowTask> task);
-  // Whether something of this window is under way to `rank` (kAnySource: any).
-  bool is_busy(const Window& window, int rank);
+  // How many tasks were posted so far.
+  std::uint64_t posted();
+  // Whether an access of this window to `rank` (kAnySource: any) is under way that was among the first `posted`.
+  bool is_busy(const Window& window, int rank, std::uint64_t posted);
   // At exit, before what carries messages goes: nobody is served any more, in any group.
   static void stop();
   // True while something is left, or somebody may ask something of this rank.
@@ -42,7 +45,8 @@ class Windows {
   std::mutex mutex_;  // guards all of it
   int number_ = 0;
   std::vector<std::shared_ptr<Window>> windows_;
-  std::vector<std::shared_ptr<WindowTask>> tasks_;
+  std::vector<std::shared_ptr<WindowTask>> tasks_;  // in the order in which they were posted
+  std::uint64_t posted_ = 0;
 };
 
 }  // namespace altorch

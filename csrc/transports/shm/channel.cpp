@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace altorch {
 
@@ -35,6 +36,17 @@ void ShmChannel::close(Request& request) {
   request.handle = 0;
 }
 
+void ShmChannel::enter(Handles& queue, Handle handle) {
+  Pending& each = pending(handle);
+  each.queue = &queue;
+  each.place = queue.insert(queue.end(), handle);
+}
+
+void ShmChannel::leave_queue(Handle handle) {
+  Pending& each = pending(handle);
+  if (Handles* const queue = std::exchange(each.queue, nullptr)) queue->erase(each.place);
+}
+
 void ShmChannel::send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) {
   const std::lock_guard lock(mutex_);
   request.is_receive = false;
@@ -47,7 +59,7 @@ void ShmChannel::send(const void* data, std::size_t bytes, int peer, std::int64_
     return;
   }
   open(request, tag).from = data;
-  queue.push_back(request.handle);
+  enter(queue, request.handle);
   if (queue.size() == 1) post_unsent(peer);
 }
 
@@ -101,7 +113,7 @@ bool ShmChannel::cancel(std::span<Request> requests) {
         request.handle = 0;
         continue;
       }
-      unsent_[static_cast<std::size_t>(each.peer)].remove(request.handle);
+      leave_queue(request.handle);
     }
     close(request);
   }

@@ -43,8 +43,10 @@ class ShmChannel : public Channel {
     void* to = nullptr;
     std::size_t bytes = 0;
     ElementType type = 0;
-    std::size_t moved = 0;  // through the ring, or copied
-    shm::Frame offer = {};  // that of a send stands in the table, that of a receive is being copied
+    std::size_t moved = 0;     // through the ring, or copied
+    shm::Frame offer = {};     // that of a send stands in the table, that of a receive is being copied
+    Handles* queue = nullptr;  // in which it waits, and where
+    Handles::iterator place = {};
     std::optional<Error> error = {};
   };
   // A message that came before its receive.
@@ -64,6 +66,9 @@ class ShmChannel : public Channel {
   Pending& open(Request& request, std::int64_t tag);
   void close(Request& request);
   Pending& pending(Handle handle) { return pending_[handle - 1]; }
+  // At once, however many wait there: thousands may be given up together.
+  void enter(Handles& queue, Handle handle);
+  void leave_queue(Handle handle);
   std::atomic<std::uint64_t>& state_of(int sender, const shm::Frame& offer) {
     return mail_.offer(sender, offer.place);
   }

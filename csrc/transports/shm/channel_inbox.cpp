@@ -36,7 +36,7 @@ void ShmChannel::take_mail(int peer) {
     } else if (const auto receive = wanted(peer, frame.tag); receive == receives_.end()) {
       early_.push_back({peer, frame, {data, data + frame.part}});
     } else if (deliver(*receive, peer, frame, data)) {
-      receives_.erase(receive);
+      leave_queue(*receive);
     }
     mail_.drop(peer, frame);
   }
@@ -51,7 +51,7 @@ void ShmChannel::take_early(Handle handle) {
   while (true) {
     const auto message = std::find_if(early_.begin(), early_.end(), fits);
     if (message == early_.end()) {
-      receives_.push_back(handle);
+      enter(receives_, handle);
       return;
     }
     bool taken = true;
@@ -126,7 +126,7 @@ void ShmChannel::take_part(int peer, const Frame& frame, const std::byte* data) 
     whole.bytes = frame.bytes;
     if (const auto receive = wanted(peer, frame.tag); receive != receives_.end()) {
       whole.receive = *receive;
-      receives_.erase(receive);
+      leave_queue(*receive);
     } else {
       whole.early = &early_.emplace_back(Early{peer, frame, {}});
     }
@@ -155,7 +155,7 @@ void ShmChannel::conclude(Pending& receive, int peer, const Frame& frame) {
 
 // Its buffer is not written to any more.
 void ShmChannel::forget(Handle handle) {
-  receives_.remove(handle);
+  leave_queue(handle);
   for (Arriving& whole : arriving_) {
     if (whole.receive == handle) whole.receive = 0;
   }

@@ -48,7 +48,7 @@ void ShmChannel::post_unsent(int peer) {
     const Handle handle = queue.front();
     Pending& message = pending(handle);
     if (!post(message)) return;
-    queue.pop_front();
+    leave_queue(handle);
     if (message.offer.offer != 0) offered_.push_back(handle);
     if (message.given_up) unused_.push_back(handle);
   }

@@ -5,6 +5,7 @@
 #include "engine/thread_group.h"
 #include "engine/window/window_conformance.h"
 #include "support/says.h"
+#include "transports/message_window.h"
 #include "transports/shm/shareable.h"
 
 namespace altorch {
@@ -49,6 +50,76 @@ void conforms_on(const std::string& route, const Allocate& allocate) {
 TEST(Window, ConformsInSharedMemory) { conforms_on("shm", allocate_shareable); }
 TEST(Window, ConformsInMemoryThatTheSystemCopies) { conforms_on("shm", plain); }
 TEST(Window, ConformsOverMessages) { conforms_on("messages", plain); }
+
+// A peer that is stopped: nothing comes of it, and nothing reaches it.
+class SilentChannel : public Channel {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::int64_t max_tag() const override { return 1 << 26; }
+  void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
+  void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
+  State test(std::span<Request>, std::optional<Error>&) override { return State::kPending; }
+  bool cancel(std::span<Request>) override { return true; }
+};
+
+// A window over messages to such a peer.
+struct SilentPeer {
+  std::shared_ptr<Communicator> group = std::make_shared<Communicator>(
+      Membership{"test", {0, 1}, std::make_shared<MapStore>(), nullptr},
+      std::make_unique<MessageLinks>("silent", std::make_unique<SilentChannel>()));
+  std::vector<std::byte> memory = std::vector<std::byte>(64);
+  std::shared_ptr<Window> window = std::make_shared<Window>(
+      *group, 1, std::vector<Registered>(2, {memory.size(), DType::kUInt8}),
+      std::make_unique<MessageWindow>(group->links().channel(), 0, memory.data(), memory.size()), nullptr);
+
+  SilentPeer() { group->windows().add(window); }
+  ~SilentPeer() { group->close("the test is over"); }
+  std::shared_ptr<WindowTask> put(std::chrono::milliseconds timeout) {
+    WindowCall call;
+    call.access = Access::kPut;
+    call.peer = 1;
+    call.from = memory.data();
+    call.row_bytes = call.stride = 8;
+    auto task = window->start(std::move(call), timeout);
+    window->post(task);
+    return task;
+  }
+};
+
+// What it throws.
+std::string outcome(const std::function<void()>& call) {
+  try {
+    call();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(Window, FlushTellsWhatFailed) {
+  SilentPeer peer;
+  const auto task = peer.put(std::chrono::milliseconds(100));
+  const std::string told = outcome([&] { peer.window->flush(1); });
+  EXPECT_TRUE(says(told, "window 1: put to rank 1: not done after its timeout of 0.1 s")) << told;
+  EXPECT_TRUE(task->finished());
+  const std::string later = outcome([&] { peer.window->flush(1); });
+  EXPECT_TRUE(says(later, "the group is closed since window 1: put to rank 1 failed")) << later;
+}
+
+TEST(Window, FenceTellsWhatFailed) {
+  SilentPeer peer;
+  peer.put(std::chrono::milliseconds(100));
+  const std::string told = outcome([&] { peer.window->fence(std::chrono::seconds(20)); });
+  EXPECT_TRUE(says(told, "window 1: put to rank 1: not done after its timeout of 0.1 s")) << told;
+}
+
+TEST(Window, FenceSaysWhoHasNotCome) {
+  SilentPeer peer;
+  const std::string told = outcome([&] { peer.window->fence(std::chrono::milliseconds(100)); });
+  EXPECT_TRUE(says(told, "window 1: fence: rank 1 of the group has not come")) << told;
+  EXPECT_TRUE(says(told, "timeout of 0.1 s")) << told;
+}
 
 // Its peer ends the group while this rank waits.
 TEST(Window, WaitsEndWithTheGroup) {

@@ -247,6 +247,25 @@ TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
   EXPECT_EQ(errors, all_good(2));
 }
 
+// What is given up together takes no longer for each than one alone: by the hundred thousand, from either end.
+TEST(ShmChannel, GivesUpManyAtOnce) {
+  constexpr std::size_t kMany = 100'000;
+  const auto errors = with_mail(2, 1 << 10, [&](Channel& channel) {
+    if (channel.rank() != 0) return;
+    std::vector<std::array<Request, 2>> requests(kMany);
+    std::array<int, 2> data{};
+    for (auto& [receive, send] : requests) {
+      channel.receive(&data[0], sizeof data[0], 1, 3, receive);
+      channel.send(&data[1], sizeof data[1], 1, 4, send);
+    }
+    const auto began = std::chrono::steady_clock::now();
+    for (std::size_t each = 0; each < kMany; ++each)
+      channel.cancel(requests[each % 2 ? each / 2 : kMany - 1 - each / 2]);
+    expect(std::chrono::steady_clock::now() - began < std::chrono::seconds(5), "it takes ever longer");
+  });
+  EXPECT_EQ(errors, all_good(2));
+}
+
 TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
   MapStore store;
   auto memory = share_memory(store, "mail", 0, 1, Mail::bytes(2, 4096), std::chrono::seconds(5));
