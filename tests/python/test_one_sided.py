@@ -235,6 +235,28 @@ def test_threads_with_a_window_each(world, memory):
         window.tensor_deregister()
 
 
+@on_ranks(2)
+def test_release_while_another_thread_goes_on(world):
+    """What that thread asks then is refused; else the release would wait for it for ever."""
+    window, after, _ = opened(world, torch.zeros(8))
+    outcomes = []
+
+    def run():
+        try:
+            while True:
+                window.put(torch.ones(8), after, 0, True)
+        except Exception as error:
+            outcomes.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.1)
+    window.tensor_deregister()
+    thread.join()
+    assert names_all(outcomes[0], "window", "being released|closed|no tensor"), outcomes
+    dist.barrier()  # the group goes on
+
+
 @on_ranks(2, 3)
 def test_torchs_own_interface(world):
     if not hasattr(dist, "_new_window"):

@@ -84,6 +84,9 @@ void Window::check_usable(const Operation& operation) const {
   try {
     group_.check_open();
     if (is_closed()) throw Error(ErrorKind::kClosed, "the window is closed; register a tensor with it again");
+    if (releasing_.load(std::memory_order_acquire))
+      throw Error(ErrorKind::kClosed,
+                  "the window is being released; end what other threads ask of it before");
   } catch (const Error& error) {
     throw group_.explain(operation, error);
   }
@@ -499,6 +502,7 @@ void Window::close(std::chrono::milliseconds timeout) {
   } catch (const Error& error) {
     throw group_.explain(operation, error);
   }
+  releasing_.store(true, std::memory_order_release);  // else it had no end while another thread goes on
   try {
     if (!group_.is_closing()) await_posted(kAnySource, operation);
     if (!group_.is_closing()) drain(timeout);

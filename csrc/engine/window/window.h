@@ -79,7 +79,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   void ended(const WindowTask& task);
 
   // Collective: no rank touches the memory of another through this window any more. Idempotent. Throws Error, closed
-  // all the same. Needs no peer where the group is closed.
+  // all the same. Needs no peer where the group is closed. What begins meanwhile is refused.
   void close(std::chrono::milliseconds timeout);
   bool is_closed() const { return closed_.load(std::memory_order_acquire); }
   // The same for this rank alone: who touches its memory from now on is told, or waits for the end of the group.
@@ -113,7 +113,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::unique_ptr<RemoteMemory> remote_;
   const std::unique_ptr<StreamWaits> waits_;  // null: calls take effect on the host
   std::shared_ptr<void> keep_;
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, releasing_{false};
   std::atomic<int> under_way_{0};  // accesses that were posted
   bool serves_no_more_ = false;    // of who drives
   std::atomic<std::uint32_t> calls_{0};

@@ -121,6 +121,25 @@ TEST(Window, FenceSaysWhoHasNotCome) {
   EXPECT_TRUE(says(told, "timeout of 0.1 s")) << told;
 }
 
+TEST(Window, ReleaseEndsThoughAnotherThreadGoesOn) {
+  SilentPeer peer;
+  std::string refused;
+  std::atomic<bool> begun{false};
+  std::thread other([&] {
+    while (refused.empty()) {
+      refused = outcome([&] { peer.put(std::chrono::seconds(600)); });
+      begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  while (!begun) std::this_thread::yield();
+  const std::string told = outcome([&] { peer.window->close(std::chrono::milliseconds(200)); });
+  other.join();
+  EXPECT_TRUE(says(told, "window 1: the end of it on all ranks: not done after its timeout of 0.2 s"))
+      << told;
+  EXPECT_TRUE(says(refused, "window 1: put to rank 1: the window is being released")) << refused;
+}
+
 // Its peer ends the group while this rank waits.
 TEST(Window, WaitsEndWithTheGroup) {
   for (const bool shared : {true, false}) {
