@@ -337,6 +337,16 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
             ("put to rank", "elements 8 to 10", "10 elements"),
         ),
         (lambda: window.put(torch.ones(3), after, -1), ValueError, ("negative",)),
+        (
+            lambda: window.put(torch.ones(0), after, 11),
+            ValueError,
+            ("put to rank", "element 11 does not lie", "10 elements"),
+        ),
+        (
+            lambda: window.accumulate(torch.ones(0), after, 1 << 40),
+            ValueError,
+            ("accumulate", "does not lie"),
+        ),
         (lambda: window.put(torch.ones(3), after, 1 << 62), ValueError, ("do not lie within",)),
         (lambda: window.put(torch.ones(3), world.size), ValueError, (f"no rank {world.size}",)),
         (lambda: window.put(torch.ones(3), -1), ValueError, ("no rank -1",)),

@@ -115,6 +115,11 @@ void Window::check(const WindowCall& call) const {
                                              ", and what that rank has registered is of " +
                                              name_of(target.dtype));
   const std::size_t element = size_of(call.dtype);
+  if (call.bytes() == 0 && call.offset > target.bytes) {
+    throw invalid("element " + std::to_string(call.offset / element) +
+                  " does not lie within what that rank has registered, which has " +
+                  std::to_string(target.bytes / element) + " elements, nor at its end");
+  }
   if (call.bytes() > 0 && (call.offset > target.bytes || call.span() > target.bytes - call.offset)) {
     throw invalid("elements " + std::to_string(call.offset / element) + " to " +
                   std::to_string((call.offset + call.span()) / element - 1) +

@@ -390,6 +390,11 @@ inline void windows_refuse(Communicator& group, const Allocate& allocate) {
           "do not lie within");
   refuses(opened.call(Access::kPut, opened.next(), ~std::size_t{0} / 4, 1), ErrorKind::kInvalidArgument,
           "do not lie");
+  refuses(opened.call(Access::kPut, opened.next(), theirs + 1, 0), ErrorKind::kInvalidArgument,
+          "does not lie within");
+  refuses(opened.call(Access::kAccumulate, opened.next(), ~std::size_t{0} / 4, 0),
+          ErrorKind::kInvalidArgument, "does not lie");
+  opened.put(opened.next(), theirs, {});
   WindowCall rows = opened.call(Access::kPut, opened.next(), 0, 1);
   rows.rows = 3, rows.stride = theirs * sizeof(float) / 2;
   refuses(std::move(rows), ErrorKind::kInvalidArgument, "do not lie within");
