@@ -383,6 +383,19 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
         window.put(torch.ones(1), after)
 
 
+@on_ranks(1, 2)
+def test_moves_within_ones_own_tensor(world):
+    """Where the source overlaps with what is written."""
+    window, _after, _before = opened(world, tensor := torch.arange(1000))
+    window.put_signal(tensor[:-1], world.rank, 1)
+    window.wait_signal(world.rank)
+    assert tensor.tolist() == [0, *range(999)]
+    window.get(tensor[:-1], world.rank, 1)
+    assert tensor.tolist() == [*range(999), 998]
+    window.fence()
+    window.tensor_deregister()
+
+
 @on_ranks(2, 3)
 def test_one_rank_that_cannot_register_is_told_to_all(world):
     if not world.is_al:

@@ -272,6 +272,8 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
       place = value;
   };
   const auto behind = [&] { return ask(call, doing); };
+  // MPI's buffers may not overlap, and this rank's may lie in its window.
+  if (call.peer == rank_ && !is_atomic(call.access)) return access_memory(call, handles_->memory);
   switch (call.access) {
     case Access::kPut:
       doing.flushes = true;

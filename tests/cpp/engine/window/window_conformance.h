@@ -242,6 +242,26 @@ inline void windows_count_in_every_way(Communicator& group, const Allocate& allo
   opened.close();
 }
 
+// To itself, from what overlaps with where it goes.
+inline void windows_move_within(Communicator& group, const Allocate& allocate) {
+  const Opened<std::int32_t> opened(group, allocate, DType::kInt32, 1000);
+  std::iota(opened.values.begin(), opened.values.end(), 0);
+  WindowCall put = opened.call(Access::kPut, opened.rank(), 1, 999);
+  put.from = opened.values.data();
+  put.slot = 0;
+  opened.run(std::move(put));
+  opened.wait(opened.rank(), 0);
+  for (std::size_t at = 0; at < 1000; ++at)
+    expect(opened.values[at] == (at == 0 ? 0 : static_cast<int>(at) - 1), "a put within is wrong");
+  WindowCall get = opened.call(Access::kGet, opened.rank(), 1, 999);
+  get.into = opened.values.data();
+  opened.run(std::move(get));
+  for (std::size_t at = 0; at < 1000; ++at)
+    expect(opened.values[at] == (at < 999 ? static_cast<int>(at) : 998), "a get within is wrong");
+  opened.meet();
+  opened.close();
+}
+
 // Everybody adds to everybody, in every type that can be added.
 inline void windows_accumulate(Communicator& group, const Allocate& allocate) {
   constexpr std::size_t kCount = 1001;
@@ -420,6 +440,7 @@ inline void windows_refuse(Communicator& group, const Allocate& allocate) {
 inline void window_conforms(Communicator& group, const Allocate& allocate) {
   windows_move(group, allocate);
   windows_stride(group, allocate);
+  if (!allocate.gpu) windows_move_within(group, allocate);
   windows_count(group, allocate);
   windows_count_in_every_way(group, allocate);
   windows_accumulate(group, allocate);
