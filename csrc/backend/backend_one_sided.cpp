@@ -65,6 +65,12 @@ int peer_of(std::int64_t rank) {
   return static_cast<int>(std::clamp<std::int64_t>(rank, -1, std::numeric_limits<int>::max()));
 }
 
+// Some negative numbers mean something inside. The others the engine refuses as well.
+int check_slot(int slot) {
+  if (slot < 0) throw no_such_slot(slot);
+  return slot;
+}
+
 // Why it cannot be registered, as a clause; empty: it can.
 std::string obstacle_of(const at::Tensor& tensor) {
   try {
@@ -249,13 +255,14 @@ AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, b
 }
 
 AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
-                                int slot) {
+                                std::optional<int> slot) {
   return guarded([&] {
+    if (slot) check_slot(*slot);
     WindowCall call = describe(Access::kPut, tensor, place);
     Block block(tensor);
     block.load();
     call.from = block.data();
-    call.slot = slot;
+    call.slot = slot.value_or(kNoSlot);
     return run(std::move(call), {block.tensor()}, async, patience);
   });
 }
@@ -323,8 +330,7 @@ AlWindow::WorkPtr AlWindow::signal_rank(std::int64_t rank, int slot, bool async,
   return guarded([&] {
     WindowCall call;
     call.peer = peer_of(rank);
-    call.slot = slot;
-    if (slot < 0) throw invalid("altorch: there is no signal slot " + std::to_string(slot));
+    call.slot = check_slot(slot);
     return run(std::move(call), {}, async, patience);
   });
 }
@@ -334,7 +340,7 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
     const Open all = open();
     const auto& opened = all.window;
     const int source = peer_of(rank);
-    if (slot < 0) throw invalid("altorch: there is no signal slot " + std::to_string(slot));
+    check_slot(slot);
     if (all.streams) {
       const auto back = on_device_of(all.streams);
       const auto turn = all.streams->begin(async, source);

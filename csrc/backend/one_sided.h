@@ -37,8 +37,9 @@ class AlWindow : public WindowBase {
   void register_tensor(const at::Tensor& tensor, bool owning);
   void deregister_tensor();
 
+  // `slot`: it signals there, too.
   WorkPtr put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
-              int slot = kNoSlot);
+              std::optional<int> slot = std::nullopt);
   WorkPtr accumulate(const at::Tensor& tensor, const Place& place, const std::string& op, bool async,
                      Patience patience);
   WorkPtr get(const at::Tensor& tensor, const Place& place, bool async, Patience patience);

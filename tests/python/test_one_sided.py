@@ -365,6 +365,8 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
         (lambda: window.accumulate(torch.ones(1), after, 0, "mean"), ValueError, ("MEAN",)),
         (lambda: window.signal(after, slot=8), ValueError, ("signal slot 8",)),
         (lambda: window.wait_signal(after, slot=-1), ValueError, ("signal slot -1",)),
+        (lambda: window.put_signal(torch.ones(1), after, slot=-1), ValueError, ("signal slot -1",)),
+        (lambda: window.put_signal(torch.ones(1), after, slot=-2), ValueError, ("signal slot -2",)),
         (lambda: window.wait_signal(before, timeout=0.2), dist.DistBackendError, ("timeout of 0.2 s",)),
         (lambda: window.put(torch.ones(3, device="meta"), after), ValueError, ()),
         (lambda: window.tensor_register(tensor), ValueError, ("tensor_deregister",)),

@@ -105,9 +105,7 @@ void Window::check(const WindowCall& call) const {
   if (call.peer < 0 || call.peer >= group_.size())
     throw invalid("there is no rank " + std::to_string(call.peer) + " in the group, which has " +
                   std::to_string(group_.size()) + " ranks");
-  if (call.slot != kNoSlot && (call.slot < 0 || call.slot >= kSignalSlots))
-    throw invalid("there is no signal slot " + std::to_string(call.slot) + "; they are 0 to " +
-                  std::to_string(kSignalSlots - 1));
+  if (call.slot != kNoSlot && (call.slot < 0 || call.slot >= kSignalSlots)) throw no_such_slot(call.slot);
   if (call.access == Access::kSignal) return;
   const Registered& target = registered(call.peer);
   if (target.dtype != call.dtype)

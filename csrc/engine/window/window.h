@@ -21,6 +21,11 @@ namespace altorch {
 
 class Window;
 
+inline Error no_such_slot(int slot) {
+  return Error(ErrorKind::kInvalidArgument, "there is no signal slot " + std::to_string(slot) +
+                                                "; they are 0 to " + std::to_string(kSignalSlots - 1));
+}
+
 // What outlives the call that asked for it: an access, or a wait for a signal.
 struct WindowTask : Task {
   std::shared_ptr<Window> window;
