@@ -60,12 +60,9 @@ class Kept {
   const c10::Storage storage_;
 };
 
-// What is no int is no rank either, and is refused as one.
-int peer_of(std::int64_t rank) {
-  return static_cast<int>(std::clamp<std::int64_t>(rank, -1, std::numeric_limits<int>::max()));
-}
+constexpr Asking kMap{"mapping of the tensor of", "map_remote_tensor"};
 
-// Some negative numbers mean something inside. The others the engine refuses as well.
+// Some negative numbers mean something inside.
 int check_slot(int slot) {
   if (slot < 0) throw no_such_slot(slot);
   return slot;
@@ -87,11 +84,11 @@ constexpr std::uint64_t kFar = std::uint64_t{1} << 62;
 // So many elements in one block.
 WindowCall describe_elements(Access access, DType dtype, std::int64_t count, const AlWindow::Place& place) {
   if (place.offset < 0)
-    throw invalid("altorch: the offset is " + std::to_string(place.offset) + ", and may not be negative");
+    throw invalid("the offset is " + std::to_string(place.offset) + ", and may not be negative");
   const std::size_t element = size_of(dtype);
   WindowCall call;
   call.access = access;
-  call.peer = peer_of(place.rank);
+  call.peer = static_cast<int>(place.rank);  // there is such a rank
   call.dtype = dtype;
   call.offset = static_cast<std::size_t>(place.offset) < kFar / element
                     ? static_cast<std::size_t>(place.offset) * element
@@ -130,16 +127,39 @@ AlWindow::AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::mill
 AlWindow::Open AlWindow::open() const {
   const std::lock_guard lock(mutex_);
   if (open_.window) return open_;
-  throw Error(ErrorKind::kClosed,
-              "altorch: the window has no tensor; call tensor_register() on all ranks first");
+  throw Error(ErrorKind::kClosed, "the window has no tensor; call tensor_register() on all ranks first");
+}
+
+template <class Body>
+auto AlWindow::asked(const Asking& asking, std::optional<std::int64_t> rank, Body&& body) const
+    -> decltype(body(0)) {
+  return guarded([&] {
+    const bool exists = !rank || (*rank >= 0 && *rank < communicator_->size());
+    const int peer = rank && exists ? static_cast<int>(*rank) : kAnySource;
+    try {
+      if (!exists) throw no_such_rank(*rank, *communicator_);
+      return body(peer);
+    } catch (const Error& error) {
+      if (error.has_label() || std::string_view(error.what()).starts_with("altorch: ")) throw;
+      int number = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        if (open_.window) number = open_.window->number();
+      }
+      throw communicator_->explain(one_sided(*communicator_, number, asking, peer), error);
+    }
+  });
 }
 
 void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
+  asked({"tensor_register", "tensor_register"}, std::nullopt, [&](int) { set_tensor(tensor, owning); });
+}
+
+void AlWindow::set_tensor(const at::Tensor& tensor, bool owning) {
   const std::lock_guard one_by_one(registering_);
   {
     const std::lock_guard lock(mutex_);
-    if (open_.window)
-      throw invalid("altorch: the window has a tensor; call tensor_deregister() on all ranks first");
+    if (open_.window) throw invalid("the window has a tensor; call tensor_deregister() on all ranks first");
   }
   const std::string obstacle = obstacle_of(tensor);
   Registered own;
@@ -168,6 +188,10 @@ void AlWindow::register_tensor(const at::Tensor& tensor, bool owning) {
 }
 
 void AlWindow::deregister_tensor() {
+  asked({"tensor_deregister", "tensor_deregister"}, std::nullopt, [&](int) { release_tensor(); });
+}
+
+void AlWindow::release_tensor() {
   const auto [released, streams] = open();
   const auto back = on_device_of(streams);
   released->close(timeout_);
@@ -184,7 +208,7 @@ WindowCall AlWindow::describe(Access access, const at::Tensor& tensor, const Pla
   const auto streams = open().streams;
   const c10::Device device = streams ? streams->device() : c10::Device(c10::DeviceType::CPU);
   if (tensor.device() != device)
-    throw invalid("altorch: the tensor is on " + tensor.device().str() + "; this window takes tensors on " +
+    throw invalid("the tensor is on " + tensor.device().str() + "; this window takes tensors on " +
                   device.str());
   WindowCall call = describe_elements(access, dtype_of(tensor), tensor.numel(), place);
   const std::size_t element = tensor.element_size();
@@ -193,8 +217,8 @@ WindowCall AlWindow::describe(Access access, const at::Tensor& tensor, const Pla
   call.row_bytes /= call.rows;
   const auto row = static_cast<std::int64_t>(call.row_bytes / element);
   if (*place.stride < row || static_cast<std::uint64_t>(*place.stride) > kFar / element / call.rows) {
-    throw invalid("altorch: the stride is " + std::to_string(*place.stride) +
-                  ", and a row of the tensor has " + std::to_string(row) + " elements");
+    throw invalid("the stride is " + std::to_string(*place.stride) + ", and a row of the tensor has " +
+                  std::to_string(row) + " elements");
   }
   call.stride = static_cast<std::size_t>(*place.stride) * element;
   return call;
@@ -256,7 +280,7 @@ AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, b
 
 AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
                                 std::optional<int> slot) {
-  return guarded([&] {
+  return asked(asking(Access::kPut), place.rank, [&](int) {
     if (slot) check_slot(*slot);
     WindowCall call = describe(Access::kPut, tensor, place);
     Block block(tensor);
@@ -269,11 +293,11 @@ AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bo
 
 AlWindow::WorkPtr AlWindow::accumulate(const at::Tensor& tensor, const Place& place, const std::string& op,
                                        bool async, Patience patience) {
-  return guarded([&] {
+  return asked(asking(Access::kAccumulate), place.rank, [&](int) {
     WindowCall call = describe(Access::kAccumulate, tensor, place);
     call.op = reduce_op_named(op);
     if (call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum)
-      throw invalid("altorch: accumulate takes SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR, not " + op);
+      throw invalid("accumulate takes SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR, not " + op);
     Block block(tensor);
     block.load();
     call.from = block.data();
@@ -282,7 +306,7 @@ AlWindow::WorkPtr AlWindow::accumulate(const at::Tensor& tensor, const Place& pl
 }
 
 AlWindow::WorkPtr AlWindow::get(const at::Tensor& tensor, const Place& place, bool async, Patience patience) {
-  return guarded([&] {
+  return asked(asking(Access::kGet), place.rank, [&](int) {
     WindowCall call = describe(Access::kGet, tensor, place);
     Block block(tensor);
     block.check_storable();
@@ -295,12 +319,15 @@ AlWindow::WorkPtr AlWindow::get(const at::Tensor& tensor, const Place& place, bo
 
 std::int64_t AlWindow::fetch_add(std::int64_t rank, std::int64_t offset, std::int64_t value,
                                  Patience patience) {
-  return guarded([&] { return count(Access::kFetchAdd, rank, offset, value, 0, patience); });
+  return asked(asking(Access::kFetchAdd), rank,
+               [&](int peer) { return count(Access::kFetchAdd, peer, offset, value, 0, patience); });
 }
 
 std::int64_t AlWindow::compare_swap(std::int64_t rank, std::int64_t offset, std::int64_t expected,
                                     std::int64_t value, Patience patience) {
-  return guarded([&] { return count(Access::kCompareSwap, rank, offset, value, expected, patience); });
+  return asked(asking(Access::kCompareSwap), rank, [&](int peer) {
+    return count(Access::kCompareSwap, peer, offset, value, expected, patience);
+  });
 }
 
 // The type is that of what this rank has registered; the target's is compared with it.
@@ -311,7 +338,7 @@ std::int64_t AlWindow::count(Access access, std::int64_t rank, std::int64_t offs
       describe_elements(access, opened.window->registered(communicator_->rank()).dtype, 1, {rank, offset});
   for (const std::int64_t value : {operand, expected}) {
     if (call.dtype == DType::kInt32 && value != static_cast<std::int32_t>(value))
-      throw invalid("altorch: " + std::to_string(value) + " is no number of int32, which the window holds");
+      throw invalid(std::to_string(value) + " is no number of int32, which the window holds");
   }
   call.operand = operand;
   call.expected = expected;
@@ -327,19 +354,18 @@ std::int64_t AlWindow::count(Access access, std::int64_t rank, std::int64_t offs
 }
 
 AlWindow::WorkPtr AlWindow::signal_rank(std::int64_t rank, int slot, bool async, Patience patience) {
-  return guarded([&] {
+  return asked(asking(Access::kSignal), rank, [&](int peer) {
     WindowCall call;
-    call.peer = peer_of(rank);
+    call.peer = peer;
     call.slot = check_slot(slot);
     return run(std::move(call), {}, async, patience);
   });
 }
 
 AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience) {
-  return guarded([&]() -> WorkPtr {
+  return asked(kWaitForSignal, rank, [&](int source) -> WorkPtr {
     const Open all = open();
     const auto& opened = all.window;
-    const int source = peer_of(rank);
     check_slot(slot);
     if (all.streams) {
       const auto back = on_device_of(all.streams);
@@ -355,16 +381,16 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
 }
 
 void AlWindow::flush(std::optional<std::int64_t> rank) {
-  guarded([&] {
+  asked(kFlush, rank, [&](int peer) {
     const auto [opened, streams] = open();
     const auto back = on_device_of(streams);
-    opened->flush(static_cast<int>(rank.value_or(kAnySource)));
+    opened->flush(peer);
     opened->drain(timeout_);
   });
 }
 
 void AlWindow::fence() {
-  guarded([&] {
+  asked({"fence", "fence"}, std::nullopt, [&](int) {
     const auto [opened, streams] = open();
     const auto back = on_device_of(streams);
     opened->fence(timeout_);
@@ -372,20 +398,17 @@ void AlWindow::fence() {
 }
 
 at::Tensor AlWindow::map(std::int64_t rank) {
-  return guarded([&] {
+  return asked(kMap, rank, [&](int peer) {
     const Open all = open();
     const auto& opened = all.window;
-    if (rank < 0 || rank >= communicator_->size())
-      throw invalid("altorch: there is no rank " + std::to_string(rank) + " in the group");
-    if (rank == communicator_->rank()) {
+    if (peer == communicator_->rank()) {
       const std::lock_guard lock(mutex_);
       return own_;
     }
-    const Registered& theirs = opened->registered(static_cast<int>(rank));
-    std::byte* memory = opened->map(static_cast<int>(rank));
+    const Registered& theirs = opened->registered(peer);
+    std::byte* memory = opened->map(peer);
     if (!memory) {
-      throw Error(ErrorKind::kUnsupported, "altorch: the tensor of rank " + std::to_string(rank) +
-                                               " cannot be mapped here (its window goes by " +
+      throw Error(ErrorKind::kUnsupported, std::string("it cannot be mapped here (its window goes by ") +
                                                opened->route() +
                                                "); ranks of one node can map what altorch.empty() has made");
     }
@@ -399,7 +422,7 @@ at::Tensor AlWindow::map(std::int64_t rank) {
 }
 
 std::string AlWindow::route() {
-  return guarded([&] { return std::string(window()->route()); });
+  return asked({"route", "route"}, std::nullopt, [&](int) { return std::string(window()->route()); });
 }
 
 #ifdef C10D_BACKEND_HAS_WINDOW
@@ -411,12 +434,8 @@ AlWindow::Patience patience_of(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-void AlWindow::tensor_register(const at::Tensor& tensor, bool owning) {
-  guarded([&] { register_tensor(tensor, owning); });
-}
-void AlWindow::tensor_deregister() {
-  guarded([&] { deregister_tensor(); });
-}
+void AlWindow::tensor_register(const at::Tensor& tensor, bool owning) { register_tensor(tensor, owning); }
+void AlWindow::tensor_deregister() { deregister_tensor(); }
 AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
                                 const c10d::PutOptions& options) {
   return put(tensor, {rank, offset}, async, patience_of(options.timeout));

@@ -33,6 +33,7 @@ class AlWindow : public WindowBase {
 
   AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
 
+  // What follows throws torch's errors.
   // Collective. `owning`: the tensor lives as long as the others may touch it; else that is the caller's affair.
   void register_tensor(const at::Tensor& tensor, bool owning);
   void deregister_tensor();
@@ -67,6 +68,12 @@ class AlWindow : public WindowBase {
 #endif
 
  private:
+  // Calls `body(rank)`, once there is such a rank; nothing stands for all. What is refused before the engine is asked says
+  // what was asked, as the engine's own errors do.
+  template <class Body>
+  auto asked(const Asking& asking, std::optional<std::int64_t> rank, Body&& body) const -> decltype(body(0));
+  void set_tensor(const at::Tensor& tensor, bool owning);
+  void release_tensor();
   // What is registered. `streams`: null where that lies on the CPU.
   struct Open {
     std::shared_ptr<altorch::Window> window;

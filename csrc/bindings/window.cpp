@@ -62,15 +62,13 @@ void bind_window(py::module_& module) {
       "elements of the target's tensor, read as one row.")
       .def(
           "tensor_register",
-          [](AlWindow& self, const at::Tensor& tensor, bool owning) {
-            backend::guarded([&] { self.register_tensor(tensor, owning); });
-          },
+          [](AlWindow& self, const at::Tensor& tensor, bool owning) { self.register_tensor(tensor, owning); },
           Released(), py::arg("tensor"), py::arg("owning") = true,
           "Collective: gives the window this rank's tensor, contiguous; on a GPU one of altorch.empty(). "
           "owning: it is kept alive.")
       .def(
-          "tensor_deregister", [](AlWindow& self) { backend::guarded([&] { self.deregister_tensor(); }); },
-          Released(), "Collective: nobody touches the tensors any more when it returns.")
+          "tensor_deregister", [](AlWindow& self) { self.deregister_tensor(); }, Released(),
+          "Collective: nobody touches the tensors any more when it returns.")
       .def(
           "put",
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,

@@ -140,7 +140,8 @@ void Group::close(const std::string& why, bool tell) {
 std::string Group::label(const Operation& operation) const {
   std::string text = name_of(operation.kind);
   if (operation.kind == OpKind::kOneSided) {
-    text += " " + std::to_string(operation.tag) + ": " + operation.access;
+    if (operation.tag > 0) text += " " + std::to_string(operation.tag);  // else it has none yet
+    text += std::string(": ") + operation.access;
     return operation.root == kAnySource ? text : text + " rank " + std::to_string(operation.root);
   }
   if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);

@@ -336,7 +336,11 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
             ValueError,
             ("put to rank", "elements 8 to 10", "10 elements"),
         ),
-        (lambda: window.put(torch.ones(3), after, -1), ValueError, ("negative",)),
+        (
+            lambda: window.put(torch.ones(3), after, -1),
+            ValueError,
+            (rf"window \d+: put to rank {after}: the offset is -1", "negative"),
+        ),
         (
             lambda: window.put(torch.ones(0), after, 11),
             ValueError,
@@ -347,6 +351,16 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
             ValueError,
             ("accumulate", "does not lie"),
         ),
+        (
+            lambda: window.fetch_add(after, -1, 1),
+            ValueError,
+            (rf"window \d+: fetch_add at rank {after}", "negative"),
+        ),
+        (lambda: window.flush(99), ValueError, (r"window \d+: flush: there is no rank 99",)),
+        (lambda: window.flush(-1), ValueError, ("no rank -1 ",)),
+        (lambda: window.flush(-5), ValueError, ("no rank -5 ",)),
+        (lambda: window.flush(1 << 33), ValueError, (f"no rank {1 << 33}",)),
+        (lambda: window.map_remote_tensor(-1), ValueError, ("no rank -1 ",)),
         (lambda: window.put(torch.ones(3), after, 1 << 62), ValueError, ("do not lie within",)),
         (lambda: window.put(torch.ones(3), world.size), ValueError, (f"no rank {world.size}",)),
         (lambda: window.put(torch.ones(3), -1), ValueError, ("no rank -1",)),
@@ -355,7 +369,7 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
         (
             lambda: window.get(torch.ones(2, 3), after, source_stride=2),
             ValueError,
-            ("stride is 2", "3 elements"),
+            (rf"window \d+: get from rank {after}", "stride is 2", "3 elements"),
         ),
         (lambda: window.get(torch.ones(2, 3), after, source_stride=8), ValueError, ("elements 0 to 10",)),
         (lambda: window.get(torch.ones(1).expand(3), after), ValueError, ()),
@@ -365,10 +379,19 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
         (lambda: window.accumulate(torch.ones(1), after, 0, "mean"), ValueError, ("MEAN",)),
         (lambda: window.signal(after, slot=8), ValueError, ("signal slot 8",)),
         (lambda: window.wait_signal(after, slot=-1), ValueError, ("signal slot -1",)),
+        (
+            lambda: window.signal(after, slot=-1),
+            ValueError,
+            (rf"window \d+: signal to rank {after}: .*signal slot -1",),
+        ),
         (lambda: window.put_signal(torch.ones(1), after, slot=-1), ValueError, ("signal slot -1",)),
         (lambda: window.put_signal(torch.ones(1), after, slot=-2), ValueError, ("signal slot -2",)),
         (lambda: window.wait_signal(before, timeout=0.2), dist.DistBackendError, ("timeout of 0.2 s",)),
-        (lambda: window.put(torch.ones(3, device="meta"), after), ValueError, ()),
+        (
+            lambda: window.put(torch.ones(3, device="meta"), after),
+            ValueError,
+            (rf"window \d+: put to rank {after}: the tensor is on device meta",),
+        ),
         (lambda: window.tensor_register(tensor), ValueError, ("tensor_deregister",)),
     ):
         with pytest.raises(kind) as raised:
@@ -381,8 +404,10 @@ def test_what_is_refused_leaves_everything_as_it_was(world):
     window.wait_signal(before)
     window.fence()
     window.tensor_deregister()
-    with pytest.raises(dist.DistBackendError, match="tensor_register"):
+    with pytest.raises(dist.DistBackendError, match=rf"window: put to rank {after}: .*tensor_register"):
         window.put(torch.ones(1), after)
+    with pytest.raises(dist.DistBackendError, match=r"window: flush: .*tensor_register"):
+        window.flush()
 
 
 @on_ranks(1, 2)

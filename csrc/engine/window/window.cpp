@@ -26,12 +26,13 @@ constexpr std::uint32_t kCallsBetweenLooks = 256;
 constexpr std::size_t kLarge = 256 << 10;
 constexpr std::chrono::seconds kFarewell{5};  // of rank 0 to the others
 
-Operation operation_on(int window, const char* access, int rank, std::chrono::milliseconds timeout) {
+// Of all ranks.
+Operation operation_on(int window, const char* access, std::chrono::milliseconds timeout) {
   Operation operation;
   operation.kind = OpKind::kOneSided;
   operation.tag = window;
   operation.access = access;
-  operation.root = rank;
+  operation.root = kAnySource;
   operation.timeout = timeout;
   return operation;
 }
@@ -45,6 +46,14 @@ bool is_refusal(const Error& error) {
 }
 
 }  // namespace
+
+Operation one_sided(const Group& group, int window, const Asking& asking, int rank,
+                    std::chrono::milliseconds timeout) {
+  const bool exists = rank >= 0 && rank < group.size();
+  Operation operation = operation_on(window, exists ? asking.to : asking.name, timeout);
+  if (exists) operation.root = rank;
+  return operation;
+}
 
 Window::Window(Communicator& group, int number, std::vector<Registered> registered,
                std::unique_ptr<RemoteMemory> remote, std::shared_ptr<void> keep, OnError on_error)
@@ -74,7 +83,7 @@ void Window::release(bool agreed) {
 
 Operation Window::operation_of(const WindowCall& call, bool waits, std::chrono::milliseconds timeout) const {
   Operation operation =
-      operation_on(number_, waits ? "wait for a signal of" : kAccesses[call.access].to, call.peer, timeout);
+      one_sided(group_, number_, waits ? kWaitForSignal : asking(call.access), call.peer, timeout);
   operation.dtype = call.dtype;
   operation.count = static_cast<std::int64_t>(call.bytes() / size_of(call.dtype));
   return operation;
@@ -102,9 +111,7 @@ void Window::admit(const Operation& operation, const WindowCall& call) const {
 }
 
 void Window::check(const WindowCall& call) const {
-  if (call.peer < 0 || call.peer >= group_.size())
-    throw invalid("there is no rank " + std::to_string(call.peer) + " in the group, which has " +
-                  std::to_string(group_.size()) + " ranks");
+  if (call.peer < 0 || call.peer >= group_.size()) throw no_such_rank(call.peer, group_);
   if (call.slot != kNoSlot && (call.slot < 0 || call.slot >= kSignalSlots)) throw no_such_slot(call.slot);
   if (call.access == Access::kSignal) return;
   const Registered& target = registered(call.peer);
@@ -234,7 +241,7 @@ bool Window::serve() {
     return remote_->serve();
   } catch (...) {
     serves_no_more_ = true;
-    const Operation operation = operation_on(number_, "what its peers ask of", group_.rank(), {});
+    const Operation operation = operation_on(number_, "what its peers ask of this rank", {});
     group_.watchdog().fail(operation, caught(), {});
     return false;
   }
@@ -318,7 +325,7 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
   admit(operation, call);
   std::optional<Error> noticed;
   if (!remote_->keeps_order() && under_way_.load(std::memory_order_acquire) > 0)
-    await_posted(call.peer, operation_on(number_, "flush of", call.peer, {}));
+    await_posted(call.peer, one_sided(group_, number_, kFlush, call.peer));
   State state = begin(call, operation, noticed);
   Wait wait;
   if (state == State::kPending) {
@@ -389,7 +396,7 @@ void Window::enqueue_wait(int source, int slot, void* stream, bool captured,
 
 void Window::drain(std::chrono::milliseconds timeout) {
   if (!is_on_streams()) return;
-  const Operation operation = operation_on(number_, "the end of its calls at", kAnySource, timeout);
+  const Operation operation = operation_on(number_, "the end of its calls", timeout);
   Wait wait = group_.watchdog().begin_wait(operation);
   try {
     remote_->streams()->mark(/*waits_too=*/false);
@@ -433,7 +440,7 @@ std::optional<Error> Window::take_failure(int rank) {
 }
 
 void Window::flush(int rank) {
-  const Operation operation = operation_on(number_, "flush of", rank, {});
+  const Operation operation = one_sided(group_, number_, kFlush, rank);
   check_usable(operation);
   await_posted(rank, operation);
   if (const auto failure = take_failure(rank)) throw *failure;
@@ -441,7 +448,7 @@ void Window::flush(int rank) {
 
 // What has failed here is told at the end: the others wait for this rank, whatever became of its accesses.
 void Window::fence(std::chrono::milliseconds timeout) {
-  const Operation operation = operation_on(number_, "fence", kAnySource, {});
+  const Operation operation = operation_on(number_, "fence", {});
   check_usable(operation);
   await_posted(kAnySource, operation);
   drain(timeout);
@@ -458,7 +465,7 @@ void Window::fence(std::chrono::milliseconds timeout) {
 // Not the group's barrier: those of two threads, with a window each, would be taken for one another.
 void Window::meet_others(std::chrono::milliseconds timeout) {
   const std::lock_guard one_by_one(meeting_);
-  Operation operation = operation_on(number_, "fence", kAnySource, timeout);
+  Operation operation = operation_on(number_, "fence", timeout);
   check_usable(operation);
   Channel& channel = group_.links().channel();
   auto meeting =
@@ -498,7 +505,7 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
 
 void Window::close(std::chrono::milliseconds timeout) {
   if (is_closed()) return;
-  const Operation operation = operation_on(number_, "the end of it on all ranks", kAnySource, timeout);
+  const Operation operation = operation_on(number_, "the end of it on all ranks", timeout);
   std::optional<Error> failure;
   try {
     Group::check_own_process();
@@ -544,7 +551,7 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
                                     const std::string& obstacle, const WindowGpu* gpu) {
   const int number = group.windows().next_number();
-  const Operation operation = operation_on(number, "the making of it on all ranks", kAnySource, timeout);
+  const Operation operation = operation_on(number, "the making of it on all ranks", timeout);
   try {
     group.check_open();
     AttendedStore attended(group, operation);

@@ -21,6 +21,22 @@ namespace altorch {
 
 class Window;
 
+// What is asked of a rank, as errors have it: "put to" that rank, or "put" where there is none.
+struct Asking {
+  const char* to;
+  const char* name;
+};
+inline Asking asking(Access access) { return {kAccesses[access].to, kAccesses[access].name}; }
+inline constexpr Asking kWaitForSignal{"wait for a signal of", "wait_signal"}, kFlush{"flush of", "flush"};
+// `window`: its number; 0: it has none yet.
+Operation one_sided(const Group& group, int window, const Asking& asking, int rank,
+                    std::chrono::milliseconds timeout = {});
+
+inline Error no_such_rank(std::int64_t rank, const Group& group) {
+  return Error(ErrorKind::kInvalidArgument, "there is no rank " + std::to_string(rank) +
+                                                " in the group, which has " + std::to_string(group.size()) +
+                                                " ranks");
+}
 inline Error no_such_slot(int slot) {
   return Error(ErrorKind::kInvalidArgument, "there is no signal slot " + std::to_string(slot) +
                                                 "; they are 0 to " + std::to_string(kSignalSlots - 1));
@@ -42,6 +58,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
          OnError on_error = OnError::kPoison);
   ~Window() override;
 
+  int number() const { return number_; }
   const char* route() const { return remote_->name(); }
   const Registered& registered(int rank) const { return registered_[static_cast<std::size_t>(rank)]; }
   // Null: this process cannot map it.
