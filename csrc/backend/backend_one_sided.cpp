@@ -330,12 +330,11 @@ std::int64_t AlWindow::compare_swap(std::int64_t rank, std::int64_t offset, std:
   });
 }
 
-// The type is that of what this rank has registered; the target's is compared with it.
-std::int64_t AlWindow::count(Access access, std::int64_t rank, std::int64_t offset, std::int64_t operand,
+// No tensor says of which type: that is the target's affair.
+std::int64_t AlWindow::count(Access access, int rank, std::int64_t offset, std::int64_t operand,
                              std::int64_t expected, Patience patience) {
   const Open opened = open();
-  WindowCall call =
-      describe_elements(access, opened.window->registered(communicator_->rank()).dtype, 1, {rank, offset});
+  WindowCall call = describe_elements(access, opened.window->registered(rank).dtype, 1, {rank, offset});
   for (const std::int64_t value : {operand, expected}) {
     if (call.dtype == DType::kInt32 && value != static_cast<std::int32_t>(value))
       throw invalid(std::to_string(value) + " is no number of int32, which the window holds");

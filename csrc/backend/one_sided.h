@@ -87,7 +87,7 @@ class AlWindow : public WindowBase {
                         bool async, Patience patience, const std::function<void()>& finish);
   WorkPtr run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
               std::function<void()> finish = nullptr);
-  std::int64_t count(Access access, std::int64_t rank, std::int64_t offset, std::int64_t operand,
+  std::int64_t count(Access access, int rank, std::int64_t offset, std::int64_t operand,
                      std::int64_t expected, Patience patience);
   WorkPtr under_way(const std::shared_ptr<WindowTask>& task, std::vector<at::Tensor> keep,
                     std::function<void()> finish);

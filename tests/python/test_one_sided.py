@@ -424,6 +424,23 @@ def test_moves_within_ones_own_tensor(world):
 
 
 @on_ranks(2, 3)
+def test_counting_in_what_another_rank_registered(world):
+    """Its type is all that matters: this rank may have registered nothing that can be counted in."""
+    last = world.size - 1
+    mine = torch.zeros(1, dtype=torch.int64 if world.rank == last else torch.float32)
+    window, _after, _before = opened(world, mine)
+    seen = window.fetch_add(last, 0, 1)
+    assert 0 <= seen < world.size
+    window.fence()
+    assert window.compare_swap(last, 0, -1, 7) == world.size
+    if world.rank == 0:
+        with pytest.raises(TypeError, match="int32 and int64"):
+            window.fetch_add(0, 0, 1)
+    window.fence()
+    window.tensor_deregister()
+
+
+@on_ranks(2, 3)
 def test_one_rank_that_cannot_register_is_told_to_all(world):
     if not world.is_al:
         pytest.skip("no other backend has windows for CPU tensors")
