@@ -620,6 +620,35 @@ def test_a_killed_peer(what):
         assert cluster.end([0, 1], deadline=20) == []
 
 
+def complete_after_a_death(world, what):
+    """The last rank is dead for a while when the others ask whether all is done."""
+    window = altorch.new_window(altorch.empty(8))
+    window.fence()
+    dead = world.size - 1
+    if world.rank == dead:
+        os.kill(os.getpid(), 9)
+    time.sleep(2)
+    started = time.monotonic()
+    try:
+        window.fence() if what == "fence" else window.flush(dead)
+    except Exception as error:
+        return str(error), time.monotonic() - started
+    return "no error", 0
+
+
+@pytest.mark.parametrize("what", ["flush", "fence"])
+def test_nothing_is_complete_at_a_rank_that_has_died(what):
+    with Cluster(2, launcher="plain") as cluster:
+        if not cluster.check(is_al)[0]:
+            pytest.skip("no other backend has windows for CPU tensors")
+        outcomes = cluster.run(complete_after_a_death, deadline=60, what=what)
+        assert outcomes[0].ok and outcomes[1].status == "died", [o.report() for o in outcomes]
+        text, seconds = outcomes[0].value
+        assert names_all(text, f"window 1: {what}", "rank 1 is lost"), text
+        assert seconds < 5 * PATIENCE, (seconds, text)
+        assert cluster.end([0], deadline=20) == []
+
+
 def is_al(world):
     dist.barrier()
     return world.is_al

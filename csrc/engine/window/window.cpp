@@ -1,6 +1,7 @@
 #include "engine/window/window.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "common/fields.h"
 #include "common/keep_for_ever.h"
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 // Between two looks at whether the target lives: accesses, unless one is large.
 constexpr std::uint32_t kCallsBetweenLooks = 256;
 constexpr std::size_t kLarge = 256 << 10;
+constexpr std::chrono::milliseconds kBetweenLooks{5};
 constexpr std::chrono::seconds kFarewell{5};  // of rank 0 to the others
 
 // Of all ranks.
@@ -439,11 +441,28 @@ std::optional<Error> Window::take_failure(int rank) {
   return first;
 }
 
+// Memory outlives whoever shared it, and has taken what was written to it. Who seems dead is looked at once more, later.
+void Window::check_alive(const Operation& operation) {
+  Wait wait;
+  while (true) {
+    std::optional<Error> noticed;
+    try {
+      noticed = group_.watchdog().look_for_dead_only(operation, wait, Clock::now());
+    } catch (...) {
+      noticed = caught();
+    }
+    if (noticed) throw group_.watchdog().fail(operation, *noticed, wait);
+    if (!wait.suspicion) return;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
 void Window::flush(int rank) {
   const Operation operation = one_sided(group_, number_, kFlush, rank);
   check_usable(operation);
   await_posted(rank, operation);
   if (const auto failure = take_failure(rank)) throw *failure;
+  check_alive(operation);
 }
 
 // What has failed here is told at the end: the others wait for this rank, whatever became of its accesses.

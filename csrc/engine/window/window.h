@@ -86,8 +86,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::shared_ptr<WindowTask> start_wait(int source, int slot, std::chrono::milliseconds timeout);
   // What start() gave, if it is not finished: from now on it is driven.
   void post(std::shared_ptr<WindowTask> task);
-  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere). Throws what failed first
-  // of that which was posted since the last time.
+  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere), which lives. Throws what
+  // failed first of that which was posted since the last time.
   void flush(int rank);
   // Collective: all ranks have come, and what any of them started before has taken effect. Throws as flush().
   void fence(std::chrono::milliseconds timeout);
@@ -125,6 +125,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   // For those that are under way to `rank`. Throws Error where the operation has a deadline, which passes.
   void await_posted(int rank, const Operation& operation);
   std::optional<Error> take_failure(int rank);
+  // That nobody is known to be dead whom the operation is of. Throws Error.
+  void check_alive(const Operation& operation);
   void meet_others(std::chrono::milliseconds timeout);
   // Whether its buffers may be released.
   bool give_up(WindowCall& call);

@@ -104,7 +104,11 @@ TEST(Window, FlushTellsWhatFailed) {
   EXPECT_TRUE(says(told, "window 1: put to rank 1: not done after its timeout of 0.1 s")) << told;
   EXPECT_TRUE(task->finished());
   const std::string later = outcome([&] { peer.window->flush(1); });
-  EXPECT_TRUE(says(later, "the group is closed since window 1: put to rank 1 failed")) << later;
+  EXPECT_TRUE(
+      says(later, "window 1: flush of rank 1: the group is closed since window 1: put to rank 1 failed"))
+      << later;
+  const std::string all = outcome([&] { peer.window->flush(kAnySource); });
+  EXPECT_TRUE(says(all, "window 1: flush: the group is closed")) << all;
 }
 
 TEST(Window, FenceTellsWhatFailed) {
