@@ -114,6 +114,23 @@ at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions
       .make_tensor();
 }
 
+// What this rank's kernels write to its own tensor before a fence is there for the others behind it.
+void await_own_writes(Communicator& group, const altorch::Window& window, WindowStreams& streams,
+                      std::chrono::milliseconds timeout) {
+  const auto turn = streams.begin(/*async=*/false, WindowStreams::kAccesses);
+  if (turn.captured) return;
+  const Operation fence = one_sided(group, window.number(), {"fence", "fence"}, kAnySource, timeout);
+  Wait wait = group.watchdog().begin_wait(fence);
+  c10::Event reached(c10::DeviceType::CUDA);
+  reached.record(turn.stream);
+  AdaptiveWait pauses;
+  while (!reached.query()) {
+    if (const auto noticed = group.watchdog().look_after(fence, wait, std::chrono::steady_clock::now()))
+      throw group.watchdog().fail(fence, *noticed, wait);
+    pauses.pause();
+  }
+}
+
 }  // namespace
 
 AlWindow::AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
@@ -392,6 +409,7 @@ void AlWindow::fence() {
   asked({"fence", "fence"}, std::nullopt, [&](int) {
     const auto [opened, streams] = open();
     const auto back = on_device_of(streams);
+    if (streams) await_own_writes(*communicator_, *opened, *streams, timeout_);
     opened->fence(timeout_);
   });
 }
