@@ -172,7 +172,7 @@ def test_monitored_barrier_names_the_late_rank(world):
         with suppress(RuntimeError):  # Gloo releases those that came; an error is right, too
             dist.monitored_barrier(group, timeout=timedelta(seconds=3))
     elif world.is_al:  # is in another call, and told what the others are in
-        with pytest.raises(RuntimeError, match="barrier #1: .*, of monitored_barrier"):
+        with pytest.raises(RuntimeError, match=r"barrier #1: .*, of monitored_barrier"):
             dist.barrier(group)
     dist.barrier()
 
