@@ -211,3 +211,9 @@ def test_jobs_are_told_apart():
         [process(0, group("0", 0, [0])), process(1, group("0", 0, [0]), job="other")], lambda _: ""
     )
     assert [job.name for job in jobs] == ["job", "other"]
+
+
+def test_a_report_that_makes_no_sense_hides_no_job():
+    strange = process(0, group("g", 3, []), job=None)
+    jobs = jobs_of([strange, process(1, group("b", 1, [0, 1], call("all_reduce", 7, 5)))], lambda pid: "S")
+    assert len(jobs) == 2

@@ -84,7 +84,10 @@ def rank_of(report: Report) -> int:
     for group in report["groups"]:
         if group.get("job") and group["job"]["name"] == name:
             return int(group["job"]["rank"])
-    return next((int(group["global_ranks"][group["rank"]]) for group in report["groups"]), 0)
+    # Whatever a process of another job says of itself: this one is to be seen.
+    return next(
+        (int(rank) for group in report["groups"] for rank in group["global_ranks"][group["rank"] :][:1]), 0
+    )
 
 
 def jobs_of(processes: Iterable[Process], state_of: Callable[[int], str]) -> list[Job]:

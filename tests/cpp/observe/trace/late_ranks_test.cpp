@@ -60,6 +60,7 @@ TEST(LateRanks, SayWhatTheyAreAt) {
   const Child child([] {
     static OneGroup source;  // of a process that ends without destructors
     source.group.key = "0/abc";
+    source.group.global_ranks = {0};  // `altorch trace` sees this process, too
     source.group.closed = "it was destroyed";
     (new TraceBoard())->add(source);  // its own; that of its parent does nothing here
   });
