@@ -64,7 +64,7 @@ struct GlooArrival {
   std::uint64_t group = 0;
   std::int64_t tag = 0;
   std::size_t bytes = 0;
-  std::uint32_t type = 0;              // as its sender says
+  std::uint64_t type = 0;              // as its sender says
   std::uint64_t id = 0;                // of an announced message; 0: the bytes are here
   const std::byte* payload = nullptr;  // valid during the call
 };
@@ -117,10 +117,8 @@ class GlooPeer {
   enum class Kind : std::uint32_t { kMessage, kRequest, kClear, kRefused, kWithdrawn, kCredit, kLeave };
   struct Header {
     Kind kind;
-    union {
-      GlooRefusal why = GlooRefusal::kUnfit;  // kRefused
-      std::uint32_t type;                     // kMessage, kRequest
-    };
+    GlooRefusal why = GlooRefusal::kUnfit;  // kRefused
+    std::uint64_t type = 0;                 // kMessage, kRequest
     std::uint64_t group = 0;
     std::int64_t tag = 0;
     std::uint64_t bytes = 0, id = 0;

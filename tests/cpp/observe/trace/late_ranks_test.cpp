@@ -84,7 +84,8 @@ TEST(LateRanks, SayWhatTheyAreAt) {
 }
 
 TEST(LateRanks, AreInAnotherGroup) {
-  ProcessReport report{.now_ns = 5'000'000'000};
+  ProcessReport report;
+  report.now_ns = 5'000'000'000;
   GroupReport here{.name = "a", .key = "0/a"}, other{.name = "b", .key = "0/b"};
   here.recorded_as = other.recorded_as = 1;
   FlightEntry call;
