@@ -129,7 +129,10 @@ def start_rank(program: list[str], env: dict[str, str], log: Path) -> subprocess
     """A worker is forked where its environment allows that, and starts afresh otherwise, like all else."""
     may_fork = program == [str(WORKER)] and os.environ.get("ALTORCH_TEST_FORK", "1") != "0"
     if may_fork and nursery().can_start(env):
-        return nursery().start(WORKER.stem, env, log)
+        try:
+            return nursery().start(WORKER.stem, env, log)
+        except (EOFError, OSError) as error:  # it has ended, and said why
+            print(f"ranks are not forked from now on: {error!r}", file=sys.stderr)
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *program],
