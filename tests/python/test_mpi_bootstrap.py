@@ -268,10 +268,10 @@ def test_a_rank_without_mpi_is_an_error_on_every_rank(any_mpi: Mpi, tmp_path: Pa
 
 
 def test_different_libraries_are_an_error_on_every_rank(tmp_path: Path) -> None:
-    installations = {(mpi.library.parent, _mpi.family_of(mpi.library)): mpi for mpi in mpis()}
-    if len(installations) < 2:
+    families = {_mpi.family_of(mpi.library): mpi for mpi in mpis()}  # one may be installed twice
+    if len(families) < 2:
         pytest.skip("there is only one MPI here")
-    first, other = list(installations.values())[:2]
+    first, other = list(families.values())[:2]
     outcome = finish([start(first, 0, 2, tmp_path, ""), start(other, 1, 2, tmp_path, "")])
     assert outcome.codes == [1, 1]
     assert outcome.text.count("different MPI libraries") == 2
