@@ -5,8 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <thread>
-
 #include "observe/trace/trace_board.h"
 #include "observe/trace/trace_socket.h"
 #include "support/map_store.h"
@@ -48,39 +46,29 @@ LivenessSettings watched(std::map<int, ProcessId> members) {
   return settings;
 }
 
-std::optional<std::string> ask_until_there(long pid, const std::string& question) {
-  for (int i = 0; i < 1000; ++i) {
-    if (auto answer = ask_process(pid, question, seconds(20))) return answer;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  return std::nullopt;
-}
-
 TEST(LateRanks, SayWhatTheyAreAt) {
-  const Child child([] {
-    static OneGroup source;  // of a process that ends without destructors
-    source.group.key = "0/abc";
-    source.group.global_ranks = {0};  // `altorch trace` sees this process, too
-    source.group.closed = "it was destroyed";
-    (new TraceBoard())->add(source);  // its own; that of its parent does nothing here
-  });
-  const auto answer = ask_until_there(child.pid, "late in 0/abc");
-  EXPECT_EQ(answer, "takes no calls: it was destroyed");
-  EXPECT_EQ(ask_process(child.pid, "late in 0/other", seconds(20)), "not in this group any more");
+  static auto* const board = new TraceBoard();  // never destroyed
+  OneGroup source;                              // of this process, which stands for another one
+  source.group.key = "0/abc";
+  source.group.global_ranks = {0};
+  source.group.closed = "it was destroyed";
+  board->add(source);
+  EXPECT_EQ(ask_process(getpid(), "late in 0/abc", seconds(20)), "takes no calls: it was destroyed");
+  EXPECT_EQ(ask_process(getpid(), "late in 0/other", seconds(20)), "not in this group any more");
 
+  const Child stopped([] {});
+  kill(stopped.pid, SIGSTOP);
+  waitpid(stopped.pid, nullptr, WUNTRACED);
   const ProcessId own = ProcessId::own();
-  JobWatch watch("w", watched({{0, own}, {3, {own.home, child.pid}}, {4, {"elsewhere/p", child.pid}}}));
-  const std::vector<int> late = {1, 2}, global_ranks = {0, 3, 4};
+  JobWatch watch("w", watched({{0, own},
+                               {3, {own.home, getpid()}},
+                               {4, {"elsewhere/p", stopped.pid}},
+                               {5, {own.home, stopped.pid}}}));
+  const std::vector<int> late = {1, 2, 3}, global_ranks = {0, 3, 4, 5};
   EXPECT_EQ(words_of_late_ranks(watch, "0/abc", late, global_ranks),
-            "; rank 1: takes no calls: it was destroyed");
-  kill(child.pid, SIGSTOP);
-  for (int i = 0; i < 1000; ++i) {
-    if (says(words_of_late_ranks(watch, "0/abc", late, global_ranks), "is stopped")) break;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  EXPECT_EQ(words_of_late_ranks(watch, "0/abc", late, global_ranks),
-            "; rank 1: its process " + std::to_string(child.pid) + " is stopped");
-  kill(child.pid, SIGCONT);
+            "; rank 1: takes no calls: it was destroyed; rank 3: its process " + std::to_string(stopped.pid) +
+                " is stopped");
+  board->remove(source);
 }
 
 TEST(LateRanks, AreInAnotherGroup) {
