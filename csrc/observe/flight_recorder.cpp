@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "common/block_counts.h"
+#include "common/elements.h"
 
 namespace altorch {
 namespace {
@@ -24,43 +24,6 @@ std::int64_t now_ns() {
 long this_thread() {
   thread_local const long id = syscall(SYS_gettid);
   return id;
-}
-
-struct Elements {
-  std::int64_t input, output;
-};
-
-Elements elements(const Call& call, int rank, int size) {
-  const auto own = [&](std::span<const std::int64_t> counts) {
-    return block_count(counts, call.count, rank);
-  };
-  const auto all = [&](std::span<const std::int64_t> counts) {
-    return block_offset(counts, call.count, size);
-  };
-  switch (call.kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      return {call.count, call.count};
-    case OpKind::kAllGather:
-      return {own(call.output_counts), all(call.output_counts)};
-    case OpKind::kReduceScatter:
-      return {all(call.input_counts), own(call.input_counts)};
-    case OpKind::kAllToAll:
-      return {all(call.input_counts), all(call.output_counts)};
-    case OpKind::kGather:
-      return {own(call.output_counts), rank == call.root ? all(call.output_counts) : kNone};
-    case OpKind::kScatter:
-      return {rank == call.root ? all(call.input_counts) : kNone, own(call.input_counts)};
-    case OpKind::kSend:
-      return {call.count, kNone};
-    case OpKind::kReceive:
-      return {kNone, call.count};
-    case OpKind::kBarrier:
-    case OpKind::kOneSided:
-      break;
-  }
-  return {kNone, kNone};
 }
 
 std::optional<std::int64_t> known(std::int64_t count) {
@@ -214,7 +177,7 @@ FlightLog::FlightLog(FlightRecorder& recorder, FlightGroup group)
 
 void FlightLog::issued(const ObservedCall& observed) {
   const Call& call = observed.call;
-  const Elements counts = elements(call, rank_, size_);
+  const Elements elements = elements_of(call, rank_, size_);
   FlightEntry entry;
   entry.number = observed.number;
   entry.group = group_;
@@ -226,8 +189,8 @@ void FlightLog::issued(const ObservedCall& observed) {
   entry.tag = observed.tag;
   entry.access = observed.access;
   entry.thread = this_thread();
-  entry.input = known(counts.input);
-  entry.output = known(counts.output);
+  entry.input = elements.input;
+  entry.output = elements.output;
   entry.timeout_ms = observed.timeout.count();
   recorder_.issued(entry);
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -169,12 +171,29 @@ def test_the_profiler_shows_the_calls(world):
     assert counts["al:send" if world.rank == 0 else "al:recv"] == 1
 
 
+def communicated(profiler):
+    """What the trace says of each call, in their order."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        trace = json.loads(file.read_text())
+    return [event["args"] for event in trace["traceEvents"] if event.get("name") == "record_param_comms"]
+
+
+@on_ranks(2, 3)
+def test_the_profiler_shows_uneven_blocks(world):
+    from torch.profiler import profile
+
+    blocks = [torch.empty(rank + 2) for rank in range(world.size)]
+    with profile() as profiler:
+        dist.all_gather(blocks, torch.ones(world.rank + 2))
+    (args,) = communicated(profiler)
+    assert (args["In msg nelems"], args["Out msg nelems"]) == (world.rank + 2, sum(map(len, blocks)))
+
+
 @on_ranks(2, 3)
 def test_the_profiler_shows_what_is_communicated(world):
     """In the words that torch's own backends have for it, which tools read."""
-    import json
-    import tempfile
-
     from torch.profiler import profile
 
     size = world.size
@@ -198,14 +217,8 @@ def test_the_profiler_shows_what_is_communicated(world):
                 torch.ones(7), 0, group=group
             )
         dist.barrier(group)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(file))
-        trace = json.loads(file.read_text())
-    events = [each for each in trace["traceEvents"] if each.get("name") == "record_param_comms"]
     told = {}
-    for event in events:
-        args = event["args"]
+    for args in communicated(profiler):
         name = args["Collective name"]
         told[name] = args["In msg nelems"], args["Out msg nelems"], args["dtype"]
         assert args["Group size"] == size and group.group_name in args["Process Group Name"], args
