@@ -53,8 +53,7 @@ Fields to_agree_on(const AlOptions& options) {
 std::string complaint() {
   if (!ProgressThread::usable())
     return "this process was forked from one that had made a group, whose threads are not here; start it "
-           "with the "
-           "'spawn' method to communicate";
+           "with the 'spawn' method to communicate";
   if (const auto error = wrong_setting()) return error->what();
   try {
     Rules();

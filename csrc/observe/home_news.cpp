@@ -10,26 +10,15 @@
 
 #include "common/fnv.h"
 #include "common/fork_closed.h"
+#include "common/unix_socket.h"
 
 namespace altorch {
 namespace {
 
-struct Address {
-  sockaddr_un name{};
-  socklen_t bytes = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
-};
-
 // The watch's name is no other job's.
-Address address_of(const LivenessSettings& settings, int rank) {
-  const std::string text =
-      "altorch-news/" + std::to_string(Fnv().add(settings.name).value()) + "/" + std::to_string(rank);
-  Address address;
-  address.name.sun_family = AF_UNIX;  // sun_path begins with a zero: no file
-  const std::size_t length = std::min(text.size(), sizeof address.name.sun_path - 1);
-  std::memcpy(address.name.sun_path + 1, text.data(), length);
-  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  return address;
+AbstractAddress address_of(const LivenessSettings& settings, int rank) {
+  return AbstractAddress("altorch-news/" + std::to_string(Fnv().add(settings.name).value()) + "/" +
+                         std::to_string(rank));
 }
 
 }  // namespace
@@ -44,9 +33,9 @@ HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
   if (socket_ < 0) return;
   close_in_forks(socket_);
   const int on = 1;
-  const Address own = address_of(settings, settings.rank);
+  const AbstractAddress own = address_of(settings, settings.rank);
   if (setsockopt(socket_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 &&
-      bind(socket_, own.get(), own.bytes) == 0)
+      bind(socket_, own.get(), own.bytes()) == 0)
     return;
   close_unforked(socket_);
   socket_ = -1;
@@ -59,8 +48,8 @@ HomeNews::~HomeNews() {
 void HomeNews::tell(int rank) noexcept {
   if (socket_ < 0) return;
   for (const int neighbour : neighbours_) {
-    const Address to = address_of(settings_, neighbour);
-    sendto(socket_, &rank, sizeof rank, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes);  // or it has gone
+    const AbstractAddress to = address_of(settings_, neighbour);
+    sendto(socket_, &rank, sizeof rank, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes());  // or it has gone
   }
 }
 

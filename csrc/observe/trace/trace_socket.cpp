@@ -1,17 +1,16 @@
 #include "observe/trace/trace_socket.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "common/fork_closed.h"
 #include "common/log.h"
 #include "common/random_name.h"
+#include "common/unix_socket.h"
 
 namespace altorch {
 namespace {
@@ -24,12 +23,8 @@ constexpr std::size_t kMostClients = 16, kLongestQuestion = 512;
 int listen_as(const std::string& name) {
   const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0) return -1;
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (bind(made, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-      listen(made, static_cast<int>(kMostClients)) == 0)
+  const AbstractAddress address(name);
+  if (bind(made, address.get(), address.bytes()) == 0 && listen(made, static_cast<int>(kMostClients)) == 0)
     return made;
   const int error = errno;
   close(made);
@@ -38,17 +33,17 @@ int listen_as(const std::string& name) {
 }
 
 bool may_ask(int client) {
-  ucred peer = {};
-  socklen_t length = sizeof peer;
-  if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
-  return peer.uid == 0 || peer.uid == geteuid();
+  const auto peer = peer_of(client);
+  return peer && (peer->uid == 0 || peer->uid == geteuid());
 }
 
 }  // namespace
 
+std::string TraceSocket::beginning_of_name(long pid) { return "altorch-trace-" + std::to_string(pid) + "-"; }
+
 TraceSocket::TraceSocket(Answer answer)
     : answer_(std::move(answer)),
-      name_("altorch-trace-" + std::to_string(getpid()) + "-" + random_name(8)),
+      name_(beginning_of_name(getpid()) + random_name(8)),
       listener_(listen_as(name_)) {
   if (listener_ >= 0)
     close_in_forks(listener_);

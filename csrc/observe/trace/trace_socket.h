@@ -25,6 +25,8 @@ class TraceSocket {
   TraceSocket(const TraceSocket&) = delete;
 
   const std::string& name() const { return name_; }  // without the leading zero
+  // Behind it follows what nobody can guess.
+  static std::string beginning_of_name(long pid);
   void add_to(std::vector<pollfd>& entries) const;
   // How long poll() may sleep before look() wants to be called; -1: for ever.
   int patience_ms() const;

@@ -55,24 +55,6 @@ void write_to_standard_error(std::string_view text) {
   }
 }
 
-// Of all that miss this rank in their calls, one has it write down what is recorded.
-void dump_for_those_who_wait(const TraceBoard& board) {
-  static Clock::time_point next{};
-  if (Clock::now() < next) return;
-  board.dump(/*missed=*/true);
-  next = Clock::now() + kBetweenDumps;
-}
-
-std::string answer(const TraceBoard& board, std::string_view question) {
-  if (question == "report") return as_json(board.report());
-  if (question.starts_with(kLateIn)) {
-    dump_for_those_who_wait(board);
-    return late_answer(board.report(), question.substr(kLateIn.size()));
-  }
-  if (question == "dump") return R"({"dump": )" + quoted_json(board.dump()) + "}";
-  return R"({"error": "the questions are 'report' and 'dump'"})";
-}
-
 }  // namespace
 
 struct TraceThread::State {
@@ -80,11 +62,13 @@ struct TraceThread::State {
       : bell_(bell()),
         board(asked),
         takes_signal(takes),
-        socket([this](std::string_view question) { return answer(board, question); }) {}
+        socket([this](std::string_view question) { return answer(question); }) {}
   void run();
   // For poll(): until somebody wants to be served, or the file to be written.
   int patience_ms() const;
   void write_metrics_file();
+  std::string answer(std::string_view question);
+  void dump_for_those_who_wait();
 
   const int bell_;
   const TraceBoard& board;
@@ -92,7 +76,7 @@ struct TraceThread::State {
   const std::string metrics = setting("ALTORCH_METRICS");  // where to; empty: nowhere
   // The thread's own:
   TraceSocket socket;
-  Clock::time_point next_metrics = Clock::now() + kMetricsEvery;
+  Clock::time_point next_metrics = Clock::now() + kMetricsEvery, next_dump{};
   bool has_complained = false;
   std::atomic<bool> stopping{false};
 };
@@ -122,6 +106,23 @@ void TraceThread::State::write_metrics_file() {
   next_metrics = Clock::now() + kMetricsEvery;
   if (write_metrics(metrics, board.report()) || std::exchange(has_complained, true)) return;
   log(LogLevel::kWarning, "ALTORCH_METRICS='" + metrics + "' cannot be written: " + std::strerror(errno));
+}
+
+// Of all that miss this rank in their calls, one has it write down what is recorded.
+void TraceThread::State::dump_for_those_who_wait() {
+  if (Clock::now() < next_dump) return;
+  board.dump(/*missed=*/true);
+  next_dump = Clock::now() + kBetweenDumps;
+}
+
+std::string TraceThread::State::answer(std::string_view question) {
+  if (question == "report") return as_json(board.report());
+  if (question.starts_with(kLateIn)) {
+    dump_for_those_who_wait();
+    return late_answer(board.report(), question.substr(kLateIn.size()));
+  }
+  if (question == "dump") return R"({"dump": )" + quoted_json(board.dump()) + "}";
+  return R"({"error": "the questions are 'report' and 'dump'"})";
 }
 
 void TraceThread::State::run() {

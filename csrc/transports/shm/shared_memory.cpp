@@ -16,6 +16,7 @@
 #include "common/host_namespace.h"
 #include "common/number.h"
 #include "common/patient_store.h"
+#include "common/unix_socket.h"
 
 namespace altorch {
 namespace {
@@ -93,20 +94,11 @@ int receive_descriptor(int socket) {
 }
 
 bool is_same_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+  const auto peer = peer_of(socket);
+  return peer && peer->uid == geteuid();
 }
 
-// Names in the kernel's own space: no file, gone with the socket. It chooses the name itself.
-sockaddr_un address_of(const std::string& name, socklen_t& length) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return address;
-}
-
+// The kernel chooses the name.
 int open_listener(std::string& name) {
   const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (listener < 0) fail("a socket");
@@ -125,15 +117,13 @@ int fetch(const std::string& name, KeyValueStore& store, const std::string& key,
   if (name.empty()) {  // the first rank has given up
     throw Error(ErrorKind::kTransport, refusal(store, key).value_or("shared memory: it has none"));
   }
-  if (name.size() >= sizeof sockaddr_un{}.sun_path) {
+  if (name.size() > AbstractAddress::kLongest) {
     throw Error(ErrorKind::kTransport,
                 "shared memory: another rank wrote " + excerpt(name) + " as the name of a socket");
   }
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  socklen_t length;
-  const sockaddr_un address = address_of(name, length);
-  if (connect(*connection, reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    fail("reaching the other rank");
+  const AbstractAddress address(name);
+  if (connect(*connection, address.get(), address.bytes()) != 0) fail("reaching the other rank");
   if (!is_same_user(*connection)) {
     throw Error(ErrorKind::kTransport, "shared memory: the other rank belongs to another user");
   }

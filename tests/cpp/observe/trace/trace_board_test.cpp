@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/unix_socket.h"
 #include "observe/trace/trace_socket.h"
 #include "support/says.h"
 
@@ -43,13 +43,10 @@ std::vector<std::string> own_sockets() {
 
 int connect_to(const std::string& name) {
   const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const AbstractAddress address(name);
   const timeval patience{20, 0};
   setsockopt(made, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  EXPECT_EQ(connect(made, reinterpret_cast<const sockaddr*>(&address), length), 0);
+  EXPECT_EQ(connect(made, address.get(), address.bytes()), 0);
   return made;
 }
 
