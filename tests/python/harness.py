@@ -38,10 +38,15 @@ TOKEN = "ALTORCH_TEST_TOKEN"
 PATIENCE = float(os.environ.get("ALTORCH_TEST_PATIENCE", "1"))
 
 
+def stat_of(process: Path) -> list[str]:
+    """The fields of /proc/PID/stat from the state on."""
+    return (process / "stat").read_text().rsplit(")", 1)[1].split()
+
+
 def is_running(pid: int) -> bool:
     """Whether the process runs: a zombie that nobody has collected yet does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        return stat_of(Path(f"/proc/{pid}"))[0] not in "ZX"
     except OSError:
         return False
 
@@ -271,8 +276,9 @@ class Cluster:
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                session = int((path / "stat").read_text().rsplit(")", 1)[1].split()[3])
-                if session in sessions or needle in (path / "environ").read_bytes().split(b"\0"):
+                if int(stat_of(path)[3]) in sessions or needle in (path / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     found.append(int(path.name))
         return found
 

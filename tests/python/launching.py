@@ -125,6 +125,19 @@ def nursery() -> Nursery:
     return Nursery(clean_environment())
 
 
+def spawn(command: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """In a session of its own, with its output at the end of `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
 def start_rank(program: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes] | Forked:
     """A worker is forked where its environment allows that, and starts afresh otherwise, like all else."""
     may_fork = program == [str(WORKER)] and os.environ.get("ALTORCH_TEST_FORK", "1") != "0"
@@ -133,15 +146,7 @@ def start_rank(program: list[str], env: dict[str, str], log: Path) -> subprocess
             return nursery().start(WORKER.stem, env, log)
         except (EOFError, OSError) as error:  # it has ended, and said why
             print(f"ranks are not forked from now on: {error!r}", file=sys.stderr)
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, *program],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    return spawn([sys.executable, *program], env, log)
 
 
 def launch(
@@ -161,36 +166,35 @@ def launch(
     """
     port = free_port()
     address = env.get("MASTER_ADDR", "127.0.0.1")
-    with (log_directory / "launcher.log").open("ab") as log:
-        common = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
-        if launcher == "plain":
-            plan = LaunchPlan(per_rank=True)
-            for rank in range(size):
-                rank_env = env | {
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(size),
-                    "LOCAL_WORLD_SIZE": str(size),
-                    "MASTER_ADDR": address,
-                    "MASTER_PORT": env.get("MASTER_PORT", str(port)),
-                }
-                plan.processes.append(start_rank(program, rank_env, log_directory / "launcher.log"))
-            return plan
-        if launcher == "torchrun":
-            prefixes = node_prefixes or [[]]
-            command = [
-                *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size // len(prefixes)}"),
-                *(f"--master-addr={address}", f"--master-port={port}", f"--nnodes={len(prefixes)}"),
-            ]
-            plan = LaunchPlan()
-            for node, prefix in enumerate(prefixes):
-                full = [*prefix, *command, f"--node-rank={node}", *program]
-                plan.processes.append(subprocess.Popen(full, env=env, **common))  # type: ignore[call-overload]
-            return plan
-        mpirun = mpirun or default_mpirun()
-        if mpirun is None:
-            raise RuntimeError("No mpirun was found: put it on PATH or name it in ALTORCH_TEST_MPIRUN.")
-        # For backends that cannot find their Store through MPI (Gloo), the worker reads these two.
-        env = env | {"ALTORCH_TEST_MASTER_PORT": str(port), "ALTORCH_TEST_WORLD_SIZE": str(size)}
-        command = [*shlex.split(mpirun), *mpirun_flags(mpirun), "-n", str(size), sys.executable, *program]
-        return LaunchPlan([subprocess.Popen(command, env=env, **common)])  # type: ignore[call-overload]
+    log = log_directory / "launcher.log"
+    if launcher == "plain":
+        plan = LaunchPlan(per_rank=True)
+        for rank in range(size):
+            rank_env = env | {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "LOCAL_WORLD_SIZE": str(size),
+                "MASTER_ADDR": address,
+                "MASTER_PORT": env.get("MASTER_PORT", str(port)),
+            }
+            plan.processes.append(start_rank(program, rank_env, log))
+        return plan
+    if launcher == "torchrun":
+        prefixes = node_prefixes or [[]]
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size // len(prefixes)}"),
+            *(f"--master-addr={address}", f"--master-port={port}", f"--nnodes={len(prefixes)}"),
+        ]
+        plan = LaunchPlan()
+        for node, prefix in enumerate(prefixes):
+            full = [*prefix, *command, f"--node-rank={node}", *program]
+            plan.processes.append(spawn(full, env, log))
+        return plan
+    mpirun = mpirun or default_mpirun()
+    if mpirun is None:
+        raise RuntimeError("No mpirun was found: put it on PATH or name it in ALTORCH_TEST_MPIRUN.")
+    # For backends that cannot find their Store through MPI (Gloo), the worker reads these two.
+    env = env | {"ALTORCH_TEST_MASTER_PORT": str(port), "ALTORCH_TEST_WORLD_SIZE": str(size)}
+    command = [*shlex.split(mpirun), *mpirun_flags(mpirun), "-n", str(size), sys.executable, *program]
+    return LaunchPlan([spawn(command, env, log)])

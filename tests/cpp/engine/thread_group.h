@@ -16,19 +16,25 @@
 
 namespace altorch {
 
-// A transport that fails as MPI does when a peer's memory has gone.
-class FailingChannel : public Channel {
+// A peer that is stopped: nothing comes of it, and nothing reaches it.
+class SilentChannel : public Channel {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
   std::int64_t max_tag() const override { return 1 << 26; }
   void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
   void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
+  State test(std::span<Request>, std::optional<Error>&) override { return State::kPending; }
+  bool cancel(std::span<Request>) override { return true; }
+};
+
+// A transport that fails as MPI does when a peer's memory has gone.
+class FailingChannel : public SilentChannel {
+ public:
   State test(std::span<Request>, std::optional<Error>& error) override {
     error = Error(ErrorKind::kTransport, "process_vm_readv failed");
     return State::kFailed;
   }
-  bool cancel(std::span<Request>) override { return true; }
 };
 
 class ThreadGroup {

@@ -51,19 +51,7 @@ TEST(Window, ConformsInSharedMemory) { conforms_on("shm", allocate_shareable); }
 TEST(Window, ConformsInMemoryThatTheSystemCopies) { conforms_on("shm", plain); }
 TEST(Window, ConformsOverMessages) { conforms_on("messages", plain); }
 
-// A peer that is stopped: nothing comes of it, and nothing reaches it.
-class SilentChannel : public Channel {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  std::int64_t max_tag() const override { return 1 << 26; }
-  void send(const void*, std::size_t, int, std::int64_t, Request&) override {}
-  void receive(void*, std::size_t, int, std::int64_t, Request&) override {}
-  State test(std::span<Request>, std::optional<Error>&) override { return State::kPending; }
-  bool cancel(std::span<Request>) override { return true; }
-};
-
-// A window over messages to such a peer.
+// A window over messages to a peer that is stopped.
 struct SilentPeer {
   std::shared_ptr<Communicator> group = std::make_shared<Communicator>(
       Membership{"test", {0, 1}, std::make_shared<MapStore>(), nullptr},
