@@ -120,7 +120,7 @@ def print_statistics(seconds: float) -> None:
         table.add_column(column, justify="right")
     table.add_column("route")
     table.add_column("share of time", justify="right")
-    rows = altorch.statistics()
+    rows = altorch.stats()
     for row in sorted(rows, key=lambda row: -row["seconds"]):
         table.add_row(
             row["operation"],

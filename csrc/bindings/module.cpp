@@ -26,6 +26,7 @@
 #include "engine/gpu_routes.h"
 #include "engine/route/rules.h"
 #include "engine/window/windows.h"
+#include "observe/trace/trace_board.h"
 #include "reduction/reduce.h"
 #include "transports/shm/shared_memory.h"
 #include "transports/shm/transport.h"
@@ -116,7 +117,7 @@ py::list setting_rows() {
 }
 
 // Empty for a backend that is not ours.
-py::list statistics(const c10::intrusive_ptr<c10d::Backend>& backend) {
+py::list stats(const c10::intrusive_ptr<c10d::Backend>& backend) {
   py::list rows;
   const auto* mine = dynamic_cast<const AlBackend*>(backend.get());
   if (!mine) return rows;
@@ -406,8 +407,7 @@ PYBIND11_MODULE(_C, module) {
              "Whether torch's flight recorder is to leave altorch's groups alone.");
   module.def("publish_flight_record", &publish_flight_record, py::call_guard<py::gil_scoped_release>(),
              "Shows torch's flight recorder of \"al\" what was recorded until now.");
-  module.def("statistics", &statistics, py::arg("backend"),
-             "What the group has done, by operation and route.");
+  module.def("stats", &stats, py::arg("backend"), "What the group has done, by operation and route.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def(
       "explain",
@@ -466,6 +466,7 @@ PYBIND11_MODULE(_C, module) {
         const bool is_watched = CudaWatch::is_there();
         bool all_stopped = CudaWatch::stop();
         Windows::stop();
+        TraceBoard::instance().end();
         all_stopped &= CallbackThread::finish(std::chrono::seconds(2));
         end_without_destructors(/*forced=*/is_watched && !all_stopped);
       },

@@ -49,7 +49,8 @@ constexpr Setting kSettings[] = {
      "so on "
      "standard error, where the program has no handler of its own."},
     {"ALTORCH_METRICS", "path", "",
-     "A file that is written every 5 s, for Prometheus: operations, bytes and seconds by group and route, "
+     "A file that is written every 5 s and at the end, for Prometheus: operations, bytes and seconds by "
+     "group and route, "
      "calls under way, "
      "lost ranks. al.prom becomes al.RANK.prom. Not with ALTORCH_TRACE=off."},
     {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",

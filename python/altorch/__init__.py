@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Options",
-    "StatisticsRow",
+    "StatsRow",
     "Window",
     "__version__",
     "empty",
     "finalize",
     "new_window",
     "publish_flight_record",
-    "statistics",
+    "stats",
     "survivors",
 ]
 
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'altorch' has no attribute '{name}'")
 
 
-class StatisticsRow(TypedDict):
+class StatsRow(TypedDict):
     """What a group has done with one operation on one route."""
 
     operation: str
@@ -67,7 +67,7 @@ class StatisticsRow(TypedDict):
     seconds: float  # from start to completion, summed; asynchronous operations may overlap
 
 
-def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
+def stats(group: ProcessGroup | None = None) -> list[StatsRow]:
     """What `group` (default: the whole world) has done on this rank; empty where another backend carries it."""
     import torch
     import torch.distributed as dist
@@ -77,7 +77,7 @@ def statistics(group: ProcessGroup | None = None) -> list[StatisticsRow]:
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     backend = _backend.carrying(chosen._get_backend(torch.device("cpu")))
-    rows: list[StatisticsRow] = extension().statistics(backend)
+    rows: list[StatsRow] = extension().stats(backend)
     return rows
 
 

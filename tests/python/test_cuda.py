@@ -155,14 +155,14 @@ def test_operators(world):
 
 
 @on_ranks(2)
-def test_statistics_name_the_route(world):
-    from altorch import statistics
+def test_stats_name_the_route(world):
+    from altorch import stats
 
     here = device(world)
     # Larger than what `peer` takes in NCCL's place between two GPUs.
     dist.reduce_scatter_tensor(torch.ones(1 << 24, device=here), torch.ones(1 << 25, device=here))
     dist.broadcast(torch.ones(3, device=here), 0)
-    seen = [(row["operation"], row["route"]) for row in statistics()]
+    seen = [(row["operation"], row["route"]) for row in stats()]
     assert ("reduce_scatter", f"cuda:{route(world)}") in seen
     small = small_route(world)
     assert ("broadcast", f"cuda:{small}") in seen, "small operations have a route of their own"

@@ -60,7 +60,7 @@ def test_statistics_name_the_transport(world):
     from altorch._extension import extension
 
     dist.all_reduce(torch.ones(10))
-    rows = extension().statistics(dist.group.WORLD._get_backend(torch.device("cpu")))
+    rows = extension().stats(dist.group.WORLD._get_backend(torch.device("cpu")))
     routes = [row["route"] for row in rows if row["operation"] == "all_reduce"]
     assert routes and all(route.startswith("gloo:") for route in routes), rows
 

@@ -39,7 +39,7 @@ def two_groups_become_one(world, twice):
         assert torch.equal(x, torch.full((5,), 2.0 + 2 * (world.rank % 2)))
     use(world)
     use(world, dist.new_group([3, 1, 0, 2]))
-    return altorch.statistics()[0]["route"].split(":")[0]
+    return altorch.stats()[0]["route"].split(":")[0]
 
 
 @pytest.mark.parametrize("route", ["shm", "mpi", "gloo", "nodes"])

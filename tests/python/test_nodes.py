@@ -29,7 +29,7 @@ def routes(group=None):
     from altorch._extension import extension
 
     group = group or dist.group.WORLD
-    rows = extension().statistics(group._get_backend(torch.device("cpu")))
+    rows = extension().stats(group._get_backend(torch.device("cpu")))
     return {row["operation"]: row["route"].partition(":")[2] for row in rows}
 
 

@@ -81,7 +81,7 @@ def grow_and_shrink(world):
     use(world)
     change.to(8, change.handles(everybody))
     use(world)
-    route = altorch.statistics()[0]["route"].split(":")[0]
+    route = altorch.stats()[0]["route"].split(":")[0]
     further = dist.new_group(everybody[::-1])
     use(world, further)
     return route
@@ -378,7 +378,7 @@ def without_mpi_where_a_launcher_brings_one(world):
     change = Change(world)
     change.to(1, change.handles(range(world.size)))
     use(world)
-    return altorch.statistics()[0]["route"].split(":")[0]
+    return altorch.stats()[0]["route"].split(":")[0]
 
 
 def test_it_goes_without_mpi_under_a_launcher_of_mpi():

@@ -230,7 +230,7 @@ def nobody_is_lost(world):
         half = altorch.survivors(half, patience=STAY)
         use(world, half)
     use(world)
-    return altorch.statistics()[0]["route"].split(":")[0]
+    return altorch.stats()[0]["route"].split(":")[0]
 
 
 @pytest.mark.parametrize("route", ["mpi", "nodes"])

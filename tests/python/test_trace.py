@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, catches
-from launching import backend_under_test, clean_environment, launcher_under_test
+from launching import backend_under_test, clean_environment, free_port, launcher_under_test
 
 from altorch.cli import _processes, _waits
 
@@ -343,6 +343,14 @@ def test_metrics_for_prometheus(tmp_path):
         cluster.check(use_and_end)
         assert re.search(r'altorch_operations_total\{.*operation="all_reduce".*\} 4\n', file.read_text())
         assert sorted(each.name for each in tmp_path.iterdir()) == ["al.0.prom", "al.1.prom"]
+
+
+def test_metrics_of_a_short_program_that_does_not_destroy_its_group(tmp_path):
+    code = "import torch, torch.distributed as dist; dist.init_process_group('al'); dist.all_reduce(torch.ones(3))"
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment = clean_environment(place | {"ALTORCH_METRICS": f"{tmp_path}/al.prom"})
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60 * PATIENCE)
+    assert re.search(r'operation="all_reduce".* 1\n', (tmp_path / "al.0.prom").read_text())
 
 
 def test_errors_say_the_next_thing_to_do():

@@ -83,6 +83,12 @@ void TraceBoard::remove(const TraceSource& source) {
   std::erase(sources_, &source);
 }
 
+void TraceBoard::end() {
+  if (getpid() != process_) return;
+  const std::lock_guard life(life_mutex_);
+  thread_.reset();
+}
+
 void TraceBoard::set_dump(Dump dump) {
   const std::lock_guard lock(mutex_);
   dump_ = dump;
