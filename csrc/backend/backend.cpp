@@ -132,7 +132,8 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
     publish_nccl(name, device, comm, exists);
   };
   auto group = std::make_shared<CudaGroup>(communicator_, operation, options_->timeout,
-                                           options_->is_high_priority_stream, on_error, std::move(routes));
+                                           options_->is_high_priority_stream, on_error, std::move(routes),
+                                           hooks_->completion_hooks());
   CudaWatch::instance().add(group);
   cuda_groups_.push_back(group);
   return group;

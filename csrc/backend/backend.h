@@ -95,6 +95,15 @@ class AlBackend : public c10d::Backend {
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override { hooks_->add(id, std::move(hook)); }
   void unregisterAbortHook(std::int64_t id) override { hooks_->remove(id); }
 #endif
+#ifdef ALTORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    hooks_->completion_hooks()->add(id, for_torch(std::move(hook)));
+  }
+  void unregisterCompletionHook(std::int64_t id) override { hooks_->completion_hooks()->remove(id); }
+  // Those of several groups, before the first call.
+  void share(std::shared_ptr<CompletionHooks> hooks) { hooks_->share(std::move(hooks)); }
+#endif
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
   c10d::ErrorType getError() override;
@@ -241,7 +250,12 @@ class AlBackend : public c10d::Backend {
   template <typename Body>
   WorkPtr called(Body&& body);
   // Of a synchronous call that is done, or is in order on the caller's stream.
-  WorkPtr finished(c10d::OpType type, std::uint64_t sequence, const Tensors& outputs) const;
+  WorkPtr finished(c10d::OpType type, const Operation& operation, const Tensors& outputs) const;
+  // The same, whoever looks. `source`: the rank that a message came from.
+  WorkPtr done_work(c10d::OpType type, const Operation& operation, Tensors outputs, int source = -1) const;
+  // Of tasks that it is yet to be given.
+  c10::intrusive_ptr<AlWork> work_of_tasks(c10d::OpType type, std::uint64_t sequence, Tensors outputs,
+                                           std::chrono::milliseconds timeout) const;
 
   const std::shared_ptr<Transport> transport_;
   std::shared_ptr<StoreLease> store_lease_;

@@ -38,8 +38,7 @@ std::shared_ptr<CoalescingWindow> AlBackend::make_window(bool own) {
       }
     });
   };
-  auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::COALESCED, communicator_->sequence(),
-                                          Tensors(), communicator_);
+  auto work = work_of_tasks(c10d::OpType::COALESCED, communicator_->sequence(), {}, options_->timeout);
   return std::make_shared<CoalescingWindow>(own, std::move(work), std::move(launch));
 }
 

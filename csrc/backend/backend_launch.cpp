@@ -19,14 +19,15 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
   try {
     const auto group = cuda_group(operation);
     if (const auto window = windows_.joinable(); window && (async || window->own)) {
-      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence,
+      const auto key = call.kept_key = CompletionHooks::next_key();
+      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence, key,
                                            window->keep(std::move(call)));
     }
     const Tensors outputs = async ? Tensors() : call.outputs;
     std::vector<PreparedCall> calls;
     calls.push_back(std::move(call));
     auto work = group->launch(type, std::move(calls), async);
-    return work ? work : finished(type, operation.sequence, outputs);
+    return work ? work : finished(type, operation, outputs);
   } catch (const Error& error) {
     throw not_launched(operation, error);
   } catch (const c10::Error& error) {  // the peers may have enqueued it
@@ -60,7 +61,7 @@ AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communi
     throw;
   }
   for (const Block& block : call.stores) block.store();
-  return finished(type, call.operation.sequence, call.outputs);
+  return finished(type, call.operation, call.outputs);
 }
 
 AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall call) {
@@ -76,7 +77,7 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall cal
   task->operation.output_counts = task->output_counts;
   // What is stored behind the call may fail, and the Work says so.
   if (!window && call.stores.empty() && communicator_->attempt(*task)) {
-    return c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs));
+    return done_work(type, task->operation, std::move(call.outputs));
   }
   std::function<void()> finish;
   if (!call.stores.empty()) {
@@ -86,8 +87,7 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall cal
   }
   if (window) window->work->add_outputs(call.outputs);
   auto work =
-      in_own ? window->work
-             : c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(call.outputs), communicator_);
+      in_own ? window->work : work_of_tasks(type, sequence, std::move(call.outputs), task->operation.timeout);
   work->add_task(task, {call.keep.begin(), call.keep.end()}, std::move(finish));
   if (window && !in_own) window->work->add_task(task, {}, nullptr);
   try {
@@ -102,13 +102,28 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall cal
   return work;
 }
 
-AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, std::uint64_t sequence,
+AlBackend::WorkPtr AlBackend::finished(c10d::OpType type, const Operation& operation,
                                        const Tensors& outputs) const {
   // torch keeps what it gets for wait_tensor() then.
-  if (c10d::allow_inflight_collective_as_graph_input())
-    return c10::make_intrusive<AlWork>(getRank(), type, sequence, outputs);
+  if (c10d::allow_inflight_collective_as_graph_input() || hooks_->completion_hooks()->are_there())
+    return done_work(type, operation, outputs);
   const bool is_looked_at = log_ ? log_->hooked() : torch_records();
   return is_looked_at ? finished_ : nullptr;
+}
+
+AlBackend::WorkPtr AlBackend::done_work(c10d::OpType type, const Operation& operation, Tensors outputs,
+                                        int source) const {
+  auto work = c10::make_intrusive<AlWork>(getRank(), type, operation.sequence, std::move(outputs), source,
+                                          operation.timeout);
+  if (hooks_->completion_hooks()->are_there()) work->tell(*hooks_->completion_hooks());
+  return work;
+}
+
+c10::intrusive_ptr<AlWork> AlBackend::work_of_tasks(c10d::OpType type, std::uint64_t sequence,
+                                                    Tensors outputs,
+                                                    std::chrono::milliseconds timeout) const {
+  return c10::make_intrusive<AlWork>(getRank(), type, sequence, std::move(outputs), communicator_,
+                                     hooks_->completion_hooks(), timeout);
 }
 
 }  // namespace altorch::backend

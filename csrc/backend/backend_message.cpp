@@ -55,12 +55,10 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   auto task = post(operation, tag);
   // Begun before there is a Work: the peer waits for it.
   if (!window && (sends || !block.staged()) && communicator_->attempt_message(*task)) {
-    return c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), std::move(outputs),
-                                       task->source);
+    return done_work(type, task->operation, std::move(outputs), task->source);
   }
   if (window) window->work->add_outputs(outputs);
-  auto work = c10::make_intrusive<AlWork>(getRank(), type, communicator_->sequence(), std::move(outputs),
-                                          communicator_);
+  auto work = work_of_tasks(type, communicator_->sequence(), std::move(outputs), task->operation.timeout);
   std::function<void()> finish;
   if (!sends && block.staged()) finish = [block] { block.store(); };
   work->add_task(task, {tensor, block.tensor()}, std::move(finish));

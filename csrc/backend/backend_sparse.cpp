@@ -130,14 +130,13 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
       communicator_->wait(*last, kNoTimeout);
       call->finish(*communicator_);
       if (call->failure) throw *call->failure;
-      return finished(c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence, {tensors[0]});
+      return finished(c10d::OpType::_ALLREDUCE_SPARSE, whole, {tensors[0]});
     }
     // What torch waits for: finished when the sum is made, which takes a while and so is the callback
     // thread's. Never queued.
     auto summed = std::make_shared<Task>();
     summed->operation = whole;
-    auto work = c10::make_intrusive<AlWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence,
-                                            Tensors{tensors[0]}, communicator_);
+    auto work = work_of_tasks(c10d::OpType::_ALLREDUCE_SPARSE, whole.sequence, {tensors[0]}, whole.timeout);
     work->add_task(summed, {tensors[0]}, nullptr);
     try {
       submit(communicator_, std::move(call), [group = communicator_, summed](auto exchanged) {
@@ -190,12 +189,12 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   call.finish(*communicator_);
   cuda_group(call.second)->throw_if_failed();  // the sum was made of what had been given up
   if (call.failure) throw *call.failure;
-  if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, sequence, {tensor});
+  if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, call.whole, {tensor});
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   auto done = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
   done->end.record(devices.getStream(tensor.device()));
   return c10::make_intrusive<CudaWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, sequence, Tensors{tensor},
-                                       cuda_group(call.second), std::move(done), -1);
+                                       cuda_group(call.second), std::move(done), -1, call.whole.timeout);
 }
 
 }  // namespace altorch::backend

@@ -43,8 +43,10 @@ class Batch {
 // What torch gets for a call on CUDA tensors that a window keeps.
 class KeptWork : public c10d::Work {
  public:
-  KeptWork(int rank, c10d::OpType type, std::uint64_t sequence, std::shared_ptr<Batch> batch)
-      : Work(rank, type), sequence_(sequence), batch_(std::move(batch)) {}
+  // `key`: of backend/completion_hooks.h.
+  KeptWork(int rank, c10d::OpType type, std::uint64_t sequence, std::uint64_t key,
+           std::shared_ptr<Batch> batch)
+      : Work(rank, type), sequence_(sequence), key_(key), batch_(std::move(batch)) {}
 
   bool isCompleted() override { return batch_->begin()->isCompleted(); }
   bool isSuccess() const override { return batch_->begin()->isSuccess(); }
@@ -54,9 +56,11 @@ class KeptWork : public c10d::Work {
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return batch_->begin()->getFuture(); }
   std::uint64_t getSequencenumber() const override { return sequence_; }
+  // Virtual of torch's from 2.15 on, hence no `override`.
+  std::uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
-  const std::uint64_t sequence_;
+  const std::uint64_t sequence_, key_;
   const std::shared_ptr<Batch> batch_;
 };
 

@@ -70,8 +70,9 @@ void release_elsewhere(std::shared_ptr<InFlight> done) {
 
 CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
                      std::chrono::milliseconds timeout, bool high_priority, OnError on_error,
-                     GpuRouteOptions options)
+                     GpuRouteOptions options, std::shared_ptr<const CompletionHooks> hooks)
     : communicator_(std::move(communicator)),
+      hooks_(std::move(hooks)),
       device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
       routes_(*communicator_, first, timeout, marking(std::move(options))),
       calls_(*communicator_, communicator_->watchdog(), routes_, on_error, [this] { tell_waiters(); }),
@@ -221,8 +222,10 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     if (async) {
       entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
       entry->end.record(stream);
-      for (PreparedCall& call : calls)
+      for (PreparedCall& call : calls) {
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
+        if (call.kept_key != 0) entry->keys.push_back(call.kept_key);
+      }
       const std::lock_guard lock(mutex_);
       if (!capturing) in_flight_.push_back(entry);
     }
@@ -233,7 +236,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   for (PreparedCall& call : calls) outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
   const int source = first.kind == OpKind::kReceive ? first.root : -1;
   return c10::make_intrusive<CudaWork>(communicator_->rank(), type, first.sequence, std::move(outputs),
-                                       shared_from_this(), std::move(entry), source);
+                                       shared_from_this(), std::move(entry), source, first.timeout);
 }
 
 // Its own error the call before has nobody to tell but this one.
@@ -345,6 +348,9 @@ void CudaGroup::release_what_is_done() {
     {
       const std::lock_guard lock(mutex_);
       in_flight_.pop_front();  // nobody else takes from the front
+    }
+    if (hooks_->are_there() && !front->failed && !failure()) {
+      for (const std::uint64_t key : front->keys) hooks_->tell(key, std::nullopt);
     }
     release_elsewhere(std::move(front));
   }

@@ -18,6 +18,7 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "backend/completion_hooks.h"
 #include "backend/prepared_call.h"
 #include "device/cuda_device.h"
 #include "engine/communicator.h"
@@ -34,6 +35,8 @@ struct InFlight {
   std::mutex mutex;                 // guards tensors
   std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
   std::atomic<bool> failed{false};  // it was under way when the group failed
+  // Of its Works, for completion hooks: first its own, then those of the calls that a window had kept.
+  std::vector<std::uint64_t> keys{CompletionHooks::next_key()};
 };
 
 // Thread rules: any thread.
@@ -41,7 +44,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
  public:
   // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
   CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
-            std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options);
+            std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options,
+            std::shared_ptr<const CompletionHooks> hooks);
   ~CudaGroup() override;
 
   // Makes the route that this operation takes; collective over the group.
@@ -95,6 +99,7 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   void settle_before_another();
 
   const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<const CompletionHooks> hooks_;
   const c10::Device device_;
   GpuRoutes routes_;
   DeviceCalls calls_;

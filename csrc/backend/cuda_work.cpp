@@ -10,13 +10,15 @@
 namespace altorch::backend {
 
 CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-                   std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source)
+                   std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source,
+                   std::chrono::milliseconds timeout)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       group_(std::move(group)),
       in_flight_(std::move(in_flight)),
-      source_(source) {}
+      source_(source),
+      timeout_(timeout) {}
 
 std::optional<Error> CudaWork::failure() const {
   return in_flight_->failed.load() ? group_->failure() : std::nullopt;

@@ -12,7 +12,8 @@ namespace altorch::backend {
 class CudaWork : public c10d::Work {
  public:
   CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-           std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source);
+           std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source,
+           std::chrono::milliseconds timeout);
 
   bool isCompleted() override { return in_flight_->end.query(); }
   bool isSuccess() const override;
@@ -24,6 +25,11 @@ class CudaWork : public c10d::Work {
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::chrono::milliseconds getTimeout() const override { return timeout_; }
+  // Virtual of torch's from 2.15 on, hence no `override`.
+  std::uint64_t getCompletionKey() const {
+    return in_flight_->keys.front();
+  }  // NOLINT(modernize-use-override)
 
  private:
   const std::uint64_t sequence_;
@@ -31,6 +37,7 @@ class CudaWork : public c10d::Work {
   const std::shared_ptr<CudaGroup> group_;
   const std::shared_ptr<InFlight> in_flight_;
   const int source_;
+  const std::chrono::milliseconds timeout_;
   // Why the operation failed, if it did.
   std::optional<Error> failure() const;
 

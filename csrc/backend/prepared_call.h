@@ -17,6 +17,7 @@ struct PreparedCall {
   c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
   std::vector<at::Tensor> outputs;       // of the Work
   std::shared_ptr<NormedTensors> norm;   // of an all_reduce with one behind it
+  std::uint64_t kept_key = 0;  // of the KeptWork that was given for it (backend/completion_hooks.h); 0: none
 
   // Lets the operation's spans point to this call's counts: after the last move.
   void bind() {

@@ -148,6 +148,7 @@ void ReconfigurableBackend::replace(const Asked& asked) {
   const auto [made, obstacle] = (*make)(asked);
   if (!made) throw Error(ErrorKind::kTransport, obstacle);
   made->setTimeout(options_->timeout);
+  made->share(completion_hooks_);
   made->setGroupUid(getGroupUid());
   made->setGroupDesc(getGroupDesc());
   bool is_late = false;
@@ -261,6 +262,7 @@ void ReconfigurableBackend::release_resources() {
   std::map<std::int64_t, c10d::AbortHook> hooks;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook;
   c10::intrusive_ptr<AlBackend> last;
+  completion_hooks_->remove_all();
   const std::lock_guard lock(mutex_);
   last = std::move(now_);
   make_.swap(make);

@@ -59,6 +59,13 @@ class ReconfigurableBackend : public c10d::Backend {
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
+#ifdef ALTORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    completion_hooks_->add(id, for_torch(std::move(hook)));
+  }
+  void unregisterCompletionHook(std::int64_t id) override { completion_hooks_->remove(id); }
+#endif
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override {}
@@ -129,7 +136,9 @@ class ReconfigurableBackend : public c10d::Backend {
   const std::string own_name_ = random_name();  // in handles: of this object, and no other
   const int first_rank_;
   const c10::intrusive_ptr<AlOptions> options_;
-  mutable std::mutex mutex_;  // a leaf; guards what follows
+  const std::shared_ptr<CompletionHooks> completion_hooks_ =
+      std::make_shared<CompletionHooks>();  // of all generations
+  mutable std::mutex mutex_;                // a leaf; guards what follows
   std::shared_ptr<const Make> make_;
   c10::intrusive_ptr<AlBackend> now_;
   std::int64_t attempts_ = 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "backend/torch_recorder.h"
 #include "bootstrap/probes.h"
 #include "common/agreement.h"
 #include "common/env.h"
@@ -55,6 +56,7 @@ std::string complaint() {
     return "this process was forked from one that had made a group, whose threads are not here; start it "
            "with the 'spawn' method to communicate";
   if (const auto error = wrong_setting()) return error->what();
+  if (const auto error = wrong_recorder_size()) return error->what();
   try {
     Rules();
   } catch (const Error& error) {

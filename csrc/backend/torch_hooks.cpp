@@ -49,6 +49,7 @@ void TorchHooks::end_all() {
   const std::lock_guard lock(living().mutex);
   for (TorchHooks* each : living().all) {
     each->on_completion(nullptr);
+    each->completion_hooks_->remove_all();
     const std::lock_guard own(each->mutex_);
     last.push_back(std::exchange(each->hooks_, {}));
   }

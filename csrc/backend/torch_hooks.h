@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/completion_hooks.h"
 #include "backend/completions.h"
 #include "observe/observer.h"
 
@@ -48,6 +49,9 @@ class TorchHooks : public Observer {
   // Of every call that is done; one hook. Empty: none from now on.
   void on_completion(Completions::Hook hook);
   Completions& completions() { return completions_; }
+  const std::shared_ptr<CompletionHooks>& completion_hooks() const { return completion_hooks_; }
+  // Those of several groups, before the first call.
+  void share(std::shared_ptr<CompletionHooks> hooks) { completion_hooks_ = std::move(hooks); }
 
   TorchHooks();
   ~TorchHooks() override;
@@ -74,6 +78,7 @@ class TorchHooks : public Observer {
 
   std::atomic<bool> tells_completion_{false};
   Completions completions_;
+  std::shared_ptr<CompletionHooks> completion_hooks_ = std::make_shared<CompletionHooks>();
   std::atomic<std::int64_t> extension_ms_{0};  // the sum of what follows
   std::mutex mutex_;                           // guards what follows
   std::vector<Extension> extensions_;

@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/torch_hooks.h"
+#include "common/number.h"
 
 #if defined(ALTORCH_RECORDS)
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
@@ -24,13 +25,22 @@ namespace {
 constexpr std::size_t kFewestEntries = 256;    // what `altorch trace` needs
 constexpr std::size_t kMostEntries = 1 << 16;  // which are there from the beginning
 
+struct Wanted {
+  const char* name = nullptr;  // of the variable that says so; null: none
+  std::string value;
+};
 // The variables that torch's own recorder reads.
-std::size_t entries_wanted() {
+Wanted wanted() {
   for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
     const char* value = std::getenv(name);
-    if (value && *value) return static_cast<std::size_t>(std::max(0, std::atoi(value)));
+    if (value && *value) return {name, value};
   }
-  return 2000;
+  return {};
+}
+std::size_t entries_wanted() {
+  const Wanted said = wanted();
+  if (!said.name) return 2000;
+  return static_cast<std::size_t>(std::max(std::int64_t{0}, to_number<std::int64_t>(said.value).value_or(0)));
 }
 
 FlightGroup flight_group(const std::string& name, int rank, const std::vector<int>& global_ranks) {
@@ -42,6 +52,14 @@ FlightGroup flight_group(const std::string& name, int rank, const std::vector<in
 }
 
 }  // namespace
+
+std::optional<Error> wrong_recorder_size() {
+  const Wanted said = wanted();
+  if (!said.name || to_number<std::int64_t>(said.value)) return std::nullopt;
+  return Error(ErrorKind::kInvalidArgument,
+               std::string(said.name) + "=" + excerpt(said.value) +
+                   " is no whole number: how many calls the flight recorder keeps, 0 for none");
+}
 
 TorchFlightLog::TorchFlightLog(const FlightGroup& group, Description description, bool for_torch)
     : FlightLog(process_recorder(), group),

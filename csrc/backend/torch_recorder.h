@@ -6,9 +6,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/error.h"
 #include "observe/flight_recorder.h"
 
 // From here on torch keeps a recorder for each backend, and leaves alone one that records for itself.
@@ -51,6 +53,8 @@ class TorchFlightLog : public FlightLog {
   std::atomic<bool> looked_{false}, hooked_{false}, dumped_{false};
 };
 
+// What is wrong with the variables by which torch and altorch are told how many calls to record.
+std::optional<Error> wrong_recorder_size();
 // Whether torch's hook is to leave altorch's groups alone.
 bool records_for_itself();
 // Whether torch's hook records a group that altorch does not.

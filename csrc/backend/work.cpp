@@ -45,20 +45,24 @@ void forget_in_registry(c10d::Work& work) {
 }
 
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-               int source)
+               int source, std::chrono::milliseconds timeout)
     : Work(rank, type),
       sequence_(sequence),
       source_(source),
       outputs_(std::move(outputs)),
+      timeout_(timeout),
       done_(true),
       ended_(began_) {}
 
 AlWork::AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-               std::shared_ptr<Communicator> communicator)
+               std::shared_ptr<Communicator> communicator, std::shared_ptr<const CompletionHooks> hooks,
+               std::chrono::milliseconds timeout)
     : Work(rank, type),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       communicator_(std::move(communicator)),
+      hooks_(std::move(hooks)),
+      timeout_(timeout),
       pending_(1) {}  // one for seal()
 
 void AlWork::add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
@@ -129,13 +133,15 @@ void AlWork::seal() {
 }
 
 void AlWork::complete() {
-  bool futures = false;
+  bool futures = false, is_well = false;
   {
     const std::lock_guard lock(guard_);
     ended_ = std::chrono::steady_clock::now();
     done_.store(true, std::memory_order_release);
     futures = future_ || result_future_;
+    is_well = !failure_;
   }
+  if (is_well && hooks_ && hooks_->are_there()) tell(*hooks_);
   if (!futures) return;
   auto self = c10::intrusive_ptr<AlWork>::reclaim_copy(this);
   CallbackThread::instance().push([self = std::move(self)] { self->mark_futures(); });
@@ -243,6 +249,13 @@ c10::intrusive_ptr<c10::ivalue::Future> AlWork::getFutureResult() {
 }
 
 std::uint64_t AlWork::getSequencenumber() const { return sequence_; }
+
+std::uint64_t AlWork::getCompletionKey() const {
+  std::uint64_t key = key_.load();
+  if (key != 0) return key;
+  const auto fresh = CompletionHooks::next_key();
+  return key_.compare_exchange_strong(key, fresh) ? fresh : key;
+}
 
 float AlWork::getDuration() const {
   TORCH_CHECK(done_.load(std::memory_order_acquire), "altorch: getDuration() needs a completed operation");

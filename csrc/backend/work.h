@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "backend/completion_hooks.h"
 #include "engine/communicator.h"
 
 namespace altorch::backend {
@@ -25,10 +26,11 @@ class AlWork : public c10d::Work {
  public:
   // Born complete. `source`: the rank that a message came from.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-         int source = -1);
-  // For tasks that add_task() brings.
+         int source = -1, std::chrono::milliseconds timeout = kNoTimeout);
+  // For tasks that add_task() brings; `hooks`, where there are any, are told when all have ended well.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
-         std::shared_ptr<Communicator> communicator);
+         std::shared_ptr<Communicator> communicator, std::shared_ptr<const CompletionHooks> hooks = nullptr,
+         std::chrono::milliseconds timeout = kNoTimeout);
 
   // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then. A
   // task may be part of two works.
@@ -67,6 +69,11 @@ class AlWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;
   float getDuration() const override;
+  std::chrono::milliseconds getTimeout() const override { return timeout_; }
+  // Virtual of torch's from 2.15 on, hence no `override`.
+  std::uint64_t getCompletionKey() const;  // NOLINT(modernize-use-override)
+  // That it has ended well.
+  void tell(const CompletionHooks& hooks) const { hooks.tell(getCompletionKey(), getDuration()); }
 
  private:
   struct Part {
@@ -83,6 +90,9 @@ class AlWork : public c10d::Work {
   const int source_ = -1;
   std::vector<at::Tensor> outputs_;
   const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<const CompletionHooks> hooks_;
+  const std::chrono::milliseconds timeout_;
+  mutable std::atomic<std::uint64_t> key_{0};  // 0: nobody has asked for it
   std::atomic<int> pending_{0};
   std::atomic<bool> done_{false};
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

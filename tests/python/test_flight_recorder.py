@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import Cluster, on_ranks
+from harness import PATIENCE, Cluster, on_ranks
+from launching import clean_environment, free_port
 
 import altorch
 
@@ -75,6 +76,91 @@ def test_a_healthy_job_does_not_look_hung_to_torchs_own_hook(world):
     skip_without_recorder(world)
     assert len(check_healthy(world)) >= 11
     assert dist.group.WORLD in dist.distributed_c10d._world.pg_flight_recorder_hooks
+
+
+needs_completion_hooks = pytest.mark.skipif(
+    not hasattr(dist.ProcessGroup, "supports_completion_hooks"),
+    reason=f"torch {torch.__version__} has no completion hooks",
+)
+
+
+@needs_completion_hooks
+@on_ranks(2, env=RECORDS | {"ALTORCH_FLIGHT_RECORDER": "torch"})
+def test_torchs_own_hook_is_told_what_has_ended_and_how_long_it_took(world):
+    skip_without_recorder(world)
+    assert dist.group.WORLD.supports_completion_hooks
+    found = check_healthy(world)
+    assert {entry["state"] for entry in found} == {"completed"}
+    assert all(entry["retired"] and entry["duration_ms"] >= 0 for entry in found)
+    reset()
+    dist.barrier()
+    if world.rank == 1:
+        time.sleep(0.5)
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    if world.rank == 0:
+        assert [entry["retired"] for entry in entries()] == [True, False]
+    work.wait()
+    assert [entry["state"] for entry in entries()] == ["completed"] * 2
+    dist.barrier()
+
+
+def hooked_until_it_fails(world):
+    skip_without_recorder(world)
+    dist.all_reduce(torch.ones(4))
+    reset()
+    dist.group.WORLD.set_timeout(timedelta(seconds=0.5))
+    if world.rank == 0:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(4), async_op=True).wait()
+        return [(entry["state"], entry["retired"]) for entry in entries()]
+    time.sleep(1.5 * PATIENCE)
+    return []
+
+
+@needs_completion_hooks
+def test_torchs_own_hook_is_not_told_of_what_failed():
+    with Cluster(2, launcher="plain", env=RECORDS | {"ALTORCH_FLIGHT_RECORDER": "torch"}) as cluster:
+        assert cluster.check(hooked_until_it_fails)[0] == [("scheduled", False)]
+
+
+@on_ranks(2)
+def test_a_work_says_how_much_time_it_has(world):
+    if not world.is_al:
+        pytest.skip("this group is not altorch's")
+    tensor, group = torch.ones(100_003), dist.group.WORLD
+    group.set_timeout(timedelta(seconds=77))
+    works = [dist.all_reduce(tensor, async_op=True), dist.all_reduce(torch.ones(2), async_op=True)]
+    if world.rank == 0:
+        works.append(dist.isend(tensor, 1))
+    else:
+        works.append(dist.irecv(tensor, 0))
+    for work in works:
+        work.wait()
+    assert [work.timeout for work in works] == [timedelta(seconds=77)] * 3
+    group.set_timeout(timedelta(seconds=60 * PATIENCE))
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_a_size_that_is_no_number_is_refused_on_all_ranks(name):
+    code = "import torch.distributed as dist; dist.init_process_group('al')"
+    port = str(free_port())
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=clean_environment(where | {"RANK": str(rank)} | ({name: "many"} if rank == 1 else {})),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=60 * PATIENCE)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for text in said:
+        assert f"{name}='many' is no whole number" in text, text
 
 
 @on_ranks(2, env=RECORDS)
