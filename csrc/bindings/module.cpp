@@ -14,6 +14,7 @@
 #include "backend/start_mpi.h"
 #include "backend/store.h"
 #include "bindings/process_memory.h"
+#include "bindings/program_place.h"
 #include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
@@ -401,6 +402,9 @@ PYBIND11_MODULE(_C, module) {
         });
       },
       py::arg("hook"), "Calls hook(group's name) when a call failed within a coalescing window of torch's.");
+  module.def(
+      "set_place_finder", &set_place_finder, py::arg("find"),
+      "find() says where the program is, for those whom it keeps waiting; on altorch's callback thread.");
   module.def("end_abort_hooks", &TorchHooks::end_all, py::call_guard<py::gil_scoped_release>(),
              "Before the interpreter ends: no abort hook runs from now on.");
   module.def("records_for_itself", &records_for_itself,

@@ -43,7 +43,7 @@ std::string words_of(const Group& group, std::span<const int> late) {
 }
 
 Error timed_out(const Operation& operation, Group& group) {
-  std::string cause = "not done after its timeout of " + seconds(operation.timeout);
+  std::string cause = "timed out, not done after its timeout of " + seconds(operation.timeout);
   if (operation.kind == OpKind::kOneSided) {
     if (operation.root >= 0) cause += words_of(group, {{operation.root}});
     cause += "; is the other rank late, or in another place of the program? Else raise the timeout";

@@ -10,7 +10,7 @@ from typing import Any
 
 import altorch_hooks
 
-from altorch import _version_check, _windows
+from altorch import _place, _version_check, _windows
 
 _loaded: ModuleType | None = None
 _owner = os.getpid()
@@ -34,6 +34,7 @@ def extension() -> ModuleType:
         _C.set_carries_cuda("cuda" in altorch_hooks.devices())
         _C.set_broken_window_hook(_windows.forget)
         _C.set_merge_maker(_merged)
+        _C.set_place_finder(_place.of_main_thread)
         _windows.mend_torch()
         _loaded, _owner = _C, os.getpid()
         atexit.register(finalize)

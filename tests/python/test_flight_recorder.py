@@ -259,6 +259,8 @@ def miss_a_call(world, file=None):
         dist.all_reduce(torch.ones(100), group=group)
     assert f"ranks not waiting in this group: {late}" in str(missed.value)
     assert f"; rank {late}: in no call; last was all_reduce #3 (float32, 400 B), done " in str(missed.value)
+    assert f"; its program is at {__file__}:" in str(missed.value)
+    assert " in miss_a_call" in str(missed.value)
     assert "this rank's call is all_reduce(SUM) of 100 float32" in str(missed.value)
     took = time.monotonic() - began
     while file and not Path(f"{file}{world.rank}").exists():

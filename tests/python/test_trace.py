@@ -125,6 +125,8 @@ def test_a_hung_job_says_who_waits_for_whom(route, tmp_path):
         assert f"rank 2 is stopped (process {cluster.pids[2]};" in sentence
         assert f"rank 3 {last}" in sentence, "it holds Python's lock"
         assert told["conclusion"].startswith("Everybody waits, in the end, for rank 1, which")
+        assert re.search(rf"; its program is at {__file__}:[0-9]+ in wait_for; rank 2", told["conclusion"])
+        assert told["ranks"]["3"]["place"] == "", "which Python's lock is needed for"
         assert f"over {route}" in text and "Job: 3 of 4 rank(s) answer" in text
         assert re.search(rf"{cluster.pids[0]} \(", text), "the thread that waits"
         assert told["ranks"]["0"]["groups"][0]["under_way"][0]["bytes"] == 1 << 20
@@ -224,7 +226,8 @@ def test_the_signal_has_a_process_say_what_it_is_at(tmp_path):
 
         cluster.check(the_last_is_late, folder=str(tmp_path), before_wait=look)
         assert re.search(
-            r"altorch: process \d+, global rank 0 of 2\n  group '0' \(default_pg\), rank 0 of 2, over \w+: in "
+            r"altorch: process \d+, global rank 0 of 2; the program is at \S+:\d+ in the_last_is_late\n"
+            r"  group '0' \(default_pg\), rank 0 of 2, over \w+: in "
             r"all_reduce #3 \(float32, 16 B\) for [\d.]+ s, its timeout comes in",
             log_of(cluster, 0),
         )

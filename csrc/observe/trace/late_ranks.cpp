@@ -71,16 +71,17 @@ std::optional<std::string> ask_process(long pid, std::string_view question,
 
 // Who waits in another group may wait there for those who wait here.
 std::string late_answer(const ProcessReport& report, std::string_view key) {
+  const std::string place = report.place.empty() ? "" : "; its program is at " + report.place;
   std::string here = "not in this group any more", elsewhere;
   for (const GroupReport& group : report.groups) {
     if (group.key == key) {
       here = state_of(group, report.now_ns);
-      if (!group.under_way.empty()) return here;
+      if (!group.under_way.empty()) return here + place;
     } else if (!group.under_way.empty() && elsewhere.empty()) {
       elsewhere = "; in group '" + group.name + "' it is " + state_of(group, report.now_ns);
     }
   }
-  return here + elsewhere;
+  return here + elsewhere + place;
 }
 
 std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std::span<const int> late,

@@ -23,7 +23,7 @@ inline constexpr std::string_view kLateIn = "late in ";  // a question: the key 
 // The answer to it: what this process is at in that group.
 std::string late_answer(const ProcessReport& report, std::string_view key);
 
-// "; rank 2: in no call; last was barrier #2, done 3.1 s ago", or nothing. `late`: of the group `key`, whose ranks are
+// "; rank 2: in no call; last was barrier #2, done 3.1 s ago; its program is at train.py:88 in load", or nothing. `late`: of the group `key`, whose ranks are
 // `global_ranks` in the job; a few of them are asked. Takes half a second at the most.
 std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std::span<const int> late,
                                 std::span<const int> global_ranks);

@@ -54,6 +54,8 @@ struct ProcessReport {
   long pid = 0;
   std::string host;
   std::int64_t now_ns = 0;  // since the epoch, as all times here
+  // Where its main thread is in the program, "train.py:88 in load"; empty: nobody has looked, or nobody could.
+  std::string place = {};
   std::vector<GroupReport> groups;
 };
 

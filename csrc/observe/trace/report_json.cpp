@@ -157,6 +157,7 @@ std::string as_json(const ProcessReport& report) {
     all.key("pid").value(report.pid);
     all.key("host").value(report.host);
     all.key("now_ns").value(report.now_ns);
+    all.key("place").value(report.place);
     all.key("groups");
     Writer groups(text, ']');
     for (const GroupReport& group : report.groups) write(groups.item().text(), group);

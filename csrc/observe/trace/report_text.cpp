@@ -58,6 +58,7 @@ std::string as_text(const ProcessReport& report) {
       text += "; global rank " + std::to_string(rank) + " is lost: " + evidence;
     break;
   }
+  if (!report.place.empty()) text += "; the program is at " + report.place;
   text += "\n";
   for (const GroupReport& group : report.groups)
     text += "  " + title(group) + ": " + state_of(group, report.now_ns) + "\n";

@@ -94,6 +94,11 @@ void TraceBoard::set_dump(Dump dump) {
   dump_ = dump;
 }
 
+void TraceBoard::set_place(Place place) {
+  const std::lock_guard lock(mutex_);
+  place_ = place;
+}
+
 std::string TraceBoard::dump(bool missed) const {
   const std::lock_guard lock(mutex_);
   if (!dump_) return "this torch takes no flight record of altorch's calls";
@@ -103,8 +108,20 @@ std::string TraceBoard::dump(bool missed) const {
   return "no group has been made";
 }
 
+ProcessReport TraceBoard::report_with_place() const {
+  Place place = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    place = place_;
+  }
+  std::string where = place ? place() : "";  // without the lock: it may take Python's
+  ProcessReport report = this->report();
+  report.place = std::move(where);
+  return report;
+}
+
 ProcessReport TraceBoard::report() const {
-  ProcessReport report{getpid(), host_name(), now_ns(), {}};
+  ProcessReport report{getpid(), host_name(), now_ns(), {}, {}};
   const std::lock_guard lock(mutex_);
   const FlightRecorder* read = nullptr;
   std::vector<FlightEntry> entries;

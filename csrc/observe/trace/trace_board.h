@@ -48,8 +48,13 @@ class TraceBoard {
   using Dump = std::string (*)(int rank_in_job, bool missed);
   void set_dump(Dump dump);
   std::string dump(bool missed = false) const;
+  // Says where the program's main thread is; empty where it cannot soon. The last one that was given is asked.
+  using Place = std::string (*)();
+  void set_place(Place place);
 
   ProcessReport report() const;
+  // With ProcessReport::place. Takes a moment.
+  ProcessReport report_with_place() const;
 
  private:
   const long process_;
@@ -58,6 +63,7 @@ class TraceBoard {
   mutable std::mutex mutex_;  // guards what follows, and is held while sources report
   std::vector<const TraceSource*> sources_;
   Dump dump_ = nullptr;
+  Place place_ = nullptr;
 };
 
 JobReport job_report(const JobWatch& watch);

@@ -116,10 +116,10 @@ void TraceThread::State::dump_for_those_who_wait() {
 }
 
 std::string TraceThread::State::answer(std::string_view question) {
-  if (question == "report") return as_json(board.report());
+  if (question == "report") return as_json(board.report_with_place());
   if (question.starts_with(kLateIn)) {
     dump_for_those_who_wait();
-    return late_answer(board.report(), question.substr(kLateIn.size()));
+    return late_answer(board.report_with_place(), question.substr(kLateIn.size()));
   }
   if (question == "dump") return R"({"dump": )" + quoted_json(board.dump()) + "}";
   return R"({"error": "the questions are 'report' and 'dump'"})";
@@ -137,7 +137,7 @@ void TraceThread::State::run() {
     }
     if (stopping) break;
     if (TraceSignal::has_come())
-      write_to_standard_error(as_text(board.report()) + "  flight record: " + board.dump() + "\n");
+      write_to_standard_error(as_text(board.report_with_place()) + "  flight record: " + board.dump() + "\n");
     socket.look({entries.begin() + 1, entries.end()});
     if (!metrics.empty() && Clock::now() >= next_metrics) write_metrics_file();
   }

@@ -353,11 +353,17 @@ def conclusion(job: Job, found: Iterable[Finding]) -> str:
     last = sorted(rank for rank in awaited if not edges.get(rank))
     if last:
         return "Everybody waits, in the end, for " + "; ".join(
-            f"rank {rank}, which {doing(job, rank)}" for rank in last
+            f"rank {rank}, which {doing(job, rank)}{_place(job, rank)}" for rank in last
         )
     if circle := _circle(edges):
         return f"{ranks_text(circle).capitalize()} wait for each other: they make these calls in different orders"
     return ""
+
+
+def _place(job: Job, rank: int) -> str:
+    process = job.processes.get(rank)
+    place = process.report.get("place") if process and process.report else ""
+    return f"; its program is at {place}" if place else ""
 
 
 def _circle(edges: dict[int, set[int]]) -> list[int]:

@@ -164,8 +164,9 @@ TEST(DeviceCalls, CountsTheTimeOfEachCallFromItsOwnIssue) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind(), ErrorKind::kTimeout);
-  EXPECT_NE(std::string(failure->what()).find("all_reduce #4: not done after its timeout of 0.4 s"),
-            std::string::npos)
+  EXPECT_NE(
+      std::string(failure->what()).find("all_reduce #4: timed out, not done after its timeout of 0.4 s"),
+      std::string::npos)
       << failure->what();
 }
 
@@ -176,8 +177,9 @@ TEST(DeviceCalls, DoesNotWaitForTheDeadlineOfTheCallBefore) {
   me.give(20s);
   const auto failure = me.look_for(10s);
   ASSERT_TRUE(failure);
-  EXPECT_NE(std::string(failure->what()).find("all_reduce #2: not done after its timeout of 0.2 s"),
-            std::string::npos)
+  EXPECT_NE(
+      std::string(failure->what()).find("all_reduce #2: timed out, not done after its timeout of 0.2 s"),
+      std::string::npos)
       << failure->what();
 }
 
@@ -290,7 +292,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
         const auto told = group.board().closed();
         ASSERT_TRUE(told);
         EXPECT_NE(std::string(told->gave_up->what())
-                      .find("rank 0 of the group gave up all_reduce #1: not done after"),
+                      .find("rank 0 of the group gave up all_reduce #1: timed out, not done after"),
                   std::string::npos)
             << told->gave_up->what();
       }

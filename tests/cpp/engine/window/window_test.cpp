@@ -89,7 +89,7 @@ TEST(Window, FlushTellsWhatFailed) {
   SilentPeer peer;
   const auto task = peer.put(std::chrono::milliseconds(100));
   const std::string told = outcome([&] { peer.window->flush(1); });
-  EXPECT_TRUE(says(told, "window 1: put to rank 1: not done after its timeout of 0.1 s")) << told;
+  EXPECT_TRUE(says(told, "window 1: put to rank 1: timed out, not done after its timeout of 0.1 s")) << told;
   EXPECT_TRUE(task->finished());
   const std::string later = outcome([&] { peer.window->flush(1); });
   EXPECT_TRUE(
@@ -103,7 +103,7 @@ TEST(Window, FenceTellsWhatFailed) {
   SilentPeer peer;
   peer.put(std::chrono::milliseconds(100));
   const std::string told = outcome([&] { peer.window->fence(std::chrono::seconds(20)); });
-  EXPECT_TRUE(says(told, "window 1: put to rank 1: not done after its timeout of 0.1 s")) << told;
+  EXPECT_TRUE(says(told, "window 1: put to rank 1: timed out, not done after its timeout of 0.1 s")) << told;
 }
 
 TEST(Window, FenceSaysWhoHasNotCome) {
@@ -127,7 +127,8 @@ TEST(Window, ReleaseEndsThoughAnotherThreadGoesOn) {
   while (!begun) std::this_thread::yield();
   const std::string told = outcome([&] { peer.window->close(std::chrono::milliseconds(200)); });
   other.join();
-  EXPECT_TRUE(says(told, "window 1: the end of it on all ranks: not done after its timeout of 0.2 s"))
+  EXPECT_TRUE(
+      says(told, "window 1: the end of it on all ranks: timed out, not done after its timeout of 0.2 s"))
       << told;
   EXPECT_TRUE(says(refused, "window 1: put to rank 1: the window is being released")) << refused;
 }

@@ -90,6 +90,10 @@ TEST(LateRanks, AreInAnotherGroup) {
   EXPECT_TRUE(says(text, "for 3.0 s")) << text;
   EXPECT_TRUE(says(late_answer(report, "0/b"), "in all_reduce #4")) << late_answer(report, "0/b");
   EXPECT_EQ(late_answer(report, "0/b").find("in group"), std::string::npos);
+  EXPECT_EQ(text.find("program"), std::string::npos);
+  report.place = "train.py:88 in load";
+  for (const char* key : {"0/a", "0/b"})
+    EXPECT_TRUE(late_answer(report, key).ends_with("; its program is at train.py:88 in load"));
 }
 
 TEST(LateRanks, MayBeSilent) {

@@ -117,8 +117,8 @@ TEST(TraceReport, IsJson) {
   const std::string json = as_json(report_of(group_in_a_call()));
   for (
       const char* piece :
-      {R"({"altorch_trace": 1, "pid": 123, "host": "here", "now_ns": 20000000000, "groups": [{"name": "0")",
-       R"("global_ranks": [0, 1], "transport": "shm")",
+      {R"({"altorch_trace": 1, "pid": 123, "host": "here", "now_ns": 20000000000, "place": ")",
+       R"("groups": [{"name": "0")", R"("global_ranks": [0, 1], "transport": "shm")",
        R"("members": {"0": {"pid": 77, "near": true}, "1": {"pid": 123, "near": true}})",
        R"("deaths": {"0": "process 77 has ended"}})",
        R"("under_way": [{"operation": "all_reduce", "state": "under way", "sequence": 7, "dtype": "float32")",

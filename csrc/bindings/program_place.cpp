@@ -1,0 +1,43 @@
+#include "bindings/program_place.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/callback_thread.h"
+#include "observe/trace/trace_board.h"
+
+namespace altorch {
+namespace {
+
+namespace py = pybind11;
+
+constexpr std::chrono::milliseconds kPatience{200};
+const py::function* finder = nullptr;  // never freed: it is called while the interpreter ends
+
+std::string found() {
+  const py::gil_scoped_acquire locked;
+  try {
+    return (*finder)().cast<std::string>();
+  } catch (const std::exception&) {  // ended with the lock held, as it may belong to Python
+    return "";
+  }
+}
+
+std::string place() {
+  auto answer = std::make_shared<std::promise<std::string>>();
+  auto told = answer->get_future();
+  CallbackThread::instance().push([answer = std::move(answer)] { answer->set_value(found()); });
+  return told.wait_for(kPatience) == std::future_status::ready ? told.get() : "";
+}
+
+}  // namespace
+
+void set_place_finder(const py::function& find) {
+  finder = new py::function(find);
+  TraceBoard::instance().set_place(&place);
+}
+
+}  // namespace altorch
