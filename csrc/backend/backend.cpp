@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "backend/cuda_watch.h"
+#include "backend/group_making.h"
 #include "backend/issue.h"
 #include "backend/publish_nccl.h"
 #include "transports/loopback/channel.h"
@@ -62,6 +63,8 @@ c10d::ErrorType AlBackend::getError() {
 
 void AlBackend::abort() {
   hooks_->run_abort_hooks();
+  if (communicator_->membership().is_job)
+    GroupMaking::end_all("another thread aborted the group of the job meanwhile");
   communicator_->close("the group was aborted", /*tell=*/true);
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }

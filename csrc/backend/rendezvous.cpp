@@ -87,7 +87,8 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
                        const AlOptions& options, const Fields& word, std::size_t agreed,
                        const std::vector<ProcessId>& processes)
-    : group_(std::move(group)) {
+    : group_(std::move(group)), making_(group_.name) {
+  const GroupMaking::Wait wait(making_);
   meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
   const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
@@ -187,10 +188,12 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
 
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,
                                               std::chrono::milliseconds timeout) {
+  const GroupMaking::Wait wait(making_);
   return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
 }
 
 std::string Rendezvous::verdict(const std::string& obstacle, std::chrono::milliseconds timeout) {
+  const GroupMaking::Wait wait(making_);
   return agree_on_verdict(*store_, "made", group_.rank, group_.size(), timeout, obstacle);
 }
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "backend/group_making.h"
 #include "backend/meeting_trace.h"
 #include "backend/options.h"
 #include "backend/store.h"
@@ -80,6 +81,7 @@ class Rendezvous {
                   const std::string& name);
 
   Membership group_;
+  const GroupMaking making_;
   std::unique_ptr<MeetingTrace> meeting_;
   std::shared_ptr<StoreLease> lease_;
   std::vector<Fields> words_;

@@ -39,6 +39,8 @@ class Interruptible {
   ~Interruptible() { current() = before_; }
   Interruptible(const Interruptible&) = delete;
 
+  // Whether somebody may end the waits of this thread.
+  static bool is_set() { return current() != nullptr; }
   // For a wait of this thread; does nothing where nobody may end it.
   static void check() {
     if (const Interrupt* interrupt = current()) interrupt->check();

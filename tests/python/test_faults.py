@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 import time
 from datetime import timedelta
 
@@ -279,6 +280,29 @@ def test_waiting_for_a_late_rank_is_cheap(world):
     used = time.process_time() - before
     if world.rank == 0:
         assert used < 1.0, f"{used:.2f} s of CPU time in 2 s of waiting"
+
+
+def abort_while_a_group_is_made(world):
+    dist.all_reduce(torch.ones(3))
+    if not world.is_al:
+        return None
+    if world.rank == 1:
+        time.sleep(3)
+        return None
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    timer = threading.Timer(0.5, backend.abort)
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"was not made: another thread aborted the group of the job"):
+        dist.new_group()
+    assert time.monotonic() - started < 2
+    timer.join()
+    return True
+
+
+def test_abort_of_the_job_ends_the_making_of_a_group():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(abort_while_a_group_is_made)
 
 
 @on_ranks(2)
