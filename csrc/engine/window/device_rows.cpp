@@ -2,6 +2,7 @@
 #include <array>
 
 #include "common/rounding.h"
+#include "engine/window/nccl_window.h"
 #include "engine/window/peer_opening.h"
 
 namespace altorch {
@@ -52,6 +53,8 @@ constexpr std::array kRows = {
     WindowRow{"host_staged",
               "pinned memory that ranks on this node share, and the help of the target's process",
               obstacle_here<device_obstacle>, open<StagedOpening>},
+    WindowRow{"nccl", "NCCL's own windows beside mapped memory; only where ALTORCH_ROUTE=window=nccl asks",
+              obstacle_here<obstacle_to_nccl_window>, open_nccl_window},
 };
 
 }  // namespace

@@ -241,8 +241,6 @@ void DeviceWindow::wait(const WindowCall& call) {
   remember(call, /*waits=*/true);
   Device& device = *memory_->device;
   const std::size_t at = place(call.peer, call.slot);
-  const std::size_t marked = marks_ ? own_.bytes : 0;
-  std::byte* const mine = map(rank_);
   if (kernels_meet_) {
     WindowWait job;
     job.raised = signal_to(rank_, call.peer, call.slot);
@@ -254,18 +252,24 @@ void DeviceWindow::wait(const WindowCall& call) {
     job.done = count(call.captured ? kReplayOver : kOver, at);
     job.tells_done = told(call.captured ? kToldReplayOver : kToldOver, at);
     job.aborted = aborted();
-    job.data = mine;
-    job.bytes = static_cast<std::int64_t>(marked);
+    job.data = map(rank_);
+    job.bytes = marks_ ? static_cast<std::int64_t>(own_.bytes) : 0;
     job.pattern = poison_of(own_.dtype);
     return device.await_window(job, call.stream);
   }
   const std::uint32_t number = enqueued_[at].fetch_add(1) + 1;
   Flag& flag = board_signal(rank_, call.peer, call.slot);
   device.wait_for_flag(flag, number, call.stream);
-  if (marked > 0)
-    device.poison({mine, static_cast<std::int64_t>(marked), poison_of(own_.dtype), aborted()}, call.stream);
-  device.move_window(only_raise(told(kToldOver, at), count(kOver, at), ended()), call.stream);
+  end_wait(call);
   if (std::atomic_ref(*aborted()).load() != 0) flag.raise(number);  // end() may have come in between
+}
+
+void DeviceWindow::end_wait(const WindowCall& call) {
+  const std::size_t at = place(call.peer, call.slot);
+  if (marks_ && own_.bytes > 0)
+    memory_->device->poison(
+        {map(rank_), static_cast<std::int64_t>(own_.bytes), poison_of(own_.dtype), aborted()}, call.stream);
+  memory_->device->move_window(only_raise(told(kToldOver, at), count(kOver, at), ended()), call.stream);
 }
 
 std::uint32_t DeviceWindow::over(int source, int slot) const {

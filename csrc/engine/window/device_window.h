@@ -64,6 +64,16 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   void mark(bool waits_too) override;
   bool is_past() const override;
 
+ protected:
+  // Of ways that carry some of the calls otherwise; both with mutex_ held. What has a stream wait puts end_wait() behind it:
+  // the host is told, and what was waited for in vain is marked.
+  void remember(const WindowCall& call, bool waits);
+  void end_wait(const WindowCall& call);
+
+  const std::shared_ptr<Memory> memory_;
+  const int rank_, ranks_;
+  std::mutex mutex_;  // guards the device and what is under way there
+
  private:
   // For each place; behind them ended(), the marks of the stream on which others are served, and StagedAccess::Spot.
   enum Count { kSent, kTaken, kOver, kReplayBegun, kReplayOver, kCounts };
@@ -92,19 +102,16 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   void signal(const WindowCall& call);
   void add_signal(const WindowCall& call, WindowMove& move) const;
   State ask(WindowCall& call);
-  void remember(const WindowCall& call, bool waits);
 
   Flag& mark_of(std::size_t stream) const;
   // The second of this window's own; it counts its marks itself.
   bool is_serving(std::size_t stream) const { return staged_ && stream == 1; }
 
-  const std::shared_ptr<Memory> memory_;
-  const int rank_, ranks_;
   const Registered own_;
   const bool marks_, kernels_meet_;
   const std::vector<std::string> no_atomics_;
   const Stream own_stream_;
-  std::mutex mutex_;  // guards the device and what follows
+  // Guarded by mutex_.
   std::optional<StagedAccess> staged_;
   struct Used {
     Stream stream;

@@ -54,6 +54,13 @@ inline constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
 inline constexpr int kSuspendMemory = 1;    // NCCL_SUSPEND_MEM
 // ncclCommMemStat_t, of a communicator's memory on the GPU, in bytes.
 enum MemoryStat : int { kMemorySuspendable = 0, kMemoryPersistent = 2 };
+inline constexpr std::size_t kWindowAlignment = 4096;  // NCCL_WIN_REQUIRED_ALIGNMENT
+
+// ncclWaitSignalDesc_t: so many signals of a peer.
+struct AwaitedSignals {
+  int count, peer;
+  int index, context;  // which of several signals; up to 2.31 there is but the first
+};
 
 // One row per function: its name in the table, its name in the library, its arguments.
 #define ALTORCH_NCCL_FUNCTIONS(X)                                                                          \
@@ -85,19 +92,24 @@ enum MemoryStat : int { kMemorySuspendable = 0, kMemoryPersistent = 2 };
   X(destroy_op, "ncclRedOpDestroy", (int op, Comm comm))
 
 // Those that only newer ones have; null where the loaded NCCL does not.
-#define ALTORCH_NCCL_NEWER_FUNCTIONS(X)                                                          \
-  X(allocate, "ncclMemAlloc", (void** memory, std::size_t bytes))                                \
-  X(release, "ncclMemFree", (void* memory))                                                      \
-  X(add_buffer, "ncclCommRegister", (Comm comm, void* buffer, std::size_t bytes, void** handle)) \
-  X(remove_buffer, "ncclCommDeregister", (Comm comm, void* handle))                              \
-  X(add_window, "ncclCommWindowRegister",                                                        \
-    (Comm comm, void* buffer, std::size_t bytes, void** window, int flags))                      \
-  X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))                        \
-  X(all_to_all, "ncclAlltoAll",                                                                  \
-    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))    \
-  X(suspend, "ncclCommSuspend", (Comm comm, int flags))                                          \
-  X(resume, "ncclCommResume", (Comm comm))                                                       \
-  X(memory_stat, "ncclCommMemStats", (Comm comm, int stat, std::uint64_t* value))
+#define ALTORCH_NCCL_NEWER_FUNCTIONS(X)                                                                    \
+  X(allocate, "ncclMemAlloc", (void** memory, std::size_t bytes))                                          \
+  X(release, "ncclMemFree", (void* memory))                                                                \
+  X(add_buffer, "ncclCommRegister", (Comm comm, void* buffer, std::size_t bytes, void** handle))           \
+  X(remove_buffer, "ncclCommDeregister", (Comm comm, void* handle))                                        \
+  X(add_window, "ncclCommWindowRegister",                                                                  \
+    (Comm comm, void* buffer, std::size_t bytes, void** window, int flags))                                \
+  X(remove_window, "ncclCommWindowDeregister", (Comm comm, void* window))                                  \
+  X(all_to_all, "ncclAlltoAll",                                                                            \
+    (const void* input, void* output, std::size_t count, int type, Comm comm, Stream stream))              \
+  X(suspend, "ncclCommSuspend", (Comm comm, int flags))                                                    \
+  X(resume, "ncclCommResume", (Comm comm))                                                                 \
+  X(memory_stat, "ncclCommMemStats", (Comm comm, int stat, std::uint64_t* value))                          \
+  X(put_signal, "ncclPutSignal",                                                                           \
+    (const void* data, std::size_t count, int type, int peer, void* window, std::size_t offset, int index, \
+     int context, unsigned flags, Comm comm, Stream stream))                                               \
+  X(signal, "ncclSignal", (int peer, int index, int context, unsigned flags, Comm comm, Stream stream))    \
+  X(wait_signal, "ncclWaitSignal", (int descriptors, AwaitedSignals* signals, Comm comm, Stream stream))
 
 struct Table {
 #define ALTORCH_NCCL_MEMBER(name, symbol, arguments) Result(*name) arguments = nullptr;

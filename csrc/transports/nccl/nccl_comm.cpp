@@ -227,18 +227,36 @@ void NcclComm::resume(const Attend& attend) {
 
 Comm NcclComm::handle() { return comm_; }
 
+NcclComm::~NcclComm() { finish({}); }
+
+bool NcclComm::leave() {
+  std::vector<void*> windows;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [buffer, entry] : buffers_) {
+      if (entry.symmetric) windows.push_back(entry.handle);
+    }
+    buffers_.clear();
+  }
+  return finish(std::move(windows));
+}
+
 // In two steps, as NCCL wants it: what is left to do for peers, then the memory. Not on this thread, for both
 // may wait for peers that are gone.
-NcclComm::~NcclComm() {
+bool NcclComm::finish(std::vector<void*> windows) {
   const Comm comm = comm_.exchange(nullptr);
-  if (!comm) return;
-  within(kFarewell, device_, [comm, suspended = suspended_.load()] {
+  if (!comm) return true;
+  const auto result = within(kFarewell, device_, [comm, windows, suspended = suspended_.load()] {
     const CudaRuntime::RelaxedCapture relaxed;
     const Table& table = library().table;
-    const Result resumed = suspended ? table.resume(comm) : kSuccess;
-    const Result result = resumed == kSuccess ? table.finalize(comm) : resumed;
-    return result == kSuccess || result == kInProgress ? table.destroy(comm) : table.abort(comm);
+    Result last = suspended ? table.resume(comm) : kSuccess;
+    for (void* window : windows) {
+      if (last == kSuccess) last = table.remove_window(comm, window);
+    }
+    if (last == kSuccess) last = table.finalize(comm);
+    return last == kSuccess || last == kInProgress ? table.destroy(comm) : table.abort(comm);
   });
+  return result.has_value();
 }
 
 void NcclComm::check(const char* what, Result result) {

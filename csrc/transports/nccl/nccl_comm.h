@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "common/key_value_store.h"
@@ -57,6 +58,21 @@ class NcclComm {
   void remove_buffer(void* buffer);
   bool has_buffers();
 
+  // One-sided communication: to what all ranks have registered as one symmetric buffer, add_buffer(). A communicator counts
+  // the signals of each pair of ranks in one row, whatever they were given for. Signals come after what their stream has given NCCL
+  // for the same peer before.
+  // Why the loaded NCCL has none, a clause, or nothing.
+  static std::optional<std::string> one_sided_obstacle();
+  // `from` lies in a symmetric buffer of this rank's, too. All three enqueue, and throw Error(kTransport, kClosed).
+  void put_signal(const void* from, std::size_t bytes, int peer, void* buffer, std::size_t offset,
+                  void* stream);
+  void signal(int peer, void* stream);
+  // Holds the stream up until the peer has signalled once more than was waited for before.
+  void wait_signal(int peer, void* stream);
+  // By all ranks together: NCCL lets go of the buffers, and the communicator ends as the destructor ends it. False where that
+  // has not come to its end after some seconds: NCCL may still look at them.
+  bool leave();
+
   // Memory of the GPU, in bytes.
   struct Memory {
     std::uint64_t suspendable = 0, persistent = 0;
@@ -92,6 +108,7 @@ class NcclComm {
  private:
   NcclComm(Comm comm, int device, int rank, int size, std::chrono::milliseconds timeout);
   void check(const char* what, Result result);
+  bool finish(std::vector<void*> windows);
   // A call that waits for the other ranks. Ends the communicator where it does not come back.
   void together(const char* what, std::function<Result()> call, const Attend& attend);
   // NCCL 2.28 has one of its own.

@@ -104,12 +104,19 @@ PinnedMemory FakeDevice::pin(std::size_t bytes) {
 
 PinnedMemory FakeDevice::pin(std::shared_ptr<std::byte> memory, std::size_t) { return memory; }
 
-DeviceMemory FakeDevice::allocate(std::size_t bytes) {
+namespace {
+
+DeviceMemory zeroed(std::size_t alignment, std::size_t bytes) {
   const std::size_t whole = (bytes + 63) / 64 * 64;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, whole));
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, whole) != 0) throw std::bad_alloc();
   std::memset(memory, 0, whole);
-  return {memory, [](std::byte* freed) { std::free(freed); }};
+  return {static_cast<std::byte*>(memory), [](std::byte* freed) { std::free(freed); }};
 }
+
+}  // namespace
+
+DeviceMemory FakeDevice::allocate(std::size_t bytes) { return zeroed(64, bytes); }
 
 // One mapping serves all: the thread sanitizer knows memory by its address.
 namespace {
@@ -132,7 +139,7 @@ ino_t file_of(const Descriptor& descriptor) {
 
 Device::Exported FakeDevice::export_memory(std::size_t bytes) {
   Descriptor file(memfd_create("fake GPU", MFD_CLOEXEC));
-  DeviceMemory memory = allocate(bytes);
+  DeviceMemory memory = zeroed(4096, bytes);  // pages of its own, as GPUs have it
   const std::lock_guard lock(exported_memory().mutex);
   exported_memory().by_file[file_of(file)] = memory;
   return {std::move(memory), std::move(file)};

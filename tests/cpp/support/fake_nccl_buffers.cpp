@@ -17,23 +17,23 @@ Result release(void* memory) {
   return kSuccess;
 }
 
-void* new_handle(FakeComm& comm, bool is_window) {
+void* new_handle(FakeComm& comm, std::uint64_t window) {
   static std::atomic<std::uintptr_t> last{1000};
   void* handle = reinterpret_cast<void*>(++last);
-  comm.handles[handle] = is_window;
+  comm.handles[handle] = window;
   return handle;
 }
 
 Result remove_handle(FakeComm& comm, void* handle, bool is_window) {
   const auto found = comm.handles.find(handle);
-  if (found == comm.handles.end() || found->second != is_window) return kInvalidArgument;
+  if (found == comm.handles.end() || (found->second != 0) != is_window) return kInvalidArgument;
   comm.handles.erase(found);
   return kSuccess;
 }
 
 Result add_buffer(Comm handle, void*, std::size_t, void** registered) {
   return call_of("ncclCommRegister", handle, [&](FakeComm& comm, Lock&) {
-    *registered = new_handle(comm, false);
+    *registered = new_handle(comm, 0);
     return kSuccess;
   });
 }
@@ -41,15 +41,17 @@ Result remove_buffer(Comm handle, void* registered) {
   return call_of("ncclCommDeregister", handle,
                  [&](FakeComm& comm, Lock&) { return remove_handle(comm, registered, false); });
 }
-Result add_window(Comm handle, void*, std::size_t, void** window, int flags) {
+Result add_window(Comm handle, void* buffer, std::size_t bytes, void** window, int flags) {
   return call_of("ncclCommWindowRegister", handle, [&](FakeComm& comm, Lock& lock) {
     if (flags != nccl::kSymmetricWindow) return kInvalidArgument;
-    int& here = comm.team->windows[++comm.windows];
-    ++here;
+    const std::uint64_t number = ++comm.windows;
+    auto& all = comm.team->windows[number];
+    all[comm.rank] = {static_cast<unsigned char*>(buffer), bytes};
     comm.state->changed.notify_all();
-    if (!comm.state->wait(lock, &comm, "ncclCommWindowRegister", [&] { return here == comm.team->size; }))
+    const auto size = static_cast<std::size_t>(comm.team->size);
+    if (!comm.state->wait(lock, &comm, "ncclCommWindowRegister", [&] { return all.size() == size; }))
       return kInternalError;
-    *window = new_handle(comm, true);
+    *window = new_handle(comm, number);
     return kSuccess;
   });
 }

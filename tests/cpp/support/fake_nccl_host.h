@@ -68,5 +68,6 @@ void add_communicators(nccl::Table& table);
 void add_buffers(nccl::Table& table);
 void add_memory(nccl::Table& table);
 void add_operations(nccl::Table& table);
+void add_one_sided(nccl::Table& table);
 
 }  // namespace altorch::fake_nccl

@@ -67,7 +67,12 @@ struct Team {
   int here = 0;  // that have come to make it
   std::map<std::uint64_t, std::vector<std::shared_ptr<const Contribution>>> collectives;
   std::map<std::tuple<int, int, std::uint64_t>, Message> messages;  // from, to, number
-  std::map<std::uint64_t, int> windows;                             // ranks that register it
+  struct Block {
+    unsigned char* data;
+    std::size_t bytes;
+  };
+  std::map<std::uint64_t, std::map<int, Block>> windows;          // what the ranks have registered
+  std::map<std::pair<int, int>, std::uint64_t> signals, awaited;  // from, to
   struct Split {
     std::map<int, std::pair<int, int>> words;  // rank: color, key
     std::map<int, std::shared_ptr<Team>> teams;
@@ -89,7 +94,7 @@ struct FakeComm {
   std::map<int, std::uint64_t> sent, received;
   std::map<int, double> factors;  // of operators that were made
   int next_op = 100;
-  std::map<void*, bool> handles;  // of buffers; true: a window
+  std::map<void*, std::uint64_t> handles;  // of buffers; not 0: the number of a window
 };
 
 struct Fault {
@@ -120,6 +125,9 @@ struct State {
 
 // With the lock held: numbers the parts and puts them on the stream, as one.
 void launch(State& state, FakeComm& comm, std::vector<Part> parts, Stream stream);
+
+// With the lock held: `work` on the stream, which the end of the communicator waits for.
+void put_on_stream(State& state, FakeComm& comm, std::function<void()> work, Stream stream);
 
 // Fills the table as that version has it.
 nccl::Table table_of(int version);

@@ -136,10 +136,15 @@ void launch(State& state, FakeComm& comm, std::vector<Part> parts, Stream stream
                                                      : comm.received[part.peer];
     part.number = ++last;
   }
+  put_on_stream(
+      state, comm, [&state, &comm, parts = std::move(parts)] { Run(state, comm).whole(parts); }, stream);
+}
+
+void put_on_stream(State& state, FakeComm& comm, std::function<void()> work, Stream stream) {
   ++comm.pending;
   FakeDevice::launch(
-      [&state, &comm, parts = std::move(parts)] {
-        Run(state, comm).whole(parts);
+      [&state, &comm, work = std::move(work)] {
+        work();
         const std::lock_guard lock(state.mutex);
         --comm.pending;
         state.changed.notify_all();

@@ -38,6 +38,7 @@ nccl::Table table_of(int version) {
   add_buffers(table);
   add_memory(table);
   add_operations(table);
+  add_one_sided(table);
   table.set_device = [](int) { return 0; };
   table.error_string = error_string;
   table.last_error = last_error;
@@ -52,6 +53,11 @@ nccl::Table table_of(int version) {
     table.remove_window = nullptr;
   }
   if (version < 22800) table.all_to_all = nullptr;
+  if (version < 22900) {
+    table.put_signal = nullptr;
+    table.signal = nullptr;
+    table.wait_signal = nullptr;
+  }
   if (version < 22907) {
     table.suspend = nullptr;
     table.resume = nullptr;

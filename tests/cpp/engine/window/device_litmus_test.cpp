@@ -5,6 +5,7 @@
 
 #include "device/cuda_driver.h"
 #include "engine/gpu_ranks.h"
+#include "support/fake_nccl.h"
 #include "support/gpu_test.h"
 #include "support/route_setting.h"
 
@@ -60,6 +61,18 @@ TEST(DeviceWindowLitmus, MessagePassing) {
 }
 TEST(DeviceWindowLitmus, StoreBuffering) { on_fakes(store_buffering(kOnFakes)); }
 TEST(DeviceWindowLitmus, IndependentReads) { on_fakes(independent_reads(kOnFakes)); }
+
+// Where NCCL carries the signals.
+void over_nccl(const Test& test) {
+  const RouteSetting setting("window=nccl");
+  const FakeNccl nccl(22907);
+  on_fakes(test, {"own"});
+  EXPECT_GT(nccl.calls("ncclWaitSignal"), 0);
+  EXPECT_EQ(nccl.misuse(), Errors());
+}
+TEST(DeviceWindowLitmus, MessagePassingOverNccl) { over_nccl(message_passing(kOnFakes)); }
+TEST(DeviceWindowLitmus, StoreBufferingOverNccl) { over_nccl(store_buffering(kOnFakes)); }
+TEST(DeviceWindowLitmus, IndependentReadsOverNccl) { over_nccl(independent_reads(kOnFakes)); }
 
 // Ranks are threads: kernels of those that share a GPU run side by side, as under MPS.
 class CudaWindowLitmus : public ::testing::Test {
