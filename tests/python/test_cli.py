@@ -321,6 +321,22 @@ def test_check(ranks):
     assert rows
 
 
+def test_check_tries_every_route_of_windows():
+    """Those that the group cannot have are named, with what carries windows in their place."""
+    routes = [row["name"] for row in document("info")["windows"] if row["device"] == "cpu"]
+    shared = {row["operation"]: row for row in document("check", "--ranks", "2")["operations"]}
+    assert {f"windows by {name}" for name in routes} <= set(shared)
+    assert not shared["windows by shm"]["not_run"] and not shared["windows by messages"]["not_run"]
+    apart = document("check", "--ranks", "2", env={"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"})
+    found = {row["operation"]: row["not_run"] for row in apart["operations"]}
+    assert apart["passed"] and found["windows by messages"] == ""
+    for name in ("shm", "mpi"):
+        assert found[f"windows by {name}"] == "messages carries them here", found
+    assert "not run" in altorch(
+        "check", "--ranks", "2", env={"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"}
+    )
+
+
 def test_help_of_every_command():
     for command in ("info", "algorithms", "explain", "check"):
         assert "usage" in altorch(command, "--help")

@@ -18,7 +18,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 @dataclass(frozen=True)
 class Case:
     name: str
-    run: Callable[[int, int], None]  # (rank, size); raises AssertionError
+    # (rank, size); raises AssertionError. Text: why there was nothing to run, alike on all ranks.
+    run: Callable[[int, int], str | None]
 
 
 def data(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -157,31 +158,13 @@ def barrier(rank: int, size: int) -> None:
         dist.barrier()
 
 
-def windows(rank: int, size: int) -> None:
-    import altorch
+def of_backend(name: str, gpus: bool = False) -> tuple[Case, ...]:
+    """Windows are altorch's alone. `gpus`: whether every rank has one."""
+    if name != "al":
+        return CASES
+    from altorch.cli import _check_windows
 
-    after, before = (rank + 1) % size, (rank - 1) % size
-    for make in (torch.zeros, altorch.empty):
-        kept = make(1001, dtype=torch.int64)
-        window = altorch.new_window(kept)
-        window.put_signal(data(rank, 1000, torch.int64), after, 1)
-        window.wait_signal(before)
-        same(kept[1:], data(before, 1000, torch.int64))
-        back = torch.empty(1000, dtype=torch.int64)
-        window.get(back, after, 1)
-        same(back, data(rank, 1000, torch.int64))
-        window.fence()
-        window.fetch_add(0, 0, 1)
-        window.accumulate(torch.ones(1000, dtype=torch.int64), 0, 1)
-        window.fence()
-        if rank == 0:
-            same(kept, torch.cat([torch.tensor([size]), data(before, 1000, torch.int64) + size]))
-        window.tensor_deregister()
-
-
-def of_backend(name: str) -> tuple[Case, ...]:
-    """Windows of CPU tensors are altorch's alone."""
-    return (*CASES, Case("windows", windows)) if name == "al" else CASES
+    return (*CASES, *_check_windows.cases(gpus))
 
 
 CASES = (

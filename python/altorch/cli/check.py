@@ -60,11 +60,12 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
     store = dist.PrefixStore("altorch-check", dist.distributed_c10d._get_default_store())
 
     rows: list[dict[str, Any]] = []
-    cases = _check_cases.of_backend(arguments.backend)
+    cases = _check_cases.of_backend(arguments.backend, _all_have_gpus(store, rank, size, launcher))
     for case in cases:
         began = time.perf_counter()
+        not_run = None
         try:
-            case.run(rank, size)
+            not_run = case.run(rank, size)
             failure = ""
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
@@ -77,6 +78,7 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
                 "operation": case.name,
                 "ok": not wrong,
                 "seconds": taken,
+                "not_run": not_run or "",
                 "failures": [{"rank": r, "error": text} for r, text in wrong],
             }
         )
@@ -84,7 +86,7 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
             break  # the ranks may no longer be in step
     passed = all(row["ok"] for row in rows) and len(rows) == len(cases)
     if rank == 0:
-        _report(arguments, rows, passed, size, seconds, launcher)
+        _report(arguments, rows, passed, len(cases) - len(rows), size, seconds, launcher)
     store.set(f"done/{rank}", "")
     store.multi_get([f"done/{r}" for r in range(size)])  # rank 0 may host the store
     if passed:
@@ -92,10 +94,23 @@ def _check(arguments: argparse.Namespace, launcher: Any) -> int:
     return 0 if passed else 1
 
 
+def _all_have_gpus(store: Any, rank: int, size: int, launcher: Any) -> bool:
+    """Then this rank's is current."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    store.set(f"gpus/{rank}", str(count))
+    if b"0" in store.multi_get([f"gpus/{r}" for r in range(size)]):
+        return False
+    torch.cuda.set_device((rank if launcher.local_rank is None else launcher.local_rank) % count)
+    return True
+
+
 def _report(
     arguments: argparse.Namespace,
     rows: list[dict[str, Any]],
     passed: bool,
+    missing: int,
     size: int,
     seconds: float,
     launcher: Any,
@@ -118,15 +133,12 @@ def _report(
         [
             [
                 row["operation"],
-                row["ok"],
+                "not run" if row["not_run"] else row["ok"],
                 f"{row['seconds'] * 1e3:.1f}",
-                "; ".join(f"rank {f['rank']}: {f['error']}" for f in row["failures"]),
+                row["not_run"] or "; ".join(f"rank {f['rank']}: {f['error']}" for f in row["failures"]),
             ]
             for row in rows
         ],
         right=["time [ms]"],
     )
-    from altorch.cli import _check_cases
-
-    missing = len(_check_cases.of_backend(arguments.backend)) - len(rows)
     print("All operations are right." if passed else json.dumps({"passed": False, "not run": missing}))
