@@ -160,6 +160,22 @@ TEST(NcclWindow, EndsWaits) {
   EXPECT_TRUE(says(errors[1], "wait for a signal of rank 0")) << errors[1];
 }
 
+// All ranks release it, and one has its stream wait for what nobody has signalled.
+TEST(NcclWindow, EndsWhatWaitsWhenItIsReleased) {
+  Asked asked;
+  const auto errors = on_gpus(2, [](Gpu& gpu, Communicator& communicator) {
+    const Floats opened(communicator, gpu.allocate, DType::kFloat32, 8);
+    const Stream waits = gpu.device.make_stream();
+    if (opened.rank() == 1)
+      opened.window->enqueue_wait(0, NcclWindow::kSlot, waits, /*captured=*/false, kPatience);
+    opened.meet();
+    opened.close();
+    EXPECT_TRUE(gpu.device.synchronize(waits));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+  EXPECT_EQ(asked.nccl.open_communicators(), 0);
+}
+
 TEST(NcclWindow, TellsWhatNcclRefuses) {
   Asked asked;
   const auto errors = on_gpus(2, [&](Gpu& gpu, Communicator& communicator) {
@@ -223,6 +239,8 @@ TEST(NcclWindow, IsPassedOver) {
     const Floats opened(communicator, gpu.allocate, DType::kFloat32, 8);
     EXPECT_STREQ(opened.window->route(), "peer");
     opened.close();
+    // What `altorch info` says.
+    EXPECT_TRUE(says(obstacle_to_nccl_window(gpu.window.gpus, 0), "NCCL 2.28.9 has no ncclPutSignal"));
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
