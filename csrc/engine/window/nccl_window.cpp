@@ -87,7 +87,7 @@ class NcclOpening : public PeerOpening {
 
  private:
   std::string obstacle() const override {
-    const std::string found = PeerOpening::obstacle();
+    std::string found = PeerOpening::obstacle();
     if (!found.empty()) return found;
     if (const auto why = nccl::NcclComm::one_sided_obstacle()) return *why;
     if (reinterpret_cast<std::uintptr_t>(opening_.memory) % nccl::kWindowAlignment != 0)

@@ -12,7 +12,7 @@ std::string obstacle_to_mapping(const GpuSource& gpus, int device) {
 }
 
 std::string PeerOpening::obstacle() const {
-  const std::string found = obstacle_to_mapping(gpu_.gpus, gpu_.device);
+  std::string found = obstacle_to_mapping(gpu_.gpus, gpu_.device);
   if (!found.empty() || shareable_ || opening_.own.bytes == 0) return found;
   return "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
 }
