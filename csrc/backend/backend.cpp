@@ -63,8 +63,8 @@ c10d::ErrorType AlBackend::getError() {
 
 void AlBackend::abort() {
   hooks_->run_abort_hooks();
-  if (communicator_->membership().is_job)
-    GroupMaking::end_all("another thread aborted the group of the job meanwhile");
+  if (const Membership& group = communicator_->membership(); group.is_job)
+    GroupMaking::end_all(group.watch.get(), "another thread aborted the group of the job meanwhile");
   communicator_->close("the group was aborted", /*tell=*/true);
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }

@@ -20,7 +20,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
     const auto group = cuda_group(operation);
     if (const auto window = windows_.joinable(); window && (async || window->own)) {
       const auto key = call.kept_key = CompletionHooks::next_key();
-      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence, key,
+      return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence, operation.timeout, key,
                                            window->keep(std::move(call)));
     }
     const Tensors outputs = async ? Tensors() : call.outputs;

@@ -44,9 +44,9 @@ class Batch {
 class KeptWork : public c10d::Work {
  public:
   // `key`: of backend/completion_hooks.h.
-  KeptWork(int rank, c10d::OpType type, std::uint64_t sequence, std::uint64_t key,
-           std::shared_ptr<Batch> batch)
-      : Work(rank, type), sequence_(sequence), key_(key), batch_(std::move(batch)) {}
+  KeptWork(int rank, c10d::OpType type, std::uint64_t sequence, std::chrono::milliseconds timeout,
+           std::uint64_t key, std::shared_ptr<Batch> batch)
+      : Work(rank, type), sequence_(sequence), timeout_(timeout), key_(key), batch_(std::move(batch)) {}
 
   bool isCompleted() override { return batch_->begin()->isCompleted(); }
   bool isSuccess() const override { return batch_->begin()->isSuccess(); }
@@ -56,11 +56,14 @@ class KeptWork : public c10d::Work {
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return batch_->begin()->getFuture(); }
   std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::chrono::milliseconds getTimeout() const override { return timeout_; }
   // Virtual of torch's from 2.15 on, hence no `override`.
   std::uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
-  const std::uint64_t sequence_, key_;
+  const std::uint64_t sequence_;
+  const std::chrono::milliseconds timeout_;
+  const std::uint64_t key_;
   const std::shared_ptr<Batch> batch_;
 };
 

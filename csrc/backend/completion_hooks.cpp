@@ -30,11 +30,10 @@ void CompletionHooks::remove(std::int64_t id) {
   are_there_.store(!hooks_.empty());
 }
 
-void CompletionHooks::remove_all() {
-  std::map<std::int64_t, std::shared_ptr<const Hook>> last;  // outlives the lock
+CompletionHooks::Hooks CompletionHooks::take_all() {
   const std::lock_guard lock(mutex_);
-  last.swap(hooks_);
   are_there_.store(false);
+  return std::exchange(hooks_, {});
 }
 
 void CompletionHooks::tell(std::uint64_t key, std::optional<float> milliseconds) const noexcept {

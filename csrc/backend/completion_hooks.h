@@ -37,14 +37,16 @@ class CompletionHooks {
   void add(std::int64_t id, Hook hook);
   // Another thread may still be running it.
   void remove(std::int64_t id);
-  void remove_all();
+  // Those that there were: their end is the caller's, who holds no lock then.
+  using Hooks = std::map<std::int64_t, std::shared_ptr<const Hook>>;
+  Hooks take_all();
   // What a hook throws is logged.
   void tell(std::uint64_t key, std::optional<float> milliseconds) const noexcept;
 
  private:
   std::atomic<bool> are_there_{false};
   mutable std::mutex mutex_;  // guards what follows
-  std::map<std::int64_t, std::shared_ptr<const Hook>> hooks_;
+  Hooks hooks_;
 };
 
 #ifdef ALTORCH_HAS_COMPLETION_HOOKS

@@ -27,9 +27,8 @@ class CudaWork : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return sequence_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
   // Virtual of torch's from 2.15 on, hence no `override`.
-  std::uint64_t getCompletionKey() const {
-    return in_flight_->keys.front();
-  }  // NOLINT(modernize-use-override)
+  // NOLINTNEXTLINE(modernize-use-override)
+  std::uint64_t getCompletionKey() const { return in_flight_->keys.front(); }
 
  private:
   const std::uint64_t sequence_;

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace altorch::backend {
 namespace {
@@ -18,7 +19,7 @@ UnderWay& under_way() {
 
 }  // namespace
 
-GroupMaking::GroupMaking(const std::string& group) : group_(group) {
+GroupMaking::GroupMaking(std::shared_ptr<const JobWatch> watch) : watch_(std::move(watch)) {
   const std::lock_guard lock(under_way().mutex);
   under_way().all.insert(this);
 }
@@ -28,10 +29,11 @@ GroupMaking::~GroupMaking() {
   under_way().all.erase(this);
 }
 
-void GroupMaking::end_all(const std::string& why) {
+void GroupMaking::end_all(const JobWatch* watch, const std::string& why) {
   const std::lock_guard lock(under_way().mutex);
-  for (const GroupMaking* each : under_way().all)
-    each->interrupt_->raise("altorch: group '" + each->group_ + "' was not made: " + why);
+  for (const GroupMaking* each : under_way().all) {
+    if (watch && each->watch_.get() == watch) each->interrupt_->raise(why);
+  }
 }
 
 GroupMaking::Wait::Wait(const GroupMaking& making) {

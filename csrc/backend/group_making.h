@@ -1,4 +1,4 @@
-// A group that is being made: whoever aborts the job's group ends the makings of others in this process, too.
+// A group that is being made among the ranks of a job: whoever aborts the job's group ends this, too.
 #pragma once
 
 #include <memory>
@@ -6,17 +6,19 @@
 #include <string>
 
 #include "common/interrupt.h"
+#include "observe/job_watch.h"
 
 namespace altorch::backend {
 
 // Thread rules: any thread.
 class GroupMaking {
  public:
-  explicit GroupMaking(const std::string& group);
+  // `watch`: over the job; null: of none, as its first group is.
+  explicit GroupMaking(std::shared_ptr<const JobWatch> watch);
   ~GroupMaking();
   GroupMaking(const GroupMaking&) = delete;
 
-  static void end_all(const std::string& why);
+  static void end_all(const JobWatch* watch, const std::string& why);
 
   // As long as it lives, this thread's waits end with the making, unless something else is to end them.
   class Wait {
@@ -28,7 +30,7 @@ class GroupMaking {
   };
 
  private:
-  const std::string group_;
+  const std::shared_ptr<const JobWatch> watch_;
   const std::shared_ptr<Interrupt> interrupt_ = std::make_shared<Interrupt>();
 };
 

@@ -262,7 +262,7 @@ void ReconfigurableBackend::release_resources() {
   std::map<std::int64_t, c10d::AbortHook> hooks;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook;
   c10::intrusive_ptr<AlBackend> last;
-  completion_hooks_->remove_all();
+  const auto completion_hooks = completion_hooks_->take_all();
   const std::lock_guard lock(mutex_);
   last = std::move(now_);
   make_.swap(make);

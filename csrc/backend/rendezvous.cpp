@@ -87,7 +87,7 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
                        const AlOptions& options, const Fields& word, std::size_t agreed,
                        const std::vector<ProcessId>& processes)
-    : group_(std::move(group)), making_(group_.name) {
+    : group_(std::move(group)), making_(group_.is_job ? nullptr : current_watch()) {
   const GroupMaking::Wait wait(making_);
   meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
   const std::string purpose = "to make group '" + group_.name + "'";

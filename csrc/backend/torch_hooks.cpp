@@ -46,10 +46,11 @@ void TorchHooks::end_all() {
   while (living().running.load() > 0 && std::chrono::steady_clock::now() < most)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::vector<std::map<std::int64_t, AbortHook>> last;  // go without the lock
+  std::vector<CompletionHooks::Hooks> last_of_completion;
   const std::lock_guard lock(living().mutex);
   for (TorchHooks* each : living().all) {
     each->on_completion(nullptr);
-    each->completion_hooks_->remove_all();
+    last_of_completion.push_back(each->completion_hooks_->take_all());
     const std::lock_guard own(each->mutex_);
     last.push_back(std::exchange(each->hooks_, {}));
   }

@@ -25,6 +25,15 @@ namespace {
 constexpr std::size_t kFewestEntries = 256;    // what `altorch trace` needs
 constexpr std::size_t kMostEntries = 1 << 16;  // which are there from the beginning
 
+// With spaces around it, and a sign.
+std::optional<int> as_torch_reads(std::string_view text) {
+  constexpr const char* kSpaces = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  text = text.substr(0, text.find_last_not_of(kSpaces) + 1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  return to_number<int>(text);
+}
+
 struct Wanted {
   const char* name = nullptr;  // of the variable that says so; null: none
   std::string value;
@@ -40,7 +49,7 @@ Wanted wanted() {
 std::size_t entries_wanted() {
   const Wanted said = wanted();
   if (!said.name) return 2000;
-  return static_cast<std::size_t>(std::max(std::int64_t{0}, to_number<std::int64_t>(said.value).value_or(0)));
+  return static_cast<std::size_t>(std::max(0, as_torch_reads(said.value).value_or(0)));
 }
 
 FlightGroup flight_group(const std::string& name, int rank, const std::vector<int>& global_ranks) {
@@ -55,10 +64,11 @@ FlightGroup flight_group(const std::string& name, int rank, const std::vector<in
 
 std::optional<Error> wrong_recorder_size() {
   const Wanted said = wanted();
-  if (!said.name || to_number<std::int64_t>(said.value)) return std::nullopt;
-  return Error(ErrorKind::kInvalidArgument,
-               std::string(said.name) + "=" + excerpt(said.value) +
-                   " is no whole number: how many calls the flight recorder keeps, 0 for none");
+  if (!said.name || as_torch_reads(said.value)) return std::nullopt;
+  return Error(
+      ErrorKind::kInvalidArgument,
+      std::string(said.name) + "=" + excerpt(said.value) +
+          " is no whole number that an int holds: how many calls the flight recorder keeps, 0 for none");
 }
 
 TorchFlightLog::TorchFlightLog(const FlightGroup& group, Description description, bool for_torch)

@@ -470,7 +470,7 @@ PYBIND11_MODULE(_C, module) {
         const bool is_watched = CudaWatch::is_there();
         bool all_stopped = CudaWatch::stop();
         Windows::stop();
-        TraceBoard::instance().end();
+        TraceBoard::instance().write_last_metrics();
         all_stopped &= CallbackThread::finish(std::chrono::seconds(2));
         end_without_destructors(/*forced=*/is_watched && !all_stopped);
       },

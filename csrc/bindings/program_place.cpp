@@ -1,5 +1,6 @@
 #include "bindings/program_place.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -26,10 +27,18 @@ std::string found() {
   }
 }
 
+// One question at a time: as long as nobody can answer it, another one would not be answered either, and would keep a thread
+// more waiting for the lock.
 std::string place() {
+  static std::atomic<bool> asked{false};
+  if (asked.exchange(true)) return "";
   auto answer = std::make_shared<std::promise<std::string>>();
   auto told = answer->get_future();
-  CallbackThread::instance().push([answer = std::move(answer)] { answer->set_value(found()); });
+  CallbackThread::instance().push([answer = std::move(answer)] {
+    std::string text = found();
+    asked.store(false);
+    answer->set_value(std::move(text));
+  });
   return told.wait_for(kPatience) == std::future_status::ready ? told.get() : "";
 }
 

@@ -5,8 +5,8 @@
 
 namespace altorch {
 
-// `find()` says so as a text; it is called on the callback thread, with Python's lock. Of whom nobody hears within 0.2 s,
-// since Python's lock is held or the interpreter ends, nothing is said.
+// `find()` says so as a text; it is called on the callback thread, with Python's lock. Where it does not answer within 0.2 s,
+// since Python's lock is held or the interpreter ends, nothing is said, nor until it has.
 void set_place_finder(const pybind11::function& find);
 
 }  // namespace altorch

@@ -140,15 +140,17 @@ def test_a_work_says_how_much_time_it_has(world):
     group.set_timeout(timedelta(seconds=60 * PATIENCE))
 
 
-@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
-def test_a_size_that_is_no_number_is_refused_on_all_ranks(name):
+@pytest.mark.parametrize(
+    ("name", "size"), [("TORCH_FR_BUFFER_SIZE", "many"), ("TORCH_NCCL_TRACE_BUFFER_SIZE", "3000000000")]
+)
+def test_a_size_that_is_no_number_is_refused_on_all_ranks(name, size):
     code = "import torch.distributed as dist; dist.init_process_group('al')"
     port = str(free_port())
     where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", code],
-            env=clean_environment(where | {"RANK": str(rank)} | ({name: "many"} if rank == 1 else {})),
+            env=clean_environment(where | {"RANK": str(rank)} | ({name: size} if rank == 1 else {})),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -160,7 +162,7 @@ def test_a_size_that_is_no_number_is_refused_on_all_ranks(name):
         for rank in ranks:
             rank.kill()
     for text in said:
-        assert f"{name}='many' is no whole number" in text, text
+        assert f"{name}='{size}' is no whole number" in text, text
 
 
 @on_ranks(2, env=RECORDS)

@@ -356,6 +356,30 @@ def test_metrics_of_a_short_program_that_does_not_destroy_its_group(tmp_path):
     assert re.search(r'operation="all_reduce".* 1\n', (tmp_path / "al.0.prom").read_text())
 
 
+ASKED_AT_ITS_END = """
+import atexit, os, signal, time
+
+def save():
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.5)
+    print("saved")
+
+atexit.register(save)  # before altorch's own, and so run after it
+import torch, torch.distributed as dist
+dist.init_process_group("al")
+dist.all_reduce(torch.ones(3))
+"""
+
+
+def test_a_process_that_is_asked_at_its_end_goes_on_to_its_end():
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_AT_ITS_END], env=clean_environment(place), capture_output=True, text=True,
+        timeout=60 * PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+
+
 def test_errors_say_the_next_thing_to_do():
     assert "lists those that can be asked" in altorch(2**22 + 5, status=1)
     assert "usage" in altorch("--help")

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <mutex>
 
 namespace altorch {
 namespace {
@@ -101,6 +102,8 @@ bool write_metrics(const std::string& file, const ProcessReport& report) {
   if (known == report.groups.end()) return true;  // its first group is being made
   const std::string target = metrics_file(file, known->job->rank);
   const std::string beside = target + "." + std::to_string(report.pid) + ".new";
+  static std::mutex one_at_a_time;  // the trace thread, and at exit another
+  const std::lock_guard lock(one_at_a_time);
   {
     std::ofstream out(beside, std::ios::trunc);
     out << as_metrics(report);

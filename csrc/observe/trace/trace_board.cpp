@@ -8,6 +8,7 @@
 #include "common/env.h"
 #include "common/log.h"
 #include "observe/job_watch.h"
+#include "observe/trace/metrics.h"
 #include "observe/trace/trace_thread.h"
 
 namespace altorch {
@@ -83,10 +84,9 @@ void TraceBoard::remove(const TraceSource& source) {
   std::erase(sources_, &source);
 }
 
-void TraceBoard::end() {
-  if (getpid() != process_) return;
-  const std::lock_guard life(life_mutex_);
-  thread_.reset();
+void TraceBoard::write_last_metrics() const {
+  const std::string file = setting("ALTORCH_METRICS");
+  if (getpid() == process_ && is_wanted() && !file.empty()) write_metrics(file, report());
 }
 
 void TraceBoard::set_dump(Dump dump) {

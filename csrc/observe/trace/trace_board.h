@@ -40,8 +40,8 @@ class TraceBoard {
   // end of the thread.
   void add(const TraceSource& source);
   void remove(const TraceSource& source);
-  // At exit, whatever groups there are: nobody is told of them any more, and what there was is written down (ALTORCH_METRICS).
-  void end();
+  // At exit, whatever groups there are left: writes down what there was (ALTORCH_METRICS). Who asks is still answered.
+  void write_last_metrics() const;
 
   // Has somebody write all that is recorded into a file, soon; says which, or why not, in a clause. The last one that was
   // given is asked. `missed`: nobody has asked for it, but a call has missed its deadline.
