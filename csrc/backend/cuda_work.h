@@ -25,10 +25,11 @@ class CudaWork : public c10d::Work {
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return sequence_; }
-  std::chrono::milliseconds getTimeout() const override { return timeout_; }
-  // Virtual of torch's from 2.15 on, hence no `override`.
-  // NOLINTNEXTLINE(modernize-use-override)
+  // Virtuals of later torches, hence no `override`.
+  // NOLINTBEGIN(modernize-use-override)
+  std::chrono::milliseconds getTimeout() const { return timeout_; }
   std::uint64_t getCompletionKey() const { return in_flight_->keys.front(); }
+  // NOLINTEND(modernize-use-override)
 
  private:
   const std::uint64_t sequence_;

@@ -69,9 +69,11 @@ class AlWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;
   float getDuration() const override;
-  std::chrono::milliseconds getTimeout() const override { return timeout_; }
-  // Virtual of torch's from 2.15 on, hence no `override`.
-  std::uint64_t getCompletionKey() const;  // NOLINT(modernize-use-override)
+  // Virtuals of later torches, hence no `override`.
+  // NOLINTBEGIN(modernize-use-override)
+  std::chrono::milliseconds getTimeout() const { return timeout_; }
+  std::uint64_t getCompletionKey() const;
+  // NOLINTEND(modernize-use-override)
   // That it has ended well.
   void tell(const CompletionHooks& hooks) const { hooks.tell(getCompletionKey(), getDuration()); }
 
