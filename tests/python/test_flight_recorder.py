@@ -123,6 +123,9 @@ def test_torchs_own_hook_is_not_told_of_what_failed():
         assert cluster.check(hooked_until_it_fails)[0] == [("scheduled", False)]
 
 
+@pytest.mark.skipif(
+    not hasattr(recorder.Work, "timeout"), reason=f"torch {torch.__version__} asks no Work for its timeout"
+)
 @on_ranks(2)
 def test_a_work_says_how_much_time_it_has(world):
     if not world.is_al:
