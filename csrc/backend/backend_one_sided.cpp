@@ -144,7 +144,8 @@ AlWindow::AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::mill
 AlWindow::Open AlWindow::open() const {
   const std::lock_guard lock(mutex_);
   if (open_.window) return open_;
-  throw Error(ErrorKind::kClosed, "the window has no tensor; call tensor_register() on all ranks first");
+  throw Error(ErrorKind::kClosed,
+              "the window has no tensor, it is not registered; call tensor_register() on all ranks first");
 }
 
 template <class Body>
@@ -176,7 +177,9 @@ void AlWindow::set_tensor(const at::Tensor& tensor, bool owning) {
   const std::lock_guard one_by_one(registering_);
   {
     const std::lock_guard lock(mutex_);
-    if (open_.window) throw invalid("the window has a tensor; call tensor_deregister() on all ranks first");
+    if (open_.window)
+      throw invalid(
+          "double registration: the window has a tensor; call tensor_deregister() on all ranks first");
   }
   const std::string obstacle = obstacle_of(tensor);
   Registered own;

@@ -130,7 +130,7 @@ void Window::check(const WindowCall& call) const {
   if (call.bytes() > 0 && (call.offset > target.bytes || call.span() > target.bytes - call.offset)) {
     throw invalid("elements " + std::to_string(call.offset / element) + " to " +
                   std::to_string((call.offset + call.span()) / element - 1) +
-                  " do not lie within what that rank has registered, which has " +
+                  " do not lie within what that rank has registered, the call exceeds the window size of " +
                   std::to_string(target.bytes / element) + " elements");
   }
   if (call.access == Access::kAccumulate && !can_reduce(call.dtype, call.op))
