@@ -193,6 +193,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   auto done = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
   done->end.record(devices.getStream(tensor.device()));
+  done->outcome = c10d::WorkResult::SUCCESS;  // the exchange is over
   return c10::make_intrusive<CudaWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, sequence, Tensors{tensor},
                                        cuda_group(call.second), std::move(done), -1, call.whole.timeout);
 }

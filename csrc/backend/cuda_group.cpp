@@ -1,5 +1,6 @@
 #include "backend/cuda_group.h"
 
+#include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -61,12 +62,34 @@ LastOnStream& last_on_stream() {
   return *instance;
 }
 
-// Tensors may belong to Python, so they go where its lock may be waited for.
-void release_elsewhere(std::shared_ptr<InFlight> done) {
-  CallbackThread::instance().push([done = std::move(done)] {});
+// Tensors and callbacks may belong to Python, so they go where its lock may be waited for.
+void release_elsewhere(std::shared_ptr<InFlight> done, c10d::WorkResult how) {
+  CallbackThread::instance().push([done = std::move(done), how] { done->ended(how); });
 }
 
 }  // namespace
+
+void InFlight::ended(c10d::WorkResult how) {
+  c10::intrusive_ptr<c10::ivalue::Future> waiting;
+  {
+    const std::lock_guard lock(mutex);
+    outcome = how;
+    waiting = result;
+  }
+  if (waiting) waiting->markCompleted(at::IValue(static_cast<std::uint8_t>(how)));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> InFlight::future_result() {
+  std::optional<c10d::WorkResult> known;
+  {
+    const std::lock_guard lock(mutex);
+    if (result) return result;
+    result = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+    known = outcome;
+  }
+  if (known) result->markCompleted(at::IValue(static_cast<std::uint8_t>(*known)));
+  return result;
+}
 
 CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
                      std::chrono::milliseconds timeout, bool high_priority, OnError on_error,
@@ -228,6 +251,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       }
       const std::lock_guard lock(mutex_);
       if (!capturing) in_flight_.push_back(entry);
+      if (capturing) entry->outcome = c10d::WorkResult::UNKNOWN;  // the graph has it
     }
   }
   for (const PreparedCall& call : calls) communicator_->finished(call.operation, "cuda", route->name(), {});
@@ -349,11 +373,20 @@ void CudaGroup::release_what_is_done() {
       const std::lock_guard lock(mutex_);
       in_flight_.pop_front();  // nobody else takes from the front
     }
-    if (hooks_->are_there() && !front->failed && !failure()) {
+    const auto how = outcome_of(*front);
+    if (how == c10d::WorkResult::SUCCESS && hooks_->are_there()) {
       for (const std::uint64_t key : front->keys) hooks_->tell(key, std::nullopt);
     }
-    release_elsewhere(std::move(front));
+    release_elsewhere(std::move(front), how);
   }
+}
+
+// The device is done with it, since the group failed, too.
+c10d::WorkResult CudaGroup::outcome_of(const InFlight& done) const {
+  const auto error = failure();
+  if (!error && !done.failed.load()) return c10d::WorkResult::SUCCESS;
+  return error && error->kind() == ErrorKind::kTimeout ? c10d::WorkResult::TIMEOUT
+                                                       : c10d::WorkResult::COMM_ERROR;
 }
 
 // CUDA is not asked: it may hold us up.

@@ -34,9 +34,17 @@ struct InFlight {
   c10::Event end;
   std::mutex mutex;                 // guards tensors
   std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
+  // How it ended, once that is known, and who wants to be told; guarded by the mutex, too.
+  std::optional<c10d::WorkResult> outcome;
+  c10::intrusive_ptr<c10::ivalue::Future> result;
   std::atomic<bool> failed{false};  // it was under way when the group failed
   // Of its Works, for completion hooks: first its own, then those of the calls that a window had kept.
   std::vector<std::uint64_t> keys{CompletionHooks::next_key()};
+
+  // Where callbacks may run. Once.
+  void ended(c10d::WorkResult how);
+  // Complete once it has ended; torch's c10d::WorkResult as a number.
+  c10::intrusive_ptr<c10::ivalue::Future> future_result();
 };
 
 // Thread rules: any thread.
@@ -95,6 +103,7 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
   std::optional<std::uint64_t> forget_what_is_done();
   void release_what_is_done();
+  c10d::WorkResult outcome_of(const InFlight& done) const;
   // Another group is about to put something on a stream that this one was the last to use.
   void settle_before_another();
 

@@ -24,6 +24,10 @@ class CudaWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // Complete when the device is done, or has given up, some 0.1 s later at most.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return in_flight_->future_result(); }
+  // With everything else of the group.
+  void abort() override { group_->abort("a Work of the group was aborted"); }
   std::uint64_t getSequencenumber() const override { return sequence_; }
   // Virtuals of later torches, hence no `override`.
   // NOLINTBEGIN(modernize-use-override)

@@ -200,6 +200,10 @@ void AlWork::synchronize() { wait(kNoTimeout); }
 
 void AlWork::blockCurrentStream() { wait(kNoTimeout); }
 
+void AlWork::abort() {
+  if (communicator_ && !done_.load()) communicator_->close("a Work of the group was aborted", /*tell=*/true);
+}
+
 bool AlWork::wait(std::chrono::milliseconds timeout) {
   if (TorchHooks::runs_here() && !done_.load()) {
     C10_THROW_ERROR(DistBackendError,

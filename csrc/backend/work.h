@@ -65,6 +65,8 @@ class AlWork : public c10d::Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override;
+  // With everything else of the group. Does nothing once it is complete.
+  void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;

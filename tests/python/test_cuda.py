@@ -893,6 +893,30 @@ def test_fsdp2_equals_nccl(world):
     dist.destroy_process_group(nccl)
 
 
+def results_of_works(world):
+    here, result = device(world), torch._C._distributed_c10d.WorkResult
+    hasty = dist.new_group(timeout=timedelta(seconds=60))
+    works = [dist.all_reduce(torch.ones(n, device=here), group=hasty, async_op=True) for n in (3, 1 << 20)]
+    assert [result(work.get_future_result().wait()) for work in works] == [result.SUCCESS] * 2
+    torch.cuda.synchronize()
+    assert result(works[0].get_future_result().wait()) == result.SUCCESS  # asked for again, later
+    hasty.set_timeout(timedelta(seconds=2))
+    dist.barrier()
+    if world.rank == 1:
+        time.sleep(6)
+        return
+    late = dist.all_reduce(torch.ones(3, device=here), group=hasty, async_op=True)
+    assert result(late.get_future_result().wait()) == result.TIMEOUT
+    with pytest.raises(RuntimeError, match=r"timed out|not there"):
+        late.wait()
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no GPU is visible")
+def test_the_result_of_a_work_says_how_it_ended():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(results_of_works)
+
+
 def calls_for_the_first_time(world, fate, connected):
     """Ranks come together on the host then; NCCL connects with the peers."""
     here = device(world)

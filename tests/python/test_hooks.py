@@ -241,3 +241,25 @@ def test_a_group_without_a_gpu_has_no_memory_to_give_back(world):
     dist.all_reduce(tensor)
     assert tensor.tolist() == [world.size] * 3
     backend.resume()
+
+
+def results_of_works(world):
+    result = torch._C._distributed_c10d.WorkResult
+    done = dist.all_reduce(torch.ones(3), async_op=True).get_future_result()
+    assert result(done.wait()) == result.SUCCESS
+    dist.group.WORLD.set_timeout(timedelta(seconds=0.5))
+    if world.rank == 1:
+        time.sleep(2 * PATIENCE)
+        return
+    late = dist.all_reduce(torch.ones(3), async_op=True)
+    waits = late.get_future_result()
+    assert not waits.done()
+    with pytest.raises(dist.DistBackendError, match="timed out"):
+        late.wait()
+    assert result(waits.wait()) == result.TIMEOUT
+    assert result(late.get_future_result().wait()) == result.TIMEOUT  # asked for again, later
+
+
+def test_the_result_of_a_work_says_how_it_ended():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(results_of_works)
