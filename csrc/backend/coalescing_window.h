@@ -54,7 +54,11 @@ class KeptWork : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { wait(kNoTimeout); }
+  std::exception_ptr exception() const override { return batch_->begin()->exception(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return batch_->begin()->getFuture(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override {
+    return batch_->begin()->getFutureResult();
+  }
   std::uint64_t getSequencenumber() const override { return sequence_; }
   // Virtuals of later torches, hence no `override`.
   // NOLINTBEGIN(modernize-use-override)

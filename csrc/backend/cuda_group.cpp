@@ -140,6 +140,12 @@ CudaGroup::~CudaGroup() {
   }
   changed.notify_all();
   if (ender.joinable()) ender.join();
+  // Nobody looks any more, and somebody may wait for how they ended.
+  const bool is_done = is_idle();
+  for (std::shared_ptr<InFlight>& left : in_flight_) {
+    const auto how = is_done ? outcome_of(*left) : c10d::WorkResult::COMM_ERROR;
+    release_elsewhere(std::move(left), how);
+  }
 }
 
 // Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
@@ -247,7 +253,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
       entry->end.record(stream);
       for (PreparedCall& call : calls) {
         entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
-        if (call.kept_key != 0) entry->keys.push_back(call.kept_key);
+        if (call.kept_key != 0) entry->kept_keys.push_back(call.kept_key);
       }
       const std::lock_guard lock(mutex_);
       if (!capturing) in_flight_.push_back(entry);
@@ -375,7 +381,8 @@ void CudaGroup::release_what_is_done() {
     }
     const auto how = outcome_of(*front);
     if (how == c10d::WorkResult::SUCCESS && hooks_->are_there()) {
-      for (const std::uint64_t key : front->keys) hooks_->tell(key, std::nullopt);
+      hooks_->tell(front->key, std::nullopt);
+      for (const std::uint64_t key : front->kept_keys) hooks_->tell(key, std::nullopt);
     }
     release_elsewhere(std::move(front), how);
   }

@@ -38,8 +38,9 @@ struct InFlight {
   std::optional<c10d::WorkResult> outcome;
   c10::intrusive_ptr<c10::ivalue::Future> result;
   std::atomic<bool> failed{false};  // it was under way when the group failed
-  // Of its Works, for completion hooks: first its own, then those of the calls that a window had kept.
-  std::vector<std::uint64_t> keys{CompletionHooks::next_key()};
+  // For completion hooks: of its own Work, and of those of the calls that a window had kept.
+  const std::uint64_t key = CompletionHooks::next_key();
+  std::vector<std::uint64_t> kept_keys;
 
   // Where callbacks may run. Once.
   void ended(c10d::WorkResult how);

@@ -32,7 +32,7 @@ class CudaWork : public c10d::Work {
   // Virtuals of later torches, hence no `override`.
   // NOLINTBEGIN(modernize-use-override)
   std::chrono::milliseconds getTimeout() const { return timeout_; }
-  std::uint64_t getCompletionKey() const { return in_flight_->keys.front(); }
+  std::uint64_t getCompletionKey() const { return in_flight_->key; }
   // NOLINTEND(modernize-use-override)
 
  private:
