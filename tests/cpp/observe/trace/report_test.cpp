@@ -23,7 +23,7 @@ FlightEntry call(OpKind kind, FlightState state, std::int64_t since_ns) {
 }
 
 ProcessReport report_of(GroupReport group) {
-  ProcessReport report{123, "here", 20'000'000'000, {}};
+  ProcessReport report{123, "here", 20'000'000'000, "", {}};
   report.groups.push_back(std::move(group));
   return report;
 }
