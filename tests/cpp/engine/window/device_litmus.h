@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -200,7 +201,12 @@ std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::millis
         const std::uint64_t first = batch * shape.at_once + 1;
         if (rank == 0) together.goes_on = together.race.goes_on(first);
         together.meet();
-        if (!together.goes_on) break;
+        if (!together.goes_on) {
+          // For who asks for a number of them, and sees how far a time goes.
+          if (rank == 0)
+            std::printf("[ rounds   ] %llu on %d ranks\n", static_cast<unsigned long long>(first - 1), size);
+          break;
+        }
         Turn turn{first, 0, ranks_of(together.racers.size(), batch)};
         const auto own = std::find(turn.ranks.begin(), turn.ranks.end(), rank) - turn.ranks.begin();
         for (; turn.at < shape.at_once; ++turn.at, ++turn.round) enqueue(*racer, static_cast<int>(own), turn);
