@@ -348,11 +348,19 @@ def test_metrics_for_prometheus(tmp_path):
         assert sorted(each.name for each in tmp_path.iterdir()) == ["al.0.prom", "al.1.prom"]
 
 
+def run_alone(code, extra=None):
+    """A program of one rank, to its end."""
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(place | (extra or {})), capture_output=True, text=True,
+        timeout=60 * PATIENCE, check=False,
+    )  # fmt: skip
+
+
 def test_metrics_of_a_short_program_that_does_not_destroy_its_group(tmp_path):
     code = "import torch, torch.distributed as dist; dist.init_process_group('al'); dist.all_reduce(torch.ones(3))"
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environment = clean_environment(place | {"ALTORCH_METRICS": f"{tmp_path}/al.prom"})
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60 * PATIENCE)
+    done = run_alone(code, {"ALTORCH_METRICS": f"{tmp_path}/al.prom"})
+    assert done.returncode == 0, done.stderr
     assert re.search(r'operation="all_reduce".* 1\n', (tmp_path / "al.0.prom").read_text())
 
 
@@ -372,11 +380,7 @@ dist.all_reduce(torch.ones(3))
 
 
 def test_a_process_that_is_asked_at_its_end_goes_on_to_its_end():
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED_AT_ITS_END], env=clean_environment(place), capture_output=True, text=True,
-        timeout=60 * PATIENCE, check=False,
-    )  # fmt: skip
+    done = run_alone(ASKED_AT_ITS_END)
     assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
 
 

@@ -6,34 +6,16 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/gpu_ranks.h"
 #include "engine/thread_group.h"
-#include "engine/window/exported.h"
-#include "engine/window/window_conformance.h"
+#include "engine/window/fake_window_gpu.h"
 #include "support/says.h"
 
 namespace altorch {
 namespace {
 
-using conformance::Allocate;
 using conformance::kPatience;
 
-// A rank's GPU, whose memory others can map.
-struct Gpu {
-  explicit Gpu(const Surroundings& here, unsigned seed, OnError on_error = OnError::kPoison)
-      : options{.seed = seed, .longest_delay = std::chrono::microseconds(30), .gives_up = true},
-        device(options),
-        window{0, fake_gpus(here, options), on_error},
-        allocate([this](std::size_t bytes) { return exported(device, bytes); }) {
-    allocate.gpu = &window;
-    allocate.stream = device.make_stream();
-  }
-
-  FakeDeviceOptions options;
-  FakeDevice device;
-  WindowGpu window;
-  Allocate allocate;
-};
+using Gpu = FakeWindowGpu;
 
 // GPUs of their own; one that all share, so that no kernel may wait for another rank's; those that map nothing of each other.
 enum Place { kOwn, kShared, kApart };

@@ -8,45 +8,27 @@
 #include <thread>
 
 #include "engine/attended_store.h"
-#include "engine/gpu_ranks.h"
 #include "engine/thread_group.h"
-#include "engine/window/exported.h"
-#include "engine/window/window_conformance.h"
+#include "engine/window/fake_window_gpu.h"
 #include "support/says.h"
 
 namespace altorch {
 namespace {
 
-using conformance::Allocate;
 using conformance::kPatience;
 using Floats = conformance::Opened<float>;
 
 constexpr int kVersion = 22907;
 
-struct Gpu {
-  explicit Gpu(int rank, const std::string& gpu)
-      : options{.seed = static_cast<unsigned>(rank + 1),
-                .longest_delay = std::chrono::microseconds(30),
-                .gives_up = true},
-        device(options),
-        window{0, fake_gpus({.gpu = gpu, .cannot_export = ""}, options)},
-        allocate([this](std::size_t bytes) { return exported(device, bytes); }) {
-    allocate.gpu = &window;
-    allocate.stream = device.make_stream();
-  }
-
-  FakeDeviceOptions options;
-  FakeDevice device;
-  WindowGpu window;
-  Allocate allocate;
-};
+using Gpu = FakeWindowGpu;
 
 // What the ranks threw, each with a GPU of its own, or all with one.
 std::vector<std::string> on_gpus(int size, const std::function<void(Gpu&, Communicator&)>& body,
                                  bool own = true) {
   ThreadGroup group(size);
   return group.run([&](int rank, Communicator& communicator) {
-    Gpu gpu(rank, own ? "gpu " + std::to_string(rank) : "the gpu");
+    Gpu gpu({.gpu = own ? "gpu " + std::to_string(rank) : "the gpu", .cannot_export = ""},
+            static_cast<unsigned>(rank + 1));
     try {
       body(gpu, communicator);
     } catch (const std::runtime_error& error) {

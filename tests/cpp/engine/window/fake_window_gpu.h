@@ -1,0 +1,26 @@
+// A rank's fake GPU for tests of windows, whose memory others can map.
+#pragma once
+
+#include "engine/gpu_ranks.h"
+#include "engine/window/exported.h"
+#include "engine/window/window_conformance.h"
+
+namespace altorch {
+
+struct FakeWindowGpu {
+  explicit FakeWindowGpu(const Surroundings& here, unsigned seed, OnError on_error = OnError::kPoison)
+      : options{.seed = seed, .longest_delay = std::chrono::microseconds(30), .gives_up = true},
+        device(options),
+        window{0, fake_gpus(here, options), on_error},
+        allocate([this](std::size_t bytes) { return exported(device, bytes); }) {
+    allocate.gpu = &window;
+    allocate.stream = device.make_stream();
+  }
+
+  FakeDeviceOptions options;
+  FakeDevice device;
+  WindowGpu window;
+  conformance::Allocate allocate;
+};
+
+}  // namespace altorch
