@@ -72,6 +72,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
+  const Registered own_;
   std::mutex mutex_;  // guards the device and what is under way there
 
  private:
@@ -107,7 +108,6 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   // The second of this window's own; it counts its marks itself.
   bool is_serving(std::size_t stream) const { return staged_ && stream == 1; }
 
-  const Registered own_;
   const bool marks_, kernels_meet_;
   const std::vector<std::string> no_atomics_;
   const Stream own_stream_;

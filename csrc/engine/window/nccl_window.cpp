@@ -10,7 +10,6 @@ namespace altorch {
 NcclWindow::NcclWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool kernels_meet,
                        std::vector<std::string> no_atomics, std::unique_ptr<nccl::NcclComm> communicator)
     : DeviceWindow(std::move(memory), rank, own, on_error, kernels_meet, std::move(no_atomics)),
-      bytes_(own.bytes),
       communicator_(std::move(communicator)) {}
 
 bool NcclWindow::carries(const WindowCall& call) const {
@@ -27,7 +26,7 @@ bool NcclWindow::is_one_put(const WindowCall& call) const {
   const auto* const from = static_cast<const std::byte*>(call.from);
   const std::byte* const own = memory_->of[static_cast<std::size_t>(rank_)].get();
   return call.access == Access::kPut && call.bytes() > 0 && call.span() == call.bytes() &&
-         !std::less<>()(from, own) && !std::less<>()(own + bytes_, from + call.bytes());
+         !std::less<>()(from, own) && !std::less<>()(own + own_.bytes, from + call.bytes());
 }
 
 State NcclWindow::begin(WindowCall& call, std::optional<Error>& error) {

@@ -34,7 +34,6 @@ class NcclWindow : public DeviceWindow {
   // Whether NCCL can move the data, too.
   bool is_one_put(const WindowCall& call) const;
 
-  const std::size_t bytes_;
   const std::unique_ptr<nccl::NcclComm> communicator_;
   std::atomic<bool> agreed_{false};  // all ranks close it: nothing hangs
 };
