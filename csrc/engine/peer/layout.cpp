@@ -17,9 +17,9 @@ constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
-// where reductions are faster so at any size; among more, as much as two have for each other while all lines are on the way at
-// once.
-constexpr std::int64_t kMovedInLines = 32 << 20, kInLinesAmongMore = 1 << 20;
+// where reductions are faster so at any size, and on four, where moves are; there reductions go in lines while all of them are on
+// the way at once.
+constexpr std::int64_t kMovedInLines = 32 << 20, kReducedInLinesAmongMore = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
 
@@ -61,7 +61,7 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
 bool PeerLayout::goes_in_lines(std::int64_t bytes, bool reduced) const {
   if (line_blocks == 0 || ranks == 1) return false;
   if (ranks == 2) return reduced || bytes <= kMovedInLines;
-  return bytes <= kInLinesAmongMore / (ranks - 1);
+  return !reduced || bytes <= kReducedInLinesAmongMore / (ranks - 1);
 }
 
 PeerLayout::Offsets PeerLayout::offsets() const {

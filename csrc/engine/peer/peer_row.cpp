@@ -15,9 +15,12 @@ namespace {
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
-// In place of NCCL, by the larger buffer of a rank. Between two GPUs: up to where the device is done earlier, measured by
-// benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others.
-// Among more nobody has measured anything larger yet.
+// In place of NCCL, by what a rank posts. Between two GPUs: up to where the device is done earlier, measured by
+// benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others. Among
+// three or four that NVLink links: likewise, on four. Among more nobody has measured anything larger yet.
+constexpr int kFew = 4;
+constexpr std::size_t kReducedAmongFew = 4 << 20, kReduceScatteredAmongFew = 16 << 20,
+                      kGatheredAmongFew = 4 << 20, kBroadcastAmongFew = 1 << 20;
 constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kReducedInLines = 16 << 20,
                       kMovedBetweenTwo = 16 << 20;
 
@@ -37,11 +40,19 @@ std::optional<std::string> obstacle_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
-// What a rank posts of a call of two ranks, at most, as fits() counts it.
-std::size_t most_between_two(OpKind kind, bool linked) {
-  if (kind == OpKind::kAllReduce || kind == OpKind::kReduce)
-    return linked ? kReducedInLines : kReducedBetweenTwo;
-  return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
+// What a rank posts at most, as fits() counts it; 0: nothing is taken because there are so few ranks.
+std::size_t most_among_few(OpKind kind, const World& world) {
+  const bool reduces = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
+  if (world.ranks == 2) {
+    if (reduces) return world.linked ? kReducedInLines : kReducedBetweenTwo;
+    return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
+  }
+  if (!world.linked || world.ranks > kFew) return 0;
+  return kind == OpKind::kAllReduce       ? kReducedAmongFew
+         : kind == OpKind::kReduceScatter ? kReduceScatteredAmongFew
+         : kind == OpKind::kAllGather     ? kGatheredAmongFew
+         : kind == OpKind::kBroadcast     ? kBroadcastAmongFew
+                                          : 0;
 }
 
 // Sizes that all ranks know alike. Those of an all_to_all they don't, so that all of it goes one way.
@@ -49,11 +60,13 @@ const char* takes_small(const Operation& operation, const World& world) {
   const std::size_t small = PeerLayout::small_bytes_among(world.ranks);
   if (SmallExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
     return "small: one kernel that writes into the memory of the other GPUs";
-  if (world.ranks != 2) return nullptr;
-  if (operation.kind != OpKind::kAllToAll &&
-      !SmallExchanges::fits(operation, world.ranks, most_between_two(operation.kind, world.linked)))
-    return nullptr;
-  return "two GPUs: one kernel that writes into the memory of the other";
+  const bool is_taken =
+      operation.kind == OpKind::kAllToAll
+          ? world.ranks == 2 || (world.linked && world.ranks <= kFew)
+          : SmallExchanges::fits(operation, world.ranks, most_among_few(operation.kind, world));
+  if (!is_taken) return nullptr;
+  return world.ranks == 2 ? "two GPUs: one kernel that writes into the memory of the other"
+                          : "few GPUs: one kernel that writes into the memory of the others";
 }
 
 std::string steps(const Operation& asked, const World& world) {

@@ -100,6 +100,16 @@ TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
   const Operation operation = call(OpKind::kAllReduce, 16 << 20);
   EXPECT_EQ(taken(operation, World::of(linked(2))), "peer");
   EXPECT_EQ(taken(operation, World::of(peers(2))), "nccl");
+  const Operation smaller = call(OpKind::kAllReduce, 4 << 20);
+  EXPECT_EQ(taken(operation, World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(smaller, World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(smaller, World::of(peers(4))), "nccl");
+  EXPECT_EQ(taken(smaller, World::of(linked(5))), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kReduce, 4 << 20), World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllToAll, 64 << 20), World::of(linked(3))), "peer");
+  EXPECT_NE(taken(call(OpKind::kAllToAll, 64 << 20), World::of(peers(3))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, 1 << 20), World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, 2 << 20), World::of(linked(4))), "nccl");
 }
 
 TEST(WorldTest, SurvivesItsText) {
