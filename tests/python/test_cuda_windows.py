@@ -353,11 +353,17 @@ def test_memory_is_given_back(world):
         dist.barrier()
         return value
 
+    def kept():
+        before = free()
+        for _ in range(10):
+            use()
+        return before - free()
+
     use()
-    before = free()
-    for _ in range(10):
-        use()
-    assert free() > before - (24 << 20), "windows leave their memory behind"
+    # What other processes take of the GPU meanwhile is not there again the next time; what is left behind is.
+    most = 24 << 20
+    alike = [kept() for _ in range(3)]
+    assert min(alike) < most, f"windows leave their memory behind: {alike}"
 
 
 SECONDS = float(os.environ.get("ALTORCH_TEST_SECONDS", "4"))

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/thread_group.h"
@@ -23,6 +24,8 @@ using shm::litmus::Race;
 
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::size_t kAtOnce = 64;  // rounds: more than a stream takes would hold the host up
+constexpr std::size_t kPlaces =
+    16;  // rounds, each with numbers of its own, between two meetings of the streams
 constexpr std::size_t kScratch = 64 << 10;
 
 // A rank's GPU: a device for what the test does itself, and where windows get theirs.
@@ -41,6 +44,8 @@ class Racer {
         stream_(device().make_stream()),
         memory_(exported(device(), words * sizeof(std::int64_t))),
         scratch_(device().allocate(2 * kScratch)),
+        zeros_(device().allocate(words * sizeof(std::int64_t))),
+        words_(words),
         one_(device().allocate(sizeof(std::int64_t))),
         log_(device().pin(kAtOnce * seen * sizeof(std::int64_t))),
         told_(device().pin(sizeof(Told))),
@@ -58,14 +63,15 @@ class Racer {
   std::int64_t* log() const { return reinterpret_cast<std::int64_t*>(log_.get()); }
   const std::int64_t* seen(std::size_t round) const { return log() + round * seen_; }
 
-  void put(int peer, const std::int64_t* from, std::size_t count, int slot) const {
-    WindowCall call = to(Access::kPut, peer, count);
+  // `place`: in numbers, from the beginning of the target's.
+  void put(int peer, const std::int64_t* from, std::size_t count, std::size_t place, int slot) const {
+    WindowCall call = to(Access::kPut, peer, count, place);
     call.from = from;
     call.slot = slot;
     run(call);
   }
-  void add(int peer) const {
-    WindowCall call = to(Access::kAccumulate, peer, 1);
+  void add(int peer, std::size_t place) const {
+    WindowCall call = to(Access::kAccumulate, peer, 1, place);
     call.from = one_.get();
     run(call);
   }
@@ -76,23 +82,27 @@ class Racer {
   }
   void wait(int source) const { window_->enqueue_wait(source, 0, stream_, /*captured=*/false, kPatience); }
   // Three parts of what was put here, into the log.
-  void take(std::size_t round, std::size_t count) const {
-    WindowCall call = to(Access::kGet, group_.rank(), seen_ / 3);
+  void take(std::size_t round, std::size_t count, std::size_t place) const {
+    WindowCall call = to(Access::kGet, group_.rank(), seen_ / 3, place);
     call.rows = 3;
     call.stride = (count - seen_ / 3) / 2 * sizeof(std::int64_t);
     call.into = log() + round * seen_;
     run(call);
   }
+  // So that what a batch has put is not taken for what the next one does.
+  void clear() const {
+    device().copy_on_device(memory_.get(), zeros_.get(), words_ * sizeof(std::int64_t), stream_);
+  }
   // What fetch_add enqueues; the host waits for the number only where the peer's has to help.
-  void look(int peer, std::size_t round, std::size_t which) const {
+  void look(int peer, std::size_t place, std::size_t round, std::size_t which) const {
     if (!window_->map(peer)) {
-      WindowCall call = to(Access::kFetchAdd, peer, 1);
+      WindowCall call = to(Access::kFetchAdd, peer, 1, place);
       run(call);
       log()[round * seen_ + which] = call.found;
       return;
     }
     WindowNumber job;
-    job.at = window_->map(peer);
+    job.at = window_->map(peer) + place * sizeof(std::int64_t);
     job.found = log() + round * seen_ + which;
     job.answered = &told().answered;
     job.ended = &told().ended;
@@ -118,10 +128,11 @@ class Racer {
     std::uint32_t answered, ended;
   };
   Told& told() const { return *reinterpret_cast<Told*>(told_.get()); }
-  WindowCall to(Access access, int peer, std::size_t count) const {
+  WindowCall to(Access access, int peer, std::size_t count, std::size_t place = 0) const {
     WindowCall call;
     call.access = access;
     call.peer = peer;
+    call.offset = place * sizeof(std::int64_t);
     call.dtype = DType::kInt64;
     call.row_bytes = call.stride = count * sizeof(std::int64_t);
     call.stream = stream_;
@@ -136,7 +147,9 @@ class Racer {
   const RaceGpu own_;
   const Stream stream_;
   const std::shared_ptr<std::byte> memory_;
-  const DeviceMemory scratch_, one_;
+  const DeviceMemory scratch_, zeros_;
+  const std::size_t words_;
+  const DeviceMemory one_;
   const PinnedMemory log_, told_;
   const std::size_t seen_;
   std::uint32_t finished_ = 0;
@@ -180,6 +193,8 @@ struct Turn {
   std::uint64_t round;
   std::size_t at;  // in its batch
   Ranks ranks;     // by part
+  std::size_t place() const { return at % kPlaces; }
+  std::int64_t count() const { return static_cast<std::int64_t>((round - 1) / kPlaces + 1); }  // of its place
   int operator[](int part) const { return ranks[static_cast<std::size_t>(part)]; }
 };
 
@@ -231,12 +246,15 @@ std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::millis
 inline std::vector<std::string> message_passing(int size, std::size_t count, const MakeGpu& make,
                                                 std::chrono::milliseconds time) {
   constexpr std::size_t kSeen = 24;
-  const Shape shape{count, kSeen, std::clamp<std::size_t>((1 << 20) / count, 8, kAtOnce)};
-  const std::size_t words = shape.at_once * count, bytes = words * sizeof(std::int64_t);
+  const std::size_t at_once = std::clamp<std::size_t>((1 << 20) / count, 8, kAtOnce), words = at_once * count,
+                    bytes = words * sizeof(std::int64_t);
+  // Each round of a batch has numbers of its own, so that nobody waits for those who take them.
+  const Shape shape{words, kSeen, at_once};
   // What a rank puts in a batch's rounds: their numbers in it.
   struct Source {
     DeviceMemory memory;
     PinnedMemory filled;
+    bool is_there = false;
   };
   std::vector<Source> sources(static_cast<std::size_t>(size));
   const MakeGpu with_source = [&](int rank) {
@@ -244,28 +262,28 @@ inline std::vector<std::string> message_passing(int size, std::size_t count, con
     PinnedMemory filled = own.device->pin(bytes);
     for (std::size_t word = 0; word < words; ++word)
       reinterpret_cast<std::int64_t*>(filled.get())[word] = static_cast<std::int64_t>(word / count + 1);
-    sources[static_cast<std::size_t>(rank)] = {own.device->allocate(bytes), std::move(filled)};
+    sources[static_cast<std::size_t>(rank)] = {own.device->allocate(bytes), std::move(filled), false};
     return own;
   };
   const auto enqueue = [&](Racer& racer, int part, const Turn& turn) {
     const int last = size - 1;
-    const Source& source = sources[static_cast<std::size_t>(turn[part])];
+    const std::size_t place = turn.at * count;
+    Source& source = sources[static_cast<std::size_t>(turn[part])];
     if (part == 0) {
-      if (turn.at == 0)
+      if (!std::exchange(source.is_there, true))
         racer.device().copy_to_device(source.memory.get(), source.filled.get(), bytes, racer.stream());
-      const auto* const from = reinterpret_cast<const std::int64_t*>(source.memory.get()) + turn.at * count;
-      racer.put(turn[last], from, count, last == 1 ? 0 : kNoSlot);
+      const auto* const from = reinterpret_cast<const std::int64_t*>(source.memory.get()) + place;
+      racer.put(turn[last], from, count, place, last == 1 ? 0 : kNoSlot);
       racer.stumble(turn.round, 1);
       if (last > 1) racer.signal(turn[1]);
-      racer.wait(turn[last]);
     } else if (part < last) {
       racer.wait(turn[0]);
       racer.stumble(turn.round, 2);
       racer.signal(turn[last]);
     } else {
       racer.wait(turn[last - 1]);
-      racer.take(turn.at, count);
-      racer.signal(turn[0]);
+      racer.take(turn.at, count, place);
+      if (turn.at + 1 == at_once) racer.clear();
     }
   };
   const auto check = [&](Together& together, const Turn& turn) {
@@ -277,15 +295,16 @@ inline std::vector<std::string> message_passing(int size, std::size_t count, con
   return race(size, with_source, time, shape, enqueue, check);
 }
 
-// So that they begin a round at one time.
+// So that they begin some rounds at one time.
 inline void start_together(const Racer& racer, int part, const Turn& turn) {
+  racer.stumble(turn.round, static_cast<std::uint64_t>(part));
+  if (turn.place() != 0) return;
   for (const int rank : turn.ranks) {
     if (rank != turn[part]) racer.signal(rank);
   }
   for (const int rank : turn.ranks) {
     if (rank != turn[part]) racer.wait(rank);
   }
-  racer.stumble(turn.round, static_cast<std::uint64_t>(part));
 }
 
 // Of two ranks that count and then look at the other's counter one sees the other. The counters are those of ranks 0 and 1, so
@@ -293,36 +312,36 @@ inline void start_together(const Racer& racer, int part, const Turn& turn) {
 inline std::vector<std::string> store_buffering(const MakeGpu& make, std::chrono::milliseconds time) {
   const auto enqueue = [](Racer& racer, int part, const Turn& turn) {
     start_together(racer, part, turn);
-    racer.add(part);
-    racer.look(1 - part, turn.at, 0);
+    racer.add(part, turn.place());
+    racer.look(1 - part, turn.place(), turn.at, 0);
   };
   const auto check = [](Together& together, const Turn& turn) {
-    const auto round = static_cast<std::int64_t>(turn.round);
+    const std::int64_t round = turn.count();
     const std::int64_t first = *together.seen(turn[0], turn.at), second = *together.seen(turn[1], turn.at);
     together.race.expect(first >= round || second >= round, "neither has seen the other", turn.round);
     for (const std::int64_t each : {first, second})
       together.race.expect(each == round || each == round - 1, "a count is wrong", turn.round);
   };
-  return race(2, make, time, {1, 1}, enqueue, check);
+  return race(2, make, time, {kPlaces, 1}, enqueue, check);
 }
 
 // Two counters are seen to rise in one order by all.
 inline std::vector<std::string> independent_reads(const MakeGpu& make, std::chrono::milliseconds time) {
   const auto enqueue = [](Racer& racer, int part, const Turn& turn) {
     start_together(racer, part, turn);
-    if (part < 2) return racer.add(part);
-    racer.look(part - 2, turn.at, 0);
-    racer.look(3 - part, turn.at, 1);
+    if (part < 2) return racer.add(part, turn.place());
+    racer.look(part - 2, turn.place(), turn.at, 0);
+    racer.look(3 - part, turn.place(), turn.at, 1);
   };
   const auto check = [](Together& together, const Turn& turn) {
-    const auto round = static_cast<std::int64_t>(turn.round);
+    const std::int64_t round = turn.count();
     const auto parted = [&](int part) {
       const std::int64_t* const seen = together.seen(turn[part], turn.at);
       return seen[0] >= round && seen[1] < round;
     };
     together.race.expect(!parted(2) || !parted(3), "two ranks saw two orders", turn.round);
   };
-  return race(4, make, time, {1, 2}, enqueue, check);
+  return race(4, make, time, {kPlaces, 2}, enqueue, check);
 }
 
 }  // namespace altorch::device_litmus

@@ -28,9 +28,9 @@ std::vector<Way> ways() {
   return {{"mapped", true, allocate_shareable}, {"copied", true, plain}, {"messages", false, plain}};
 }
 
-// `body(race, numbers, round)` on every rank, again and again; it has to keep the ranks in step.
+// `body(race, numbers, round)` on every rank, again and again; it has to keep the ranks in step. It counts for `races` rounds.
 template <class Body>
-void race_on(int size, std::size_t count, Body body) {
+void race_on(int size, std::size_t count, Body body, std::uint64_t races = 1) {
   for (const Way& way : ways()) {
     if (!way.shares) setenv("ALTORCH_SHM_BYTES", "0", 1);
     ThreadGroup group(size);
@@ -42,7 +42,8 @@ void race_on(int size, std::size_t count, Body body) {
         // Rank 0 says whether there is another round: the ranks end together.
         for (std::int64_t round = 1;; ++round) {
           if (rank == 0) {
-            const std::int64_t goes_on = race.goes_on(static_cast<std::uint64_t>(round)) ? 1 : 0;
+            const std::int64_t goes_on =
+                race.goes_on(static_cast<std::uint64_t>(round - 1) * races + 1) ? 1 : 0;
             for (int peer = 0; peer < size; ++peer) numbers.put(peer, count - 1, {goes_on}, 7);
           }
           numbers.wait(0, 7);
@@ -61,7 +62,9 @@ void race_on(int size, std::size_t count, Body body) {
   }
 }
 
-std::int64_t read(const Numbers& numbers, int peer) { return numbers.fetch_add(peer, 0, 0); }
+std::int64_t read(const Numbers& numbers, int peer, std::size_t place = 0) {
+  return numbers.fetch_add(peer, place, 0);
+}
 
 // What rank 0 has put at rank 2 is there when rank 2 hears of it from rank 1.
 TEST(WindowLitmus, MessagePassing) {
@@ -104,29 +107,32 @@ TEST(WindowLitmus, StoreBuffering) {
   });
 }
 
-// Two counters are seen to rise in one order by all.
+// Two counters are seen to rise in one order by all: many pairs of them, one after another, between two meetings.
 TEST(WindowLitmus, IndependentReads) {
-  race_on(4, 4, [](Race& race, const Numbers& numbers, std::int64_t round) {
-    const auto number = static_cast<std::uint64_t>(round);
+  constexpr std::size_t kPairs = 32;
+  const auto body = [](Race& race, const Numbers& numbers, std::int64_t round) {
+    const auto first = static_cast<std::uint64_t>(round - 1) * kPairs + 1;
     const int rank = numbers.rank();
-    stumble(number, static_cast<std::uint64_t>(rank));
-    if (rank < 2) {
-      numbers.fetch_add(rank, 0, 1);
-      numbers.wait(3, 1);
-      return;
+    std::vector<std::int64_t> seen;
+    for (std::size_t place = 0; place < kPairs; ++place) {
+      stumble(first + place, static_cast<std::uint64_t>(rank));
+      if (rank < 2) {
+        numbers.fetch_add(rank, place, 1);
+      } else {
+        for (const int counter : {rank - 2, 3 - rank}) seen.push_back(read(numbers, counter, place));
+      }
     }
-    const std::int64_t first = read(numbers, rank - 2), second = read(numbers, 3 - rank);
-    if (rank == 2) {
-      numbers.put(3, 1, {first, second}, 0);
-      numbers.wait(3, 1);
-    } else {
-      numbers.wait(2, 0);
-      const bool parted =
-          first >= round && second < round && numbers.values[1] >= round && numbers.values[2] < round;
-      race.expect(!parted, "two ranks saw two orders", number);
-      for (int peer = 0; peer < 3; ++peer) numbers.signal(peer, 1);
+    if (rank == 2) numbers.put(3, 0, seen, 0);
+    if (rank < 3) return numbers.wait(3, 1);
+    numbers.wait(2, 0);
+    for (std::size_t at = 0; at < seen.size(); at += 2) {
+      const bool parted = seen[at] >= round && seen[at + 1] < round && numbers.values[at] >= round &&
+                          numbers.values[at + 1] < round;
+      race.expect(!parted, "two ranks saw two orders", first + at / 2);
     }
-  });
+    for (int peer = 0; peer < 3; ++peer) numbers.signal(peer, 1);
+  };
+  race_on(4, 2 * kPairs + 1, body, kPairs);
 }
 
 }  // namespace
