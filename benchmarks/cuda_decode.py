@@ -31,6 +31,7 @@ FUSED = "+norm"
 HEAD = 128  # channels
 WARM_UP = 3
 EPSILON = 1e-6
+ROUNDING = 0.05
 
 
 class Layer:
@@ -107,10 +108,12 @@ def measure(groups: dict[str, dist.ProcessGroup], batch: int, here: torch.device
     x = torch.randn(batch, given.width, device=here).to(torch.bfloat16)
     taking = [Contender(name, group, layers, x) for name, group in groups.items()]
     results = {contender.name: contender.out.float() for contender in taking if contender.name != "fake"}
+    first = next(iter(results.values()))
     for name, result in results.items():
-        torch.testing.assert_close(
-            result, next(iter(results.values())), rtol=0.1, atol=0.1, msg=f"{name} differs"
-        )
+        # Every library rounds sums of bfloat16 in its own places, the more of them the more ranks there are.
+        distance = ((result - first).norm() / first.norm()).item()
+        if not distance < ROUNDING:
+            raise RuntimeError(f"{name} differs by {distance:.2%} of what {next(iter(results))} has")
     for _ in range(given.turns):
         for contender in taking:
             contender.turn(given.replays)
