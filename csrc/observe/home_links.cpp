@@ -23,11 +23,10 @@ constexpr const char* kHub = "hub";  // a HubPlace: "<port> <token> <address>"
 constexpr std::size_t kLongestAddress = 255;
 constexpr int kTokenDigits = 32, kRankDigits = 8;
 constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
-constexpr char kGoodbye = 'G';
 // Until it is connected nobody would see it die: quickly at first, when the hub is only just there.
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
-constexpr std::size_t kMostStrangers = 64;
+constexpr std::size_t kMostStrangers = 64, kMostQuestions = 64;
 constexpr int kMostFailures = 7;  // of the store, one after another, in half a second, before it is gone
 
 KeyValueStore& store_of(const LivenessSettings& settings) {
@@ -191,10 +190,15 @@ bool HomeLinks::greet(Link& link) {
 
 bool HomeLinks::is_over(Link& link, Deaths& deaths) {
   if (link.rank < 0) return !greet(link);
-  char byte = 0;
-  const ssize_t got = recv(link.socket, &byte, 1, MSG_DONTWAIT);
+  char bytes[LateQuestion::kLongestLine];
+  const ssize_t got = recv(link.socket, bytes, sizeof bytes, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got > 0) return true;  // a goodbye, or nonsense, which proves nothing
+  if (got > 0) {
+    const auto asked = link.words.hear({bytes, static_cast<std::size_t>(got)});
+    if (!asked) return true;
+    if (questions_.size() < kMostQuestions) questions_.insert(questions_.end(), asked->begin(), asked->end());
+    return false;
+  }
   const bool process_ended = got == 0 || errno == ECONNRESET || errno == EPIPE;
   if (process_ended) {
     const long pid = settings_.members.at(link.rank).pid;
@@ -209,6 +213,18 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
   return true;
 }
 
+void HomeLinks::pass_on(const LateQuestion& question) noexcept {
+  const auto peer = settings_.members.find(question.rank);
+  const std::string line = question.line();
+  if (peer == settings_.members.end() || line.empty()) return;
+  for (Link& link : links_) {
+    const bool leads_there = link.rank >= 0 && (settings_.rank != hub_ ||
+                                                settings_.members.at(link.rank).home == peer->second.home);
+    if (leads_there && link.words.may_ask())
+      send(link.socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // or its buffer is full
+  }
+}
+
 HomeLinks::Deaths HomeLinks::node_of(int rank) const {
   Deaths all;
   const std::string& home = settings_.members.at(rank).home;
@@ -220,7 +236,7 @@ HomeLinks::Deaths HomeLinks::node_of(int rank) const {
 
 void HomeLinks::close_all() noexcept {
   for (const Link& link : links_) {
-    send(link.socket, &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    send(link.socket, LinkWords::kGoodbye.data(), LinkWords::kGoodbye.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     close_unforked(link.socket);
   }
   links_.clear();

@@ -2,9 +2,9 @@
 //
 // The job's first rank (the hub) listens, where there are several homes only, and the first process of every
 // other home connects. The hub hands out a random token through the store; a connection that does not present
-// it is dropped. Nothing else is ever sent but a byte of goodbye: a connection that closes without one is a
-// death. The kernel keeps the connection of a stopped process, and notices a node that is gone
-// (ALTORCH_SILENCE_SECONDS). Thread rules: one thread, the monitor's.
+// it is dropped. Nothing else is ever sent but questions about ranks that are missed (late_question.h) and a
+// goodbye: a connection that closes without one is a death. The kernel keeps the connection of a stopped
+// process, and notices a node that is gone (ALTORCH_SILENCE_SECONDS). Thread rules: one thread, the monitor's.
 #pragma once
 
 #include <poll.h>
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/late_question.h"
 #include "observe/liveness.h"
 
 namespace altorch {
@@ -42,6 +43,10 @@ class HomeLinks {
   using Deaths = std::vector<std::pair<int, std::string>>;
   // Which ranks have died, by what poll() said of the entries of add_to().
   Deaths look(std::span<const pollfd> entries) noexcept;
+  // What was asked over the links since the last call.
+  std::vector<LateQuestion> take_questions() { return std::exchange(questions_, {}); }
+  // Over the link that leads to the home of that rank, by way of the hub; or to nobody.
+  void pass_on(const LateQuestion& question) noexcept;
   // Says goodbye.
   void close_all() noexcept;
 
@@ -52,6 +57,7 @@ class HomeLinks {
     int rank;  // at the other end; -1: it has not presented itself
     std::string greeting;
     Clock::time_point since;
+    LinkWords words = {};
   };
   void accept_all();
   void connect_to_hub(Deaths& deaths);
@@ -67,6 +73,7 @@ class HomeLinks {
   int listener_ = -1;
   std::string token_;
   std::vector<Link> links_;
+  std::vector<LateQuestion> questions_;  // that were heard
   Clock::time_point next_try_{}, last_try_{};
   int failures_ = 0;                   // of the store since it last answered
   std::chrono::milliseconds pause_{};  // after the next try

@@ -21,6 +21,11 @@ AbstractAddress address_of(const LivenessSettings& settings, int rank) {
                          std::to_string(rank));
 }
 
+std::optional<LateQuestion> question_of(std::string_view words) {
+  if (!words.ends_with('\n')) return std::nullopt;  // torn
+  return LateQuestion::from(words.substr(0, words.size() - 1));
+}
+
 }  // namespace
 
 HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
@@ -46,18 +51,27 @@ HomeNews::~HomeNews() {
 }
 
 void HomeNews::tell(int rank) noexcept {
-  if (socket_ < 0) return;
-  for (const int neighbour : neighbours_) {
-    const AbstractAddress to = address_of(settings_, neighbour);
-    sendto(socket_, &rank, sizeof rank, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes());  // or it has gone
-  }
+  for (const int neighbour : neighbours_) send_to(neighbour, &rank, sizeof rank);
 }
 
-std::vector<int> HomeNews::hear() noexcept {
-  std::vector<int> ranks;
+void HomeNews::pass_on(const LateQuestion& question, int neighbour) noexcept {
+  const std::string line = question.line();
+  if (!line.empty()) send_to(neighbour, line.data(), line.size());
+}
+
+void HomeNews::send_to(int neighbour, const void* words, std::size_t bytes) noexcept {
+  if (socket_ < 0) return;
+  const AbstractAddress to = address_of(settings_, neighbour);
+  sendto(socket_, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes());  // or it has gone
+}
+
+// A death is a number, and what is longer a question: no line is as short.
+HomeNews::News HomeNews::hear() noexcept {
+  News news;
   int rank = 0;
+  char words[LateQuestion::kLongestLine];
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
-  iovec data{&rank, sizeof rank};
+  iovec data{words, sizeof words};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -65,15 +79,21 @@ std::vector<int> HomeNews::hear() noexcept {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     const ssize_t got = recvmsg(socket_, &message, MSG_DONTWAIT);
-    if (got < 0) return ranks;
+    if (got < 0) return news;
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (got != sizeof rank || !header || header->cmsg_type != SCM_CREDENTIALS) continue;
+    if (!header || header->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender{};
     std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
     const bool is_neighbour = std::any_of(neighbours_.begin(), neighbours_.end(), [&](int each) {
       return settings_.members.at(each).pid == sender.pid;
     });
-    if (is_neighbour && settings_.members.contains(rank)) ranks.push_back(rank);
+    if (!is_neighbour) continue;
+    if (got == sizeof rank) {
+      std::memcpy(&rank, words, sizeof rank);
+      if (settings_.members.contains(rank)) news.deaths.push_back(rank);
+    } else if (auto question = question_of({words, static_cast<std::size_t>(got)})) {
+      news.questions.push_back(*std::move(question));
+    }
   }
 }
 

@@ -23,6 +23,10 @@ std::optional<Liveness::Death> Liveness::check(std::span<const int> ranks, bool 
   return monitor_->check(ranks, ask_store);
 }
 
+void Liveness::ask(const LateQuestion& question) const {
+  if (getpid() == process_) monitor_->ask(question);
+}
+
 const LivenessSettings& Liveness::settings() const { return monitor_->settings(); }
 
 std::map<int, std::string> Liveness::deaths() const {

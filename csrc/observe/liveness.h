@@ -7,6 +7,7 @@
 // rules: any thread. In a forked child nobody is known to be dead.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "common/key_value_store.h"
+#include "observe/late_question.h"
 #include "observe/process_id.h"
 
 namespace altorch {
@@ -29,6 +31,8 @@ struct LivenessSettings {
   std::map<int, ProcessId> members = {};  // the processes to watch, by their rank in the job
   std::string address = {};               // of this host, on the route to the master; may be empty
   std::string master = {};                // host of the store; may be empty
+  // Told, on the thread, of questions from other homes about a process of this one; must not wait. May be null.
+  std::function<void(const LateQuestion&, long pid)> asked = {};
 };
 
 class Liveness {
@@ -46,6 +50,8 @@ class Liveness {
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
   // Whether some of them are in other homes than this process.
   bool has_far_members() const;
+  // Has somebody of the home of that rank told that it is asked for, if they can be reached. Does not wait.
+  void ask(const LateQuestion& question) const;
 
   // What is known without asking anybody, for who reports it.
   const LivenessSettings& settings() const;

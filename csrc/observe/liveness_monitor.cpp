@@ -4,12 +4,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "common/fork_closed.h"
 
 namespace altorch {
 namespace {
+
+constexpr std::size_t kMostAsked = 64;
 
 int open_pidfd(long pid) {
 #ifdef SYS_pidfd_open
@@ -31,6 +35,9 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
       heard_(settings_.store),
       wake_(has_peers() ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
   if (wake_ >= 0) close_in_forks(wake_);
+  leader_ = std::find_if(settings_.members.begin(), settings_.members.end(), [&](const auto& each) {
+              return each.second.home == home_;
+            })->first;
   watch_neighbours();
 }
 
@@ -64,8 +71,41 @@ void LivenessMonitor::tell(int rank, const std::string& evidence) {
 }
 
 void LivenessMonitor::hear_news() {
-  for (const int rank : news_.hear())
+  const HomeNews::News news = news_.hear();
+  for (const int rank : news.deaths)
     mark(rank, "a neighbour no longer sees process " + std::to_string(settings_.members.at(rank).pid));
+  for (const LateQuestion& question : news.questions) pass_on(question);
+}
+
+void LivenessMonitor::ask(const LateQuestion& question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (asked_.size() < kMostAsked) asked_.push_back(question);
+  }
+  wake();
+}
+
+void LivenessMonitor::pass_on_what_was_asked() {
+  std::uint64_t times = 0;
+  if (read(wake_, &times, sizeof times) < 0) return;
+  std::vector<LateQuestion> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    asked = std::exchange(asked_, {});
+  }
+  for (const LateQuestion& question : asked) pass_on(question);
+}
+
+// To the leader of this home, on to the job's hub, and on to the leader of that rank's home.
+void LivenessMonitor::pass_on(const LateQuestion& question) {
+  const auto peer = settings_.members.find(question.rank);
+  if (peer == settings_.members.end()) return;
+  if (settings_.rank != leader_)
+    news_.pass_on(question, leader_);
+  else if (peer->second.home != home_)
+    links_.pass_on(question);
+  else if (settings_.asked)
+    settings_.asked(question, peer->second.pid);
 }
 
 void LivenessMonitor::hear() {
@@ -107,6 +147,7 @@ void LivenessMonitor::run() {
     entries.push_back({news_.socket(), POLLIN, 0});  // poll() passes over a negative one
     if (poll(entries.data(), entries.size(), links_.patience_ms()) < 0) continue;
     if (stopping_) break;
+    if (entries.front().revents != 0) pass_on_what_was_asked();
     if (entries.back().revents != 0) hear_news();
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
@@ -118,12 +159,17 @@ void LivenessMonitor::run() {
     }
     for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links)))
       tell(rank, evidence);
+    for (const LateQuestion& question : links_.take_questions()) pass_on(question);
   }
   links_.close_all();
 }
 
 void LivenessMonitor::stop() {
   stopping_ = true;
+  wake();
+}
+
+void LivenessMonitor::wake() {
   const std::uint64_t one = 1;
   if (write(wake_, &one, sizeof one) < 0) {
     // It is awake already.

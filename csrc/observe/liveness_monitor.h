@@ -25,6 +25,8 @@ class LivenessMonitor {
   const LivenessSettings& settings() const { return settings_; }
   std::map<int, std::string> deaths() const;
   std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
+  // Any thread. Does not wait: the thread passes it on.
+  void ask(const LateQuestion& question);
   // The thread; returns after stop().
   void run();
   // Any thread. Does not wait: the thread says goodbye to other homes and ends.
@@ -36,13 +38,17 @@ class LivenessMonitor {
     int pidfd;
   };
   void watch_neighbours();
+  void wake();
   void mark(int rank, const std::string& evidence);
   void tell(int rank, const std::string& evidence);
   void hear();
   void hear_news();
+  void pass_on(const LateQuestion& question);
+  void pass_on_what_was_asked();
 
   const LivenessSettings settings_;
   const std::string home_;
+  int leader_ = 0;  // of this home: the one that is linked to others
   bool has_far_members_ = false;
   std::vector<Watched> watched_;  // the thread's own
   HomeLinks links_;               // likewise
@@ -55,6 +61,7 @@ class LivenessMonitor {
   std::atomic<int> count_{0};  // of deaths
   mutable std::mutex mutex_;   // a leaf; guards what follows
   std::map<int, std::string> deaths_;
+  std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
 };
 
 }  // namespace altorch

@@ -7,11 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "common/error.h"
 #include "observe/home_links.h"
+#include "observe/late_question.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -113,6 +116,54 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
   EXPECT_EQ(death->rank, 0);
   EXPECT_NE(death->evidence.find("a neighbour no longer sees process 77"), std::string::npos)
       << death->evidence;
+}
+
+// From one home of two ranks to another, by way of the hub, which is in a third.
+TEST(Liveness, AQuestionComesToTheHomeOfTheRankThatIsAskedFor) {
+  auto store = std::make_shared<MapStore>();
+  const ProcessId own = ProcessId::own();
+  const std::map<int, ProcessId> members = {
+      {0, {"a/p", own.pid}}, {1, own}, {2, own}, {3, {"b/p", own.pid}}, {4, {"b/p", getppid()}}};
+  struct Heard {
+    std::mutex mutex;
+    std::vector<std::pair<int, std::string>> questions;
+  };
+  const auto heard = std::make_shared<Heard>();  // the threads may outlive this test
+  std::map<int, std::unique_ptr<Liveness>> ranks;
+  for (const int rank : {0, 1, 2, 3}) {
+    LivenessSettings settings = settings_of(store, rank, members);
+    settings.name = "job/asked" + std::to_string(own.pid);
+    settings.asked = [heard, rank](const LateQuestion& question, long pid) {
+      const std::lock_guard lock(heard->mutex);
+      heard->questions.emplace_back(rank, std::to_string(pid) + " " + question.line());
+    };
+    ranks[rank] = std::make_unique<Liveness>(std::move(settings));
+  }
+  const auto hears = [&](int from, const LateQuestion& question, int to, long pid) {
+    const std::pair<int, std::string> expected(to, std::to_string(pid) + " " + question.line());
+    for (int i = 0; i < 300; ++i) {
+      ranks[from]->ask(question);  // again, until they are linked
+      for (int j = 0; j < 100; ++j) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const std::lock_guard lock(heard->mutex);
+        const auto& all = heard->questions;
+        if (std::find(all.begin(), all.end(), expected) != all.end()) return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(hears(2, {4, "far"}, 3, getppid()));
+  EXPECT_TRUE(hears(3, {2, "back"}, 1, own.pid));
+  EXPECT_TRUE(hears(2, {0, "to the hub"}, 0, own.pid));
+  EXPECT_TRUE(hears(0, {4, "from the hub"}, 3, getppid()));
+  ranks[2]->ask({9, "nobody"});
+  ranks[0]->ask({9, "nobody"});
+  ranks[0]->ask({4, "no\nline"});
+  EXPECT_TRUE(hears(2, {3, "after that"}, 3, own.pid));
+  const std::lock_guard lock(heard->mutex);
+  for (const auto& [rank, question] : heard->questions)
+    EXPECT_EQ(question.find("no"), std::string::npos) << question;
+  for (auto& [rank, each] : ranks) EXPECT_TRUE(each->deaths().empty()) << rank;
 }
 
 }  // namespace
