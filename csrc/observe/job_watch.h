@@ -7,6 +7,7 @@
 
 #include "observe/inquiries.h"
 #include "observe/liveness.h"
+#include "observe/trace/late_answers.h"
 
 namespace altorch {
 
@@ -25,6 +26,8 @@ struct JobWatch {
  private:
   static LivenessSettings named(LivenessSettings settings, const std::string& name) {
     settings.name = name;
+    settings.asked = [answers = std::make_shared<LateAnswers>(settings.store)](
+                         const LateQuestion& question, long pid) { answers->find(question, pid); };
     return settings;
   }
 };

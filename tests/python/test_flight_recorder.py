@@ -274,9 +274,11 @@ def miss_a_call(world, file=None):
     return took
 
 
-def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(tmp_path):
+@pytest.mark.parametrize("nodes", ["0,0,0", "0,0,1", "0,1,1"])
+def test_a_missed_deadline_writes_a_file_that_names_the_missing_rank(nodes, tmp_path):
     file = f"{tmp_path}/rank_"
-    with Cluster(3, env={"TORCH_FR_DUMP_TEMP_FILE": file, "TORCH_FR_DUMP_ON_TIMEOUT": "1"}) as cluster:
+    env = {"TORCH_FR_DUMP_TEMP_FILE": file, "TORCH_FR_DUMP_ON_TIMEOUT": "1", "ALTORCH_TEST_NODES": nodes}
+    with Cluster(3, env=env) as cluster:
         if not cluster.check(meet)[0]:
             pytest.skip(NO_RECORDER)
         took = cluster.check(miss_a_call, file=file)

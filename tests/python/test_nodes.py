@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -190,3 +193,85 @@ def another_call(world):
 def test_nodes_that_make_different_calls(carrier):
     with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
         cluster.check(another_call, deadline=60)
+
+
+DEADLINE = 2
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.02)
+
+
+def one_is_late(world, late, folder):
+    """How long the others wait for it, and what they are told."""
+    group = dist.new_group(timeout=timedelta(seconds=DEADLINE))
+    for _ in range(3):
+        dist.all_reduce(torch.ones(100), group=group)
+    if world.rank == late:
+        Path(folder, "is late").touch()
+        wait_for(Path(folder, "over"))
+        return None
+    wait_for(Path(folder, "call"))
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as missed:
+        dist.all_reduce(torch.ones(100), group=group)
+    took = time.monotonic() - began
+    Path(folder, f"rank {world.rank} is told").touch()
+    return took, str(missed.value)
+
+
+def told_of(late, carrier, folder, stopped=None):
+    """Of four ranks on two nodes; their processes, too."""
+    with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
+
+        def time_passes():
+            wait_for(folder / "is late")
+            if stopped is not None:
+                cluster.kill(stopped, signal.SIGSTOP)
+            Path(folder, "call").touch()
+            end = time.monotonic() + 20 * PATIENCE
+            while len(list(folder.glob("*is told"))) < 3 - (stopped not in (None, late)):
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            if stopped is not None:
+                cluster.kill(stopped, signal.SIGCONT)
+            Path(folder, "over").touch()
+
+        cluster.check(meet)
+        return cluster.check(
+            one_is_late, late=late, folder=str(folder), before_wait=time_passes
+        ), cluster.pids
+
+
+@CARRIERS
+@pytest.mark.parametrize("late", [0, 2, 3], ids=["hub", "leader", "follower"])
+def test_a_late_rank_says_to_other_nodes_where_it_is(carrier, late, tmp_path):
+    for rank, told in enumerate(told_of(late, carrier, tmp_path)[0]):
+        if rank == late:
+            continue
+        took, message = told
+        assert f"ranks not waiting in this group: {late}; rank {late}: in no call; last was " in message, (
+            message
+        )
+        assert "last was all_reduce #3 (float32, 400 B), done " in message
+        assert f"; its program is at {__file__}:" in message, message
+        assert " in wait_for; this rank's call is all_reduce" in message
+        assert DEADLINE <= took < DEADLINE + 1 * PATIENCE, took
+
+
+@pytest.mark.parametrize("stopped", [0, 1, 2, 3])
+def test_a_late_rank_whose_home_cannot_be_reached(stopped, tmp_path):
+    """The store and the hub are rank 0's; rank 2 is the one that is linked to it, for rank 3 too."""
+    told, pids = told_of(3, "gloo", tmp_path, stopped)
+    for rank, each in enumerate(told):
+        if rank in (stopped, 3):
+            continue
+        took, message = each
+        assert took < DEADLINE + 2 * PATIENCE, (took, message)
+        if stopped == 3:
+            assert f"; rank 3: its process {pids[3]} is stopped; this rank's call" in message
+        elif stopped == 1:
+            assert f"; its program is at {__file__}:" in message, message
+        elif stopped == 2:
+            assert "ranks not waiting in this group: 2, 3; this rank's call" in message, message

@@ -1,11 +1,10 @@
 // What ranks that are missed are at, asked of their processes: the last words of an error about a deadline.
 //
-// Those on this node are asked, at their trace sockets; each then has what is recorded of its calls written too, so that who reads
-// the files of a job has those of the late ranks (TORCH_FR_DUMP_ON_TIMEOUT).
+// Those on this node are asked at their trace sockets (ask_process.h), those of other nodes by somebody there (far_ranks.h); each
+// then has what is recorded of its calls written too, so that who reads the files of a job has those of the late ranks
+// (TORCH_FR_DUMP_ON_TIMEOUT).
 #pragma once
 
-#include <chrono>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,16 +14,12 @@
 
 namespace altorch {
 
-// The answer of a process of this node. Nothing where it has no trace socket or does not answer in time.
-std::optional<std::string> ask_process(long pid, std::string_view question,
-                                       std::chrono::milliseconds patience);
-
-inline constexpr std::string_view kLateIn = "late in ";  // a question: the key of a group behind it
-// The answer to it: what this process is at in that group.
+// The answer to kLateIn: what this process is at in that group.
 std::string late_answer(const ProcessReport& report, std::string_view key);
 
-// "; rank 2: in no call; last was barrier #2, done 3.1 s ago; its program is at train.py:88 in load", or nothing. `late`: of the group `key`, whose ranks are
-// `global_ranks` in the job; a few of them are asked. Takes half a second at the most.
+// "; rank 2: in no call; last was barrier #2, done 3.1 s ago; its program is at train.py:88 in load", or nothing. `late`: of the
+// group `key`, whose ranks are `global_ranks` in the job; a few of them are asked. Takes half a second at the most, where some
+// are on other nodes one and a quarter.
 std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std::span<const int> late,
                                 std::span<const int> global_ranks);
 

@@ -12,6 +12,7 @@
 
 #include "common/env.h"
 #include "common/log.h"
+#include "observe/trace/ask_process.h"
 #include "observe/trace/late_ranks.h"
 #include "observe/trace/metrics.h"
 #include "observe/trace/report_json.h"

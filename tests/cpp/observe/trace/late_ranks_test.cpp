@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "observe/trace/ask_process.h"
 #include "observe/trace/trace_board.h"
 #include "observe/trace/trace_socket.h"
 #include "support/map_store.h"
@@ -68,6 +69,30 @@ TEST(LateRanks, SayWhatTheyAreAt) {
   EXPECT_EQ(words_of_late_ranks(watch, "0/abc", late, global_ranks),
             "; rank 1: takes no calls: it was destroyed; rank 3: its process " + std::to_string(stopped.pid) +
                 " is stopped");
+  board->remove(source);
+}
+
+// This process is both ranks, as far as that goes.
+TEST(LateRanks, SayItOnOtherNodesToo) {
+  static auto* const board = new TraceBoard();  // never destroyed
+  OneGroup source;
+  source.group.key = "0/abc";
+  source.group.closed = "it was destroyed";
+  board->add(source);
+  const ProcessId own = ProcessId::own();
+  LivenessSettings settings = watched({{3, own}, {4, {"elsewhere/p", own.pid}}});
+  settings.rank = 3;
+  JobWatch here("far/" + std::to_string(own.pid), settings);
+  settings.rank = 4;
+  JobWatch there("far/" + std::to_string(own.pid), settings);
+  const std::vector<int> late = {1}, global_ranks = {3, 4};
+  std::string words;
+  for (int i = 0; i < 20 && words.empty(); ++i)  // until the two are linked
+    words = words_of_late_ranks(here, "0/abc", late, global_ranks);
+  EXPECT_EQ(words, "; rank 1: takes no calls: it was destroyed");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(words_of_late_ranks(here, "0/abc", late, global_ranks), words);
+  EXPECT_EQ(words_of_late_ranks(there, "0/abc", {{0}}, global_ranks),
+            "; rank 0: takes no calls: it was destroyed");
   board->remove(source);
 }
 

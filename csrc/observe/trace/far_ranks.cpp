@@ -1,0 +1,55 @@
+#include "observe/trace/far_ranks.h"
+
+#include "common/poll_pause.h"
+#include "observe/trace/late_answers.h"
+
+namespace altorch {
+namespace {
+
+// Then whoever asked before may have told nobody: he or his leader is gone, or stopped.
+constexpr std::chrono::milliseconds kWithOthers{300};
+
+}  // namespace
+
+FarRanks::FarRanks(const JobWatch& watch, std::string key, std::size_t most)
+    : watch_(watch), store_(*watch.liveness.settings().store), key_(std::move(key)), most_(most) {}
+
+void FarRanks::ask(int rank, int global_rank) {
+  const LateQuestion question{global_rank, key_};
+  if (is_lost_ || asked_.size() == most_ || question.line().empty()) return;
+  try {
+    asked_.push_back({rank, question, store_.add(LateAnswer::count_key(question), 1)});
+    std::map<int, std::string> none;
+    look(asked_.back(), none, /*is_late=*/false);
+  } catch (const std::exception&) {
+    is_lost_ = true;
+  }
+}
+
+bool FarRanks::look(Asked& asked, std::map<int, std::string>& words, bool is_late) {
+  LateAnswer answer = LateAnswer::from(store_.try_get(LateAnswer::key(asked.question)));
+  if (answer.asked >= asked.number) {
+    if (!answer.words.empty()) words[asked.rank] = std::move(answer.words);
+    return true;
+  }
+  if (!asked.told && (is_late || answer.asked + 1 == asked.number)) {
+    asked.told = true;
+    watch_.liveness.ask(asked.question);
+  }
+  return false;
+}
+
+void FarRanks::hear(std::map<int, std::string>& words, WaitClock::time_point deadline) {
+  const auto late = WaitClock::now() + kWithOthers;
+  PollPause pause(static_cast<int>(watch_.liveness.settings().members.size()), deadline);
+  try {
+    while (!is_lost_ && !asked_.empty() && WaitClock::now() < deadline) {
+      const bool is_late = WaitClock::now() > late;
+      std::erase_if(asked_, [&](Asked& each) { return look(each, words, is_late); });
+      if (!asked_.empty()) pause.pause();
+    }
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace altorch

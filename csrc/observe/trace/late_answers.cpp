@@ -1,0 +1,85 @@
+#include "observe/trace/late_answers.h"
+
+#include <algorithm>
+
+#include "common/native_thread.h"
+#include "common/number.h"
+#include "observe/trace/ask_process.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kMostQuestions = 16, kLongestWords = 1024;
+constexpr std::chrono::milliseconds kPatience{500};  // with one process
+constexpr int kMostTimes = 16;
+
+std::string prefix_of(const LateQuestion& question) {
+  return "late/" + std::to_string(question.rank) + "/" + question.key;
+}
+
+std::int64_t count_in(std::string_view text) {
+  return std::max<std::int64_t>(0, to_number<std::int64_t>(text).value_or(0));
+}
+
+}  // namespace
+
+std::string LateAnswer::count_key(const LateQuestion& question) { return prefix_of(question) + "/asked"; }
+std::string LateAnswer::key(const LateQuestion& question) { return prefix_of(question) + "/answer"; }
+
+LateAnswer LateAnswer::from(const std::optional<std::string>& text) {
+  const auto space = text ? text->find(' ') : std::string::npos;
+  if (space == std::string::npos) return {};
+  LateAnswer answer{count_in(std::string_view(*text).substr(0, space)),
+                    text->substr(space + 1, kLongestWords)};
+  if (answer.asked == 0) return {};
+  std::replace_if(
+      answer.words.begin(), answer.words.end(),
+      [](char each) { return static_cast<unsigned char>(each) < ' ' || each == '\x7f'; }, '?');
+  return answer;
+}
+
+void LateAnswers::find(const LateQuestion& question, long pid) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::pair entry(question, pid);
+  if (questions_.size() >= kMostQuestions ||
+      std::find(questions_.begin(), questions_.end(), entry) != questions_.end())
+    return;
+  try {
+    questions_.push_back(entry);
+    if (!runs_) start_native_thread("al-answers", [self = shared_from_this()] { self->run(); });
+    runs_ = true;
+  } catch (const std::exception&) {  // no more threads: whoever asked learns less
+    questions_.clear();
+  }
+}
+
+void LateAnswers::run() noexcept {
+  while (true) {
+    std::pair<LateQuestion, long> next;
+    {
+      const std::lock_guard lock(mutex_);
+      runs_ = !questions_.empty();
+      if (!runs_) return;
+      next = std::move(questions_.front());
+      questions_.pop_front();
+    }
+    try {
+      answer(next.first, next.second);
+    } catch (const std::exception&) {  // the store is gone, with its host or with the last group
+    }
+  }
+}
+
+// Until it is there for all who have asked: who asks while the last ones are answered relies on their having told of it.
+void LateAnswers::answer(const LateQuestion& question, long pid) {
+  std::int64_t answered = LateAnswer::from(store_->try_get(LateAnswer::key(question))).asked;
+  for (int times = 0; times < kMostTimes; ++times) {
+    const std::int64_t asked = count_in(store_->try_get(LateAnswer::count_key(question)).value_or(""));
+    if (asked <= answered) return;
+    std::string words = words_of_process(pid, question.key, kPatience).value_or("");
+    store_->set(LateAnswer::key(question), LateAnswer{asked, std::move(words)}.encode());
+    answered = asked;
+  }
+}
+
+}  // namespace altorch

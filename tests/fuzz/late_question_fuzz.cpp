@@ -1,0 +1,29 @@
+// What comes over the links between homes, and what the store holds as an answer.
+#include "fuzz/target.h"
+#include "observe/late_question.h"
+#include "observe/trace/late_answers.h"
+
+namespace altorch {
+
+FUZZ_TARGET(late_question, 2000) {
+  if (input.up_to(1) == 0) {
+    const LateAnswer answer = LateAnswer::from(input.rest());
+    fuzz::require(answer.asked >= 0 && answer.words.size() <= 1024, "an answer is short");
+    fuzz::require(answer.words.find('\n') == std::string::npos, "an answer is one line");
+    return;
+  }
+  LinkWords words;
+  while (const auto said = input.piece()) {
+    const auto questions = words.hear(*said);
+    if (!questions) return;
+    for (const LateQuestion& question : *questions) {
+      const std::string line = question.line();
+      fuzz::require(!line.empty() && line.size() <= LateQuestion::kLongestLine,
+                    "what is heard can be passed on");
+      fuzz::require(LateQuestion::from(line.substr(0, line.size() - 1)) == question,
+                    "and is heard as the same");
+    }
+  }
+}
+
+}  // namespace altorch
