@@ -221,36 +221,31 @@ def one_is_late(world, late, folder):
     return took, str(missed.value)
 
 
-def told_of(late, carrier, folder, stopped=None):
-    """Of four ranks on two nodes; their processes, too."""
-    with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
+def told_of(cluster, late, folder, stopped=None):
+    """What each of four ranks was told."""
 
-        def time_passes():
-            wait_for(folder / "is late")
-            if stopped is not None:
-                cluster.kill(stopped, signal.SIGSTOP)
-            Path(folder, "call").touch()
-            end = time.monotonic() + 20 * PATIENCE
-            while len(list(folder.glob("*is told"))) < 3 - (stopped not in (None, late)):
-                assert time.monotonic() < end
-                time.sleep(0.02)
-            if stopped is not None:
-                cluster.kill(stopped, signal.SIGCONT)
-            Path(folder, "over").touch()
+    def time_passes():
+        wait_for(folder / "is late")
+        if stopped is not None:
+            cluster.kill(stopped, signal.SIGSTOP)
+        Path(folder, "call").touch()
+        end = time.monotonic() + 20 * PATIENCE
+        while len(list(folder.glob("*is told"))) < 3 - (stopped not in (None, late)):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        if stopped is not None:
+            cluster.kill(stopped, signal.SIGCONT)
+        Path(folder, "over").touch()
 
-        cluster.check(meet)
-        return cluster.check(
-            one_is_late, late=late, folder=str(folder), before_wait=time_passes
-        ), cluster.pids
+    cluster.check(meet)
+    return cluster.check(one_is_late, late=late, folder=str(folder), before_wait=time_passes)
 
 
-@CARRIERS
-@pytest.mark.parametrize("late", [0, 2, 3], ids=["hub", "leader", "follower"])
-def test_a_late_rank_says_to_other_nodes_where_it_is(carrier, late, tmp_path):
-    for rank, told in enumerate(told_of(late, carrier, tmp_path)[0]):
+def say_where_it_is(told, late):
+    for rank, each in enumerate(told):
         if rank == late:
             continue
-        took, message = told
+        took, message = each
         assert f"ranks not waiting in this group: {late}; rank {late}: in no call; last was " in message, (
             message
         )
@@ -260,10 +255,27 @@ def test_a_late_rank_says_to_other_nodes_where_it_is(carrier, late, tmp_path):
         assert DEADLINE <= took < DEADLINE + 1 * PATIENCE, took
 
 
+@CARRIERS
+@pytest.mark.parametrize("late", [0, 2, 3], ids=["hub", "leader", "follower"])
+def test_a_late_rank_says_to_other_nodes_where_it_is(carrier, late, tmp_path):
+    with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
+        say_where_it_is(told_of(cluster, late, tmp_path), late)
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_a_late_rank_says_so_over_a_network(nodes, late, tmp_path):
+    """Where the numbers of its processes are the other node's own."""
+    prefixes = [list(node.prefix) for node in nodes]
+    env = {"MASTER_ADDR": nodes[0].address, "ALTORCH_MPI": "none"}
+    with Cluster(4, launcher="torchrun", env=env, node_prefixes=prefixes) as cluster:
+        say_where_it_is(told_of(cluster, late, tmp_path), late)
+
+
 @pytest.mark.parametrize("stopped", [0, 1, 2, 3])
 def test_a_late_rank_whose_home_cannot_be_reached(stopped, tmp_path):
     """The store and the hub are rank 0's; rank 2 is the one that is linked to it, for rank 3 too."""
-    told, pids = told_of(3, "gloo", tmp_path, stopped)
+    with Cluster(4, launcher="plain", env=env_of("gloo", 2)) as cluster:
+        told, pids = told_of(cluster, 3, tmp_path, stopped), cluster.pids
     for rank, each in enumerate(told):
         if rank in (stopped, 3):
             continue
