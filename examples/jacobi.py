@@ -2,20 +2,24 @@
 
     torchrun --standalone --nproc-per-node 2 examples/jacobi.py
     torchrun --standalone --nproc-per-node 2 examples/jacobi.py --device cuda --size 4096
+    torchrun --standalone --nproc-per-node 4 examples/jacobi.py --size 4096 --steps 20 --against gloo --json rows.jsonl
 
 By windows (`altorch.new_window`): a rank puts its outer rows into its neighbours' memory with a signal, computes the
 rest, and waits for their signals. By messages: isend and irecv of the same rows at the same moments. Prints the time
-of a step of each and the largest difference from the same iteration in one process; ends with exit code 1 when that
-is above 1e-12. `--plot heat.png` draws the plate.
+of a step of each, how much of the exchange the rest of the computation hides, and the largest difference from the same
+iteration in one process; ends with exit code 1 when that is above 1e-12. `--against gloo` sends the messages over
+another backend, too; `--plot heat.png` draws the plate.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -104,21 +108,25 @@ def by_window(window: altorch.Window) -> Exchange:
     return exchange
 
 
-def by_messages(strip: Strip, copy: int) -> Callable[[], None]:
-    operations = []
-    for rank, row, _ in strip.neighbours():
-        theirs = strip.copies[copy, row - 1 if rank == strip.above else row + 1]
-        operations += [(dist.irecv, theirs, rank), (dist.isend, strip.copies[copy, row], rank)]
-    if strip.device.type == "cuda":  # on one stream each would wait for the one before it
-        works = dist.batch_isend_irecv([dist.P2POp(*each) for each in operations]) if operations else []
-    else:
-        works = [call(row, rank) for call, row, rank in operations]
+def by_messages(group: dist.ProcessGroup | None = None) -> Exchange:
+    def exchange(strip: Strip, copy: int) -> Callable[[], None]:
+        operations = []
+        for rank, row, _ in strip.neighbours():
+            theirs = strip.copies[copy, row - 1 if rank == strip.above else row + 1]
+            operations += [(dist.irecv, theirs, rank), (dist.isend, strip.copies[copy, row], rank)]
+        if strip.device.type == "cuda":  # on one stream each would wait for the one before it
+            batch = [dist.P2POp(call, row, rank, group) for call, row, rank in operations]
+            works = dist.batch_isend_irecv(batch) if batch else []
+        else:
+            works = [call(row, rank, group) for call, row, rank in operations]
 
-    def finish() -> None:
-        for work in works:
-            work.wait()
+        def finish() -> None:
+            for work in works:
+                work.wait()
 
-    return finish
+        return finish
+
+    return exchange
 
 
 def timed(strip: Strip, steps: int, exchange: Exchange | None, computes: bool = True) -> float:
@@ -179,6 +187,10 @@ def main() -> int | str:
         "--turns", type=int, default=3, help="of both ways, the fastest one counts (default %(default)s)"
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default %(default)s")
+    parser.add_argument("--against", default="", metavar="LIST", help="backends for messages beside al's")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append the figures to FILE, as one JSON line"
+    )
     parser.add_argument("--plot", metavar="PNG", help="draw the plate")
     arguments = parser.parse_args()
 
@@ -191,7 +203,9 @@ def main() -> int | str:
     device = device_of(arguments.device)
     strip = Strip(arguments.size, rank, ranks, device)
     window = altorch.new_window(strip.copies)
-    ways: dict[str, Exchange] = {"window": by_window(window), "messages": by_messages}
+    ways: dict[str, Exchange] = {"window": by_window(window), "messages": by_messages()}
+    for name in filter(None, arguments.against.split(",")):
+        ways[name] = by_messages(dist.new_group(backend=name))
     alone: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in ways}
     exchanging: dict[str, list[float]] = {name: [] for name in ways}
@@ -206,14 +220,25 @@ def main() -> int | str:
             if wanted is not None:
                 worst = max(worst, (plate - wanted).abs().max().item())
     best = {name: min(took) for name, took in found.items()}
+    hidden = {name: max(0, 1 - (took - min(alone)) / min(exchanging[name])) for name, took in best.items()}
     if rank == 0:
         for name, took in best.items():
             print(
                 f"{name:>8}: {took:8.1f} us a step, {took - min(alone):+.1f} us for the exchange; alone it takes "
-                f"{min(exchanging[name]):.1f}, the computation {min(alone):.1f}"
+                f"{min(exchanging[name]):.1f}, the computation {min(alone):.1f}: {hidden[name]:.0%} hidden"
             )
-    if rank == 0:
-        print(f"messages / window: {best['messages'] / best['window']:.2f}")
+        for name, took in best.items():
+            if name != "window":
+                print(f"{name} / window: {took / best['window']:.2f}")
+        if arguments.json:
+            figures = {
+                "benchmark": "jacobi", "ranks": ranks, "device": arguments.device, "size": arguments.size,
+                "steps": arguments.steps, "torch": torch.__version__, "altorch": altorch.__version__,
+                "computation_us": min(alone), "step_us": best, "hidden": hidden,
+                "exchange_us": {name: min(took) for name, took in exchanging.items()},
+            }  # fmt: skip
+            with arguments.json.open("a") as file:
+                file.write(json.dumps(figures) + "\n")
         print(f"largest difference from one process: {worst:.1e}")
         if arguments.plot:
             draw(plate, arguments.plot)

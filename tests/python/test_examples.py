@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import json
 import runpy
 import subprocess
 import sys
@@ -76,12 +77,15 @@ JACOBI = str(REPOSITORY / "examples" / "jacobi.py")
 def test_jacobi_is_the_same_on_any_number_of_ranks(size, tmp_path):
     if backend_under_test() != "al":
         pytest.skip("only altorch has windows for CPU tensors")
-    picture = tmp_path / "heat.png"
+    picture, figures = tmp_path / "heat.png", tmp_path / "rows.jsonl"
     words = ["--size", str(size), "--steps", "60", "--turns", "1", "--plot", str(picture)]
+    words += ["--against", "gloo", "--json", str(figures)]
     with Cluster(3, group=False, launcher="torchrun") as cluster:
         (said, code), *others = cluster.check(run_as_program, path=JACOBI, words=words, deadline=60)
     assert code == 0 and all(end == ("", 0) for end in others), said
     assert "largest difference from one process: 0.0e+00" in said and "messages / window" in said
+    [row] = [json.loads(line) for line in figures.read_text().splitlines()]
+    assert row["step_us"].keys() == {"window", "messages", "gloo"} and row["ranks"] == 3
     assert picture.exists() or "not installed" in said
 
 
