@@ -199,11 +199,12 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
     if (questions_.size() < kMostQuestions) questions_.insert(questions_.end(), asked->begin(), asked->end());
     return false;
   }
-  const bool process_ended = got == 0 || errno == ECONNRESET || errno == EPIPE;
+  const int why = link.broke != 0 ? link.broke : got < 0 ? errno : 0;
+  const bool process_ended = why == 0 || why == ECONNRESET || why == EPIPE;
   if (process_ended) {
     const long pid = settings_.members.at(link.rank).pid;
     deaths.emplace_back(
-        link.rank, got == 0 ? "the connection to it closed; process " + std::to_string(pid) + " has ended"
+        link.rank, why == 0 ? "the connection to it closed; process " + std::to_string(pid) + " has ended"
                             : "the connection to it broke; process " + std::to_string(pid) +
                                   " has ended, or its node was away for too long");
   } else {
@@ -220,8 +221,10 @@ void HomeLinks::pass_on(const LateQuestion& question) noexcept {
   for (Link& link : links_) {
     const bool leads_there = link.rank >= 0 && (settings_.rank != hub_ ||
                                                 settings_.members.at(link.rank).home == peer->second.home);
-    if (leads_there && link.words.may_ask())
-      send(link.socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // or its buffer is full
+    if (!leads_there || !is_quiet(link.socket) || !link.words.may_ask()) continue;
+    if (send(link.socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN &&
+        errno != EINTR)
+      link.broke = errno;
   }
 }
 
@@ -236,7 +239,7 @@ HomeLinks::Deaths HomeLinks::node_of(int rank) const {
 
 void HomeLinks::close_all() noexcept {
   for (const Link& link : links_) {
-    send(link.socket, LinkWords::kGoodbye.data(), LinkWords::kGoodbye.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    say_last(link.socket, LinkWords::kGoodbye);
     close_unforked(link.socket);
   }
   links_.clear();

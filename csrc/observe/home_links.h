@@ -58,6 +58,7 @@ class HomeLinks {
     std::string greeting;
     Clock::time_point since;
     LinkWords words = {};
+    int broke = 0;  // the errno of a send, which nobody is told twice
   };
   void accept_all();
   void connect_to_hub(Deaths& deaths);

@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kQuestion = 'Q';
 constexpr int kMostASecond = 16;
+constexpr std::chrono::seconds kPause{10};  // of who has sent many
 
 }  // namespace
 
@@ -46,11 +47,16 @@ std::optional<std::vector<LateQuestion>> LinkWords::hear(std::string_view bytes)
 }
 
 bool LinkWords::may_ask() {
-  if (const auto now = Clock::now(); now - began_ > std::chrono::seconds(1)) {
+  const auto now = Clock::now();
+  if (now - began_ > (left_ > 0 ? std::chrono::seconds(1) : kPause)) {
     began_ = now;
     asked_ = 0;
+    left_ = std::max(left_, 1);
   }
-  return asked_++ < kMostASecond;
+  if (left_ == 0 || asked_ == kMostASecond) return false;
+  ++asked_;
+  --left_;
+  return true;
 }
 
 }  // namespace altorch

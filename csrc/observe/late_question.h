@@ -30,15 +30,17 @@ class LinkWords {
 
   // What was asked, by bytes that come in any pieces; nothing when the link is over: a goodbye, or nonsense, which proves nothing.
   std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
-  // Whether one more question may be sent, a few a second: all must fit into the buffers of a peer that is stopped for a while, for a
-  // link with full ones breaks, and would be taken for a death.
+  // Whether one more question may be sent: a few a second, and few in all, for they must fit into the buffers of a peer that is stopped
+  // for hours: a link with full ones breaks, and would be taken for a death.
   bool may_ask();
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string line_;  // that has not come to its end
   Clock::time_point began_{};
-  int asked_ = 0;  // since then
+  int asked_ = 0;     // since then
+  int left_ = kMost;  // that may be sent without a pause
+  static constexpr int kMost = 512;
 };
 
 }  // namespace altorch

@@ -147,8 +147,6 @@ void LivenessMonitor::run() {
     entries.push_back({news_.socket(), POLLIN, 0});  // poll() passes over a negative one
     if (poll(entries.data(), entries.size(), links_.patience_ms()) < 0) continue;
     if (stopping_) break;
-    if (entries.front().revents != 0) pass_on_what_was_asked();
-    if (entries.back().revents != 0) hear_news();
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];
@@ -159,6 +157,9 @@ void LivenessMonitor::run() {
     }
     for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links)))
       tell(rank, evidence);
+    // When the links were looked at: what is sent over a broken one takes the reason away.
+    if (entries.back().revents != 0) hear_news();
+    if (entries.front().revents != 0) pass_on_what_was_asked();
     for (const LateQuestion& question : links_.take_questions()) pass_on(question);
   }
   links_.close_all();

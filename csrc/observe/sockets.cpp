@@ -82,6 +82,22 @@ void keep_alive(int socket) {
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, between);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp(seconds / between, 1, 127));
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * seconds);  // of what is probed, too
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);                    // what is held back is lost with a connection
+}
+
+bool is_quiet(int socket) {
+  tcp_info info = {};
+  socklen_t length = sizeof info;
+  return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_retransmits == 0 &&
+         info.tcpi_probes == 0;
+}
+
+void say_last(int socket, std::string_view words) {
+  send(socket, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  shutdown(socket, SHUT_WR);
+  char unread[1024];
+  for (int reads = 0; reads < 64 && recv(socket, unread, sizeof unread, MSG_DONTWAIT) > 0; ++reads) {
+  }
 }
 
 void close_socket(int socket) { close(socket); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace altorch {
@@ -14,6 +15,10 @@ std::pair<int, int> listen_on(const std::string& address);
 int connect_to(const std::string& host, int port);
 // Makes the kernel notice that the other node has been silent for ALTORCH_SILENCE_SECONDS; 1 at least.
 void keep_alive(int socket);
+// Whether the other node has answered all that it was asked before: what is sent to a silent one puts off noticing that it is.
+bool is_quiet(int socket);
+// Before it is closed: what lies there unread would have the connection reset, and these words lost with it.
+void say_last(int socket, std::string_view words);
 void close_socket(int socket);
 
 }  // namespace altorch

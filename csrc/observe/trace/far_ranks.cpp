@@ -11,12 +11,22 @@ constexpr std::chrono::milliseconds kWithOthers{300};
 
 }  // namespace
 
-FarRanks::FarRanks(const JobWatch& watch, std::string key, std::size_t most)
-    : watch_(watch), store_(*watch.liveness.settings().store), key_(std::move(key)), most_(most) {}
+FarRanks::FarRanks(const JobWatch& watch, std::string key, std::size_t most, WaitClock::time_point deadline)
+    : watch_(watch),
+      store_(*watch.liveness.settings().store),
+      key_(std::move(key)),
+      most_(most),
+      deadline_(deadline) {}
+
+const std::string& FarRanks::home_of(const Asked& asked) const {
+  return watch_.liveness.settings().members.at(asked.question.rank).home;
+}
 
 void FarRanks::ask(int rank, int global_rank) {
   const LateQuestion question{global_rank, key_};
-  if (is_lost_ || asked_.size() == most_ || question.line().empty()) return;
+  if (is_lost_ || asked_.size() == most_ || question.line().empty() || WaitClock::now() > deadline_ ||
+      watch_.silent.contains(watch_.liveness.settings().members.at(global_rank).home))
+    return;
   try {
     asked_.push_back({rank, question, store_.add(LateAnswer::count_key(question), 1)});
     std::map<int, std::string> none;
@@ -29,6 +39,7 @@ void FarRanks::ask(int rank, int global_rank) {
 bool FarRanks::look(Asked& asked, std::map<int, std::string>& words, bool is_late) {
   LateAnswer answer = LateAnswer::from(store_.try_get(LateAnswer::key(asked.question)));
   if (answer.asked >= asked.number) {
+    watch_.silent.remove(home_of(asked));
     if (!answer.words.empty()) words[asked.rank] = std::move(answer.words);
     return true;
   }
@@ -39,17 +50,19 @@ bool FarRanks::look(Asked& asked, std::map<int, std::string>& words, bool is_lat
   return false;
 }
 
-void FarRanks::hear(std::map<int, std::string>& words, WaitClock::time_point deadline) {
+void FarRanks::hear(std::map<int, std::string>& words) {
   const auto late = WaitClock::now() + kWithOthers;
-  PollPause pause(static_cast<int>(watch_.liveness.settings().members.size()), deadline);
+  PollPause pause(static_cast<int>(watch_.liveness.settings().members.size()), deadline_);
   try {
-    while (!is_lost_ && !asked_.empty() && WaitClock::now() < deadline) {
+    while (!is_lost_ && !asked_.empty() && WaitClock::now() < deadline_) {
       const bool is_late = WaitClock::now() > late;
-      std::erase_if(asked_, [&](Asked& each) { return look(each, words, is_late); });
+      std::erase_if(asked_,
+                    [&](Asked& each) { return WaitClock::now() < deadline_ && look(each, words, is_late); });
       if (!asked_.empty()) pause.pause();
     }
   } catch (const std::exception&) {
   }
+  for (const Asked& each : asked_) watch_.silent.add(home_of(each));
 }
 
 }  // namespace altorch

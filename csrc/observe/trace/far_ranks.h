@@ -17,13 +17,14 @@ namespace altorch {
 
 class FarRanks {
  public:
-  // In the group `key`; so many ranks at the most.
-  FarRanks(const JobWatch& watch, std::string key, std::size_t most);
+  // In the group `key`; so many ranks at the most, and nothing is asked of the store behind `deadline`.
+  FarRanks(const JobWatch& watch, std::string key, std::size_t most, WaitClock::time_point deadline);
 
-  // `rank` in the group, `global_rank` in the job. Where the store does not answer nobody is asked, nor waited for.
+  // `rank` in the group, `global_rank` in the job. Where the store does not answer nobody is asked, nor waited for; nor is who is of
+  // a home that did not answer a while ago.
   void ask(int rank, int global_rank);
-  // Adds what they say, by rank in the group, as far as it comes before `deadline`.
-  void hear(std::map<int, std::string>& words, WaitClock::time_point deadline);
+  // Adds what they say, by rank in the group, as far as it comes in time.
+  void hear(std::map<int, std::string>& words);
 
  private:
   struct Asked {
@@ -32,6 +33,7 @@ class FarRanks {
     std::int64_t number;  // of those who have asked, counted from 1
     bool told = false;    // that it is asked for
   };
+  const std::string& home_of(const Asked& asked) const;
   // Whether nothing more is to come.
   bool look(Asked& asked, std::map<int, std::string>& words, bool is_late);
 
@@ -39,6 +41,7 @@ class FarRanks {
   KeyValueStore& store_;
   const std::string key_;
   const std::size_t most_;
+  const WaitClock::time_point deadline_;
   std::vector<Asked> asked_;
   bool is_lost_ = false;  // the store
 };

@@ -1,16 +1,18 @@
 #include "observe/trace/late_answers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/native_thread.h"
 #include "common/number.h"
+#include "common/utf8.h"
 #include "observe/trace/ask_process.h"
 
 namespace altorch {
 namespace {
 
 constexpr std::size_t kMostQuestions = 16, kLongestWords = 1024;
-constexpr std::chrono::milliseconds kPatience{500};  // with one process
+constexpr std::chrono::milliseconds kPatience{250};  // with one process: there may be four, in a second
 constexpr int kMostTimes = 16;
 
 std::string prefix_of(const LateQuestion& question) {
@@ -29,13 +31,10 @@ std::string LateAnswer::key(const LateQuestion& question) { return prefix_of(que
 LateAnswer LateAnswer::from(const std::optional<std::string>& text) {
   const auto space = text ? text->find(' ') : std::string::npos;
   if (space == std::string::npos) return {};
-  LateAnswer answer{count_in(std::string_view(*text).substr(0, space)),
-                    text->substr(space + 1, kLongestWords)};
-  if (answer.asked == 0) return {};
-  std::replace_if(
-      answer.words.begin(), answer.words.end(),
-      [](char each) { return static_cast<unsigned char>(each) < ' ' || each == '\x7f'; }, '?');
-  return answer;
+  const std::string_view all = *text;
+  const std::int64_t asked = count_in(all.substr(0, space));
+  if (asked == 0) return {};
+  return {asked, as_utf8(all.substr(space + 1), kLongestWords)};
 }
 
 void LateAnswers::find(const LateQuestion& question, long pid) noexcept {
@@ -73,9 +72,11 @@ void LateAnswers::run() noexcept {
 // Until it is there for all who have asked: who asks while the last ones are answered relies on their having told of it.
 void LateAnswers::answer(const LateQuestion& question, long pid) {
   std::int64_t answered = LateAnswer::from(store_->try_get(LateAnswer::key(question))).asked;
+  bool is_sure = false;  // a store that was slow gives what it was asked for before
   for (int times = 0; times < kMostTimes; ++times) {
     const std::int64_t asked = count_in(store_->try_get(LateAnswer::count_key(question)).value_or(""));
-    if (asked <= answered) return;
+    if (asked <= answered && std::exchange(is_sure, true)) return;
+    if (asked <= answered) continue;
     std::string words = words_of_process(pid, question.key, kPatience).value_or("");
     store_->set(LateAnswer::key(question), LateAnswer{asked, std::move(words)}.encode());
     answered = asked;

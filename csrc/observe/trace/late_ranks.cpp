@@ -38,7 +38,7 @@ std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std
   const JobReport job = job_report(watch);
   const auto began = WaitClock::now();
   std::map<int, long> near;  // by rank in the group
-  FarRanks far(watch, std::string(key), kMostAsked);
+  FarRanks far(watch, std::string(key), kMostAsked, began + kFarPatience);
   for (const int rank : late) {
     const auto member = job.members.find(global_ranks[static_cast<std::size_t>(rank)]);
     if (member == job.members.end() || member->first == job.rank) continue;
@@ -53,7 +53,7 @@ std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std
     if (left.count() <= 0) break;
     if (auto answer = words_of_process(pid, key, left)) words[rank] = *std::move(answer);
   }
-  far.hear(words, began + kFarPatience);
+  far.hear(words);
   std::string text;
   for (const auto& [rank, answer] : words) text += "; rank " + std::to_string(rank) + ": " + answer;
   return text;

@@ -46,9 +46,12 @@ struct Job {
     made.address = made.master = "127.0.0.1";
     return made;
   }
-  std::map<int, std::string> hear(FarRanks& far, milliseconds patience) const {
+  FarRanks far(std::size_t most, milliseconds patience) const {
+    return FarRanks(watch, "g", most, WaitClock::now() + patience);
+  }
+  static std::map<int, std::string> hear(FarRanks& far) {
     std::map<int, std::string> words;
-    far.hear(words, WaitClock::now() + patience);
+    far.hear(words);
     return words;
   }
   const std::shared_ptr<KeyValueStore> store;
@@ -60,7 +63,7 @@ TEST(FarRanks, SayWhatIsFoundAfterTheyWereAsked) {
   const LateQuestion first{5, "g"}, second{6, "g"};
   job.store->set(LateAnswer::key(first), LateAnswer{2, "of before"}.encode());
   job.store->add(LateAnswer::count_key(first), 2);
-  FarRanks far(job.watch, "g", 4);
+  FarRanks far = job.far(4, seconds(20));
   far.ask(1, 5);
   far.ask(2, 6);
   std::thread answers([&] {
@@ -70,7 +73,7 @@ TEST(FarRanks, SayWhatIsFoundAfterTheyWereAsked) {
   });
   const auto began = WaitClock::now();
   const std::map<int, std::string> expected = {{1, "in no call"}};
-  EXPECT_EQ(job.hear(far, seconds(20)), expected);
+  EXPECT_EQ(Job::hear(far), expected);
   EXPECT_LT(WaitClock::now() - began, seconds(15));
   answers.join();
 }
@@ -78,13 +81,13 @@ TEST(FarRanks, SayWhatIsFoundAfterTheyWereAsked) {
 TEST(FarRanks, MayBeSilent) {
   const auto store = std::make_shared<CountingStore>();
   const Job job(store);
-  FarRanks far(job.watch, "g", 1);
+  FarRanks far = job.far(1, milliseconds(500));
   EXPECT_EQ(store->requests, 0);
   far.ask(1, 5);
   far.ask(2, 6);  // one more than may be
   EXPECT_EQ(store->requests, 2);
   const auto began = WaitClock::now();
-  EXPECT_TRUE(job.hear(far, milliseconds(500)).empty());
+  EXPECT_TRUE(Job::hear(far).empty());
   EXPECT_LT(WaitClock::now() - began, milliseconds(500) + seconds(5));
   EXPECT_LT(store->requests, 100);
 }
@@ -93,19 +96,44 @@ TEST(FarRanks, MayBeSilent) {
 TEST(FarRanks, CostALargeJobsStoreFewRequests) {
   const auto store = std::make_shared<CountingStore>();
   const Job job(store, 4096);
-  FarRanks far(job.watch, "g", 4);
+  FarRanks far = job.far(4, seconds(1));
   far.ask(1, 5);
-  EXPECT_TRUE(job.hear(far, seconds(1)).empty());
+  EXPECT_TRUE(Job::hear(far).empty());
   EXPECT_LE(store->requests, 16);
 }
 
 TEST(FarRanks, AreNotWaitedForWithoutTheStore) {
   const Job job(std::make_shared<StoreThatIsGone>());
-  FarRanks far(job.watch, "g", 4);
+  FarRanks far = job.far(4, seconds(20));
   const auto began = WaitClock::now();
   far.ask(1, 5);
-  EXPECT_TRUE(job.hear(far, seconds(20)).empty());
+  EXPECT_TRUE(Job::hear(far).empty());
   EXPECT_LT(WaitClock::now() - began, seconds(10));
+}
+
+// Calls that end at their deadlines together would end one after another.
+TEST(FarRanks, AreNotWaitedForAgainWhereTheirHomeWasSilent) {
+  const auto store = std::make_shared<CountingStore>();
+  const Job job(store);
+  FarRanks first = job.far(4, milliseconds(50));
+  first.ask(1, 5);
+  EXPECT_TRUE(Job::hear(first).empty());
+  const int requests = store->requests;
+  FarRanks second = job.far(4, seconds(20));
+  const auto began = WaitClock::now();
+  second.ask(2, 6);
+  EXPECT_TRUE(Job::hear(second).empty());
+  EXPECT_LT(WaitClock::now() - began, seconds(10));
+  EXPECT_EQ(store->requests, requests);
+}
+
+TEST(FarRanks, AreNotAskedAboutTooLate) {
+  const auto store = std::make_shared<CountingStore>();
+  const Job job(store);
+  FarRanks far = job.far(4, milliseconds(-1));
+  far.ask(1, 5);
+  EXPECT_TRUE(Job::hear(far).empty());
+  EXPECT_EQ(store->requests, 0);
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ TEST(LateAnswers, AsTheyStandInTheStore) {
   EXPECT_EQ(LateAnswer::from("7 in no call").asked, 7);
   EXPECT_EQ(LateAnswer::from((LateAnswer{7, "in no call"}.encode())).words, "in no call");
   EXPECT_EQ(LateAnswer::from("7 two\nlines").words, "two?lines");
+  EXPECT_EQ(LateAnswer::from("7 \xFF").words, "?");
   EXPECT_EQ(LateAnswer::from("7 ").words, "");
   EXPECT_LT(LateAnswer::from("7 " + std::string(100'000, 'x')).words.size(), 5000U);
   for (const char* text : {"", "7", " 7", "-1 x", "x y", "99999999999999999999 x", "0 x"}) {
