@@ -416,15 +416,15 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "explain",
       [](const std::string& operation, const std::string& dtype, std::int64_t bytes, int ranks, int rank,
-         const std::optional<std::string>& algorithm, bool on_gpus, int nodes, bool share_gpus) {
+         const std::optional<std::string>& algorithm, bool on_gpus, int nodes, bool share_gpus, bool linked) {
         return as_dict(guarded([&] {
-          return explain(
-              {operation, dtype, bytes, ranks, rank, algorithm.value_or(""), on_gpus, nodes, share_gpus});
+          return explain({operation, dtype, bytes, ranks, rank, algorithm.value_or(""), on_gpus, nodes,
+                          share_gpus, linked});
         }));
       },
       py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("ranks"), py::kw_only(),
       py::arg("rank") = 0, py::arg("algorithm") = py::none(), py::arg("on_gpus") = false,
-      py::arg("nodes") = 1, py::arg("share_gpus") = false);
+      py::arg("nodes") = 1, py::arg("share_gpus") = false, py::arg("linked") = false);
   module.def(
       "gpu_routes",
       [](int device) {

@@ -54,6 +54,11 @@ World of_gpus(const Question& question) {
     peer.home = std::to_string(static_cast<std::int64_t>(rank) * question.nodes / question.ranks);
     peer.gpu = peer.home + (question.share_gpus ? "" : "/" + std::to_string(rank));
   }
+  for (GpuPeerInfo& peer : peers) {
+    for (const GpuPeerInfo& other : peers) {
+      if (question.linked && &other != &peer && other.home == peer.home) peer.links.push_back(other.gpu);
+    }
+  }
   return World::of(peers);
 }
 

@@ -23,6 +23,7 @@ struct Question {
   bool on_gpus = false;
   int nodes = 1;
   bool share_gpus = false;
+  bool linked = false;  // the GPUs of a node to each other, by NVLink
 };
 
 struct Explanation {

@@ -79,7 +79,7 @@ std::string steps(const Operation& asked, const World& world) {
            "bytes, and takes theirs when they are there\n";
   const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
                            " for each rank and block of threads: ";
-  if (layout.goes_in_lines(bytes, asked.reduces()))
+  if (!asked.is_message() && layout.goes_in_lines(bytes, asked.reduces()))
     return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the others' memory, "
            "with a "
            "number in every line, and " +

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="nodes that the ranks are on (default: %(default)s)",
     )
     parser.add_argument("--shared-gpus", action="store_true", help="several ranks use one GPU; --device cuda")
+    parser.add_argument("--nvlink", action="store_true", help="NVLink links all GPUs; --device cuda")
     parser.add_argument("--algorithm", help="explain this one instead of the chosen one")
 
 
@@ -60,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             on_gpus=arguments.device == "cuda",
             nodes=arguments.nodes,
             share_gpus=arguments.shared_gpus,
+            linked=arguments.nvlink,
         )
     except (ValueError, RuntimeError) as error:
         print(f"altorch explain: {error}", file=sys.stderr)
