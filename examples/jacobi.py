@@ -220,7 +220,10 @@ def main() -> int | str:
             if wanted is not None:
                 worst = max(worst, (plate - wanted).abs().max().item())
     best = {name: min(took) for name, took in found.items()}
-    hidden = {name: max(0, 1 - (took - min(alone)) / min(exchanging[name])) for name, took in best.items()}
+    # Between none and all: of a large plate the computation alone varies by more than the exchange takes.
+    hidden = {
+        name: min(max(0, 1 - (took - min(alone)) / min(exchanging[name])), 1) for name, took in best.items()
+    }
     if rank == 0:
         for name, took in best.items():
             print(
