@@ -17,8 +17,8 @@ constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
-// where reductions are faster so at any size, and on four, where moves are (among more nobody has measured it); there reductions go in lines while all of them are on
-// the way at once.
+// where reductions are faster so at any size, and on four, where moves are (among more nobody has measured it); among more than
+// two, reductions go in lines while all of them are on the way at once.
 constexpr std::int64_t kMovedInLines = 32 << 20, kReducedInLinesAmongMore = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }

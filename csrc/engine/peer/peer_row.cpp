@@ -40,14 +40,15 @@ std::optional<std::string> obstacle_among(const World& world) {
          " share one GPU, on which a kernel can wait for another one's only under MPS";
 }
 
-// What a rank posts at most, as fits() counts it; 0: nothing is taken because there are so few ranks.
+bool are_few(const World& world) { return world.ranks == 2 || (world.linked && world.ranks <= kFew); }
+
+// What a rank posts at most, as fits() counts it, where they are few; 0: nothing.
 std::size_t most_among_few(OpKind kind, const World& world) {
-  const bool reduces = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
   if (world.ranks == 2) {
+    const bool reduces = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
     if (reduces) return world.linked ? kReducedInLines : kReducedBetweenTwo;
     return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
   }
-  if (!world.linked || world.ranks > kFew) return 0;
   return kind == OpKind::kAllReduce       ? kReducedAmongFew
          : kind == OpKind::kReduceScatter ? kReduceScatteredAmongFew
          : kind == OpKind::kAllGather     ? kGatheredAmongFew
@@ -60,11 +61,10 @@ const char* takes_small(const Operation& operation, const World& world) {
   const std::size_t small = PeerLayout::small_bytes_among(world.ranks);
   if (SmallExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
     return "small: one kernel that writes into the memory of the other GPUs";
-  const bool is_taken =
-      operation.kind == OpKind::kAllToAll
-          ? world.ranks == 2 || (world.linked && world.ranks <= kFew)
-          : SmallExchanges::fits(operation, world.ranks, most_among_few(operation.kind, world));
-  if (!is_taken) return nullptr;
+  if (!are_few(world)) return nullptr;
+  if (operation.kind != OpKind::kAllToAll &&
+      !SmallExchanges::fits(operation, world.ranks, most_among_few(operation.kind, world)))
+    return nullptr;
   return world.ranks == 2 ? "two GPUs: one kernel that writes into the memory of the other"
                           : "few GPUs: one kernel that writes into the memory of the others";
 }
