@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/utf8.h"
 
 namespace altorch {
 
@@ -22,10 +23,7 @@ std::optional<Number> to_number(std::string_view text, int base = 10) {
 // Part of it, as an error quotes it.
 inline std::string excerpt(std::string_view text) {
   constexpr std::size_t kMost = 64;
-  std::string shown = "'";
-  for (const char each : text.substr(0, kMost))
-    shown += static_cast<unsigned char>(each) < ' ' || each == '\x7f' ? '?' : each;
-  return shown + (text.size() > kMost ? "...'" : "'");
+  return "'" + as_utf8(text, kMost) + (text.size() > kMost ? "...'" : "'");
 }
 
 // `what`: what another rank should have written. Throws Error(kInternal) where it is no such number.

@@ -32,9 +32,8 @@ std::string as_utf8(std::string_view text, std::size_t most) {
   std::string made;
   while (!text.empty()) {
     const std::size_t length = length_of_first(text), taken = std::max<std::size_t>(1, length);
-    const bool is_control = byte_at(text, 0) < ' ' || text[0] == '\x7f';
     if (made.size() + taken > most) break;
-    made += length == 0 || is_control ? "?" : text.substr(0, length);
+    made += length == 0 || is_control(text[0]) ? "?" : text.substr(0, length);
     text.remove_prefix(taken);
   }
   return made;

@@ -7,6 +7,8 @@
 
 namespace altorch {
 
+constexpr bool is_control(char each) { return static_cast<unsigned char>(each) < ' ' || each == '\x7f'; }
+
 // With '?' in place of what is no character of UTF-8, or a control character; at most so many bytes, and no part of a character.
 std::string as_utf8(std::string_view text, std::size_t most);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/number.h"
+#include "common/utf8.h"
 
 namespace altorch {
 namespace {
@@ -23,9 +24,7 @@ std::optional<LateQuestion> LateQuestion::from(std::string_view line) {
   if (space == line.npos || line.front() != kQuestion || line.size() >= kLongestLine) return std::nullopt;
   const auto rank = to_number<int>(line.substr(1, space - 1));
   const std::string_view key = line.substr(space + 1);
-  const bool is_text = std::none_of(key.begin(), key.end(), [](char each) {
-    return static_cast<unsigned char>(each) < ' ' || each == '\x7f';
-  });
+  const bool is_text = std::none_of(key.begin(), key.end(), is_control);
   return rank && is_text && !key.empty() ? std::optional(LateQuestion{*rank, std::string(key)})
                                          : std::nullopt;
 }
