@@ -159,7 +159,8 @@ class Racer {
 // What the threads of a race know of each other between two batches.
 class Together {
  public:
-  Together(int size, std::chrono::milliseconds time) : race(time), racers(static_cast<std::size_t>(size)) {}
+  Together(int size, std::chrono::milliseconds time, std::uint64_t weight)
+      : race(time, weight), racers(static_cast<std::size_t>(size)) {}
   const std::int64_t* seen(int rank, std::size_t at) const {
     return racers[static_cast<std::size_t>(rank)]->seen(at);
   }
@@ -188,6 +189,7 @@ inline Ranks ranks_of(std::size_t size, std::uint64_t batch) {
 struct Shape {
   std::size_t words, seen;
   std::size_t at_once = kAtOnce;
+  std::uint64_t weight = 1;  // of a round: see Race
 };
 struct Turn {
   std::uint64_t round;
@@ -204,7 +206,7 @@ template <class Enqueue, class Check>
 std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::milliseconds time,
                               const Shape& shape, const Enqueue& enqueue, const Check& check) {
   ThreadGroup group(size);
-  Together together(size, time);
+  Together together(size, time, shape.weight);
   return group.run([&](int rank, Communicator& communicator) {
     std::optional<Racer>
         racer;  // outlives the window, which the end of the group closes: then nothing waits for it
@@ -249,7 +251,7 @@ inline std::vector<std::string> message_passing(int size, std::size_t count, con
   const std::size_t at_once = std::clamp<std::size_t>((1 << 20) / count, 8, kAtOnce), words = at_once * count,
                     bytes = words * sizeof(std::int64_t);
   // Each round of a batch has numbers of its own, so that nobody waits for those who take them.
-  const Shape shape{words, kSeen, at_once};
+  const Shape shape{words, kSeen, at_once, std::max<std::uint64_t>(1, count / 64)};
   // What a rank puts in a batch's rounds: their numbers in it.
   struct Source {
     DeviceMemory memory;

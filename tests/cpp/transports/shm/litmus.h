@@ -36,9 +36,10 @@ inline void stumble(std::uint64_t round, std::uint64_t where) {
 
 class Race {
  public:
-  explicit Race(std::chrono::milliseconds time = std::chrono::milliseconds(150))
-      : end_(std::chrono::steady_clock::now() + time) {}
-  // Whether there is to be another round: as many as ALTORCH_TEST_LITMUS_ROUNDS says, or what a short time allows.
+  // `weight`: of a round, where it takes that many times as long as others.
+  explicit Race(std::chrono::milliseconds time = std::chrono::milliseconds(150), std::uint64_t weight = 1)
+      : rounds_(wanted(weight)), end_(std::chrono::steady_clock::now() + time) {}
+  // Whether there is to be another round: as many as ALTORCH_TEST_LITMUS_ROUNDS says by its weight, or what a short time allows.
   bool goes_on(std::uint64_t round) const {
     return rounds_ > 0 ? round <= rounds_ : round <= 1 || std::chrono::steady_clock::now() < end_;
   }
@@ -61,12 +62,12 @@ class Race {
   }
 
  private:
-  static std::uint64_t wanted() {
+  static std::uint64_t wanted(std::uint64_t weight) {
     const char* const rounds = std::getenv("ALTORCH_TEST_LITMUS_ROUNDS");
-    return rounds ? std::strtoull(rounds, nullptr, 10) : 0;
+    return rounds ? (std::strtoull(rounds, nullptr, 10) + weight - 1) / weight : 0;
   }
 
-  const std::uint64_t rounds_ = wanted();
+  const std::uint64_t rounds_;
   const std::chrono::steady_clock::time_point end_;
   std::atomic<bool> over_ = false;
 };
