@@ -9,18 +9,24 @@
 // whoever has taken round n knows that the others have taken round n - 2, and may use that one's slot for n + 2.
 //
 // Whoever gives up stays given up: what he would push in later calls is made of what has not come.
+//
+// Few warps run, each once through its rounds, so that every instruction between two of its loads counts: what a warp needs of
+// another rank is looked up once (LinePeer), and what can be loaded at once (WholePacks) asks for nothing else.
 
-// A warp has 32 lanes, each a thread; on the host one thread plays all of them.
+// A warp has 32 lanes, each a thread; on the host one thread plays all of them. AL_APART: what is seldom needed, and would make
+// what is run through once longer at each place that has it.
 #ifdef __CUDACC__
 #define AL_LANES 1
 #define AL_LANE(i) (threadIdx.x % 32)
 #define AL_WARP_ALL(condition) __all_sync(0xFFFFFFFFu, condition)
 #define AL_WARP_SYNCHRONIZE() __syncwarp()
+#define AL_APART __device__ __noinline__
 #else
 #define AL_LANES 32
 #define AL_LANE(i) (i)
 #define AL_WARP_ALL(condition) (condition)
 #define AL_WARP_SYNCHRONIZE()
+#define AL_APART inline
 #endif
 
 namespace altorch::kernels {
@@ -34,43 +40,24 @@ struct LinePlaces {
   int rank, number, warps, reserved;
 };
 
-// As LineFold in device/device.h.
-struct LineFold {
-  LinePlaces places;
-  const void* input;
-  void* output;
-  long long begins[16], counts[16], longest;
-  int blocks, scaled;
-  double factor;
-  unsigned long long poison;
-};
-
-// As LineMail in device/device.h.
-struct LineMail {
-  LinePlaces places;
-  const void* input[16];
-  void* output[16];
-  long long sent[16], taken[16];
-  int blocks[16];
-  unsigned long long poison[16];
-};
-
 // Rounds that it is ahead: with three, 16 MiB between two H100s take 71 us, and not 64.
 constexpr int kAhead = 1;
 // A unit is eight lines, stored in two rows: 60 packs of 16 bytes. Of a line the last lane carries the number: it has one pack, in
 // two halves, and every other lane two.
 constexpr int kUnitPacks = 60, kUnitWords = 128, kLinesOfUnit = 8, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
-              kWarpsOfBlock = 16;
+              kWarpsOfBlock = 16, kRowPacks = 28;
+constexpr long long kRoundWords = kUnitsOfRound * kUnitWords;
 
-struct Halves {
+struct alignas(16) Halves {
   unsigned long long low, high;
 };
 struct LanePacks {
   Halves first, second;
 };
+using UnitsOfRound = LanePacks[kUnitsOfRound][AL_LANES];
 AL_DEVICE bool carries_number(int lane) { return lane % 8 == 7; }
-AL_DEVICE int first_pack(int lane) { return carries_number(lane) ? 56 + lane / 8 : lane - lane / 8; }
-AL_DEVICE int second_pack(int lane) { return first_pack(lane) + 28; }  // not of lanes that carry the number
+AL_DEVICE int first_pack(int lane) { return carries_number(lane) ? 2 * kRowPacks + lane / 8 : lane - lane / 8; }
+// The second one is kRowPacks behind it, of lanes that carry no number.
 
 AL_DEVICE void store_halves(unsigned long long* at, unsigned long long low, unsigned long long high) {
 #ifdef __CUDACC__
@@ -91,101 +78,119 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
   return found;
 }
 
+// One of the warps that have a share of what goes between the same ranks.
+struct Warp {
+  int index, number;
+};
+AL_DEVICE int unit_of(const Warp& warp, int round, int place) {
+  return (round * kUnitsOfRound + place) * warp.number + warp.index;
+}
+AL_DEVICE int units_in(long long packs) { return static_cast<int>((packs + kUnitPacks - 1) / kUnitPacks); }
+AL_DEVICE int rounds_for(int units, const Warp& warp) {
+  const int each = warp.number * kUnitsOfRound;
+  return units <= each ? 1 : (units + each - 1) / each;
+}
+
 AL_DEVICE unsigned long long& number_at(const LinePlaces& places, int peer, int warp) {
   return places.numbers[static_cast<long long>(peer) * places.warps + warp];
 }
-AL_DEVICE unsigned long long number_of(const LinePlaces& places, int peer, int warp, long long round) {
-  return number_at(places, peer, warp) + 1 + static_cast<unsigned long long>(round);
-}
-// Where a warp has the units of a round, from the beginning of a place.
-AL_DEVICE long long units_at(int warp, unsigned long long number) {
-  return (static_cast<long long>(warp) * kSlots + static_cast<long long>(number % kSlots)) * kUnitsOfRound * kUnitWords;
-}
-AL_DEVICE long long units_in(long long packs) { return (packs + kUnitPacks - 1) / kUnitPacks; }
-AL_DEVICE long long rounds_for(long long units, int warps) {
-  const long long each = static_cast<long long>(warps) * kUnitsOfRound;
-  return units <= each ? 1 : (units + each - 1) / each;
-}
-AL_DEVICE long long unit_of(long long round, int place, int warp, int warps) {
-  return (round * kUnitsOfRound + place) * warps + warp;
-}
-
-// A vector as packs, the last one with nothing behind its end.
-template <class Stored>
-struct PackedVector {
-  const Stored* elements;
-  long long count;
+// What a warp has with another rank: its slots there and here, and the number of the call's first round.
+struct LinePeer {
+  unsigned long long* theirs;
+  const unsigned long long* mine;
+  unsigned long long number;
 };
-template <class Stored>
-AL_DEVICE long long packs_of(long long count) {
-  return (count + Pack<Stored>::kLength - 1) / Pack<Stored>::kLength;
+AL_DEVICE LinePeer line_peer(const LinePlaces& places, int peer, const Warp& warp) {
+  const long long begin = warp.index * kSlots * kRoundWords;
+  return {places.theirs[peer] + begin, places.mine[peer] + begin, number_at(places, peer, warp.index) + 1};
 }
-template <class Stored>
-AL_DEVICE Halves load_pack(const PackedVector<Stored>& vector, long long pack) {
-  constexpr int kLength = Pack<Stored>::kLength;
-  const long long at = pack * kLength, left = vector.count - at;
-  if (left <= 0) return {0, 0};
-  const Stored* from = vector.elements + at;
-  if (left >= kLength && reinterpret_cast<unsigned long long>(from) % 16 == 0)
-    return __builtin_bit_cast(Halves, *reinterpret_cast<const Pack<Stored>*>(from));
-  if (left * static_cast<long long>(sizeof(Stored)) >= 16 && reinterpret_cast<unsigned long long>(from) % 4 == 0) {
+AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long long>(number % kSlots) * kRoundWords; }
+
+// A vector of whole packs, which can be loaded at once.
+struct WholePacks {
+  const Halves* packs;
+  int number;
+  AL_DEVICE static bool hold(const void* data, long long bytes) {
+    return (reinterpret_cast<unsigned long long>(data) | static_cast<unsigned long long>(bytes)) % 16 == 0 &&
+           bytes < 1LL << 34;
+  }
+  AL_DEVICE static WholePacks of(const void* data, long long bytes) {
+    return {static_cast<const Halves*>(data), static_cast<int>(bytes / 16)};
+  }
+  AL_DEVICE int units() const { return units_in(number); }
+  // What a lane has of a unit; nothing behind the end.
+  AL_DEVICE LanePacks load(int unit, int lane) const {
+    const int at = unit * kUnitPacks + first_pack(lane);
+    LanePacks loaded = {{0, 0}, {0, 0}};
+    if (at < number) loaded.first = packs[at];
+    if (!carries_number(lane) && at + kRowPacks < number) loaded.second = packs[at + kRowPacks];
+    return loaded;
+  }
+  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+    const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
+    if (at < number) static_cast<Halves*>(data)[at] = given.first;
+    if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
+  }
+};
+
+// A pack of which so many bytes are there.
+AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
+  const unsigned long long at = reinterpret_cast<unsigned long long>(from);
+  if (bytes >= 16 && at % 16 == 0) return *reinterpret_cast<const Halves*>(from);
+  Halves loaded = {0, 0};
+  if (bytes >= 16 && at % 4 == 0) {
     unsigned words[4];
-    AL_UNROLL for (int i = 0; i < 4; ++i) words[i] = load_four(reinterpret_cast<const unsigned char*>(from) + 4 * i);
-    return {words[0] | static_cast<unsigned long long>(words[1]) << 32,
-            words[2] | static_cast<unsigned long long>(words[3]) << 32};
+    AL_UNROLL for (int i = 0; i < 4; ++i) words[i] = load_four(from + 4 * i);
+    loaded.low = words[0] | static_cast<unsigned long long>(words[1]) << 32;
+    loaded.high = words[2] | static_cast<unsigned long long>(words[3]) << 32;
+  } else {
+    AL_UNROLL for (int i = 0; i < 16; ++i)
+      (i < 8 ? loaded.low : loaded.high) |= i < bytes ? static_cast<unsigned long long>(from[i]) << 8 * (i % 8) : 0;
   }
-  Pack<Stored> made{};
-  AL_UNROLL for (int i = 0; i < kLength; ++i) {
-    if (i < left) made.elements[i] = from[i];
-  }
-  return __builtin_bit_cast(Halves, made);
+  return loaded;
 }
-template <class Stored>
-AL_DEVICE void store_pack(Stored* vector, long long count, long long pack, Halves value) {
-  constexpr int kLength = Pack<Stored>::kLength;
-  const long long at = pack * kLength, left = count - at;
-  if (left <= 0) return;
-  Stored* to = vector + at;
-  const auto packed = __builtin_bit_cast(Pack<Stored>, value);
-  if (left >= kLength && reinterpret_cast<unsigned long long>(to) % 16 == 0) {
-    *reinterpret_cast<Pack<Stored>*>(to) = packed;
-    return;
-  }
-  if (left * static_cast<long long>(sizeof(Stored)) >= 16 && reinterpret_cast<unsigned long long>(to) % 4 == 0) {
-    const unsigned words[4] = {static_cast<unsigned>(value.low), static_cast<unsigned>(value.low >> 32),
-                               static_cast<unsigned>(value.high), static_cast<unsigned>(value.high >> 32)};
-    AL_UNROLL for (int i = 0; i < 4; ++i) store_four(reinterpret_cast<unsigned char*>(to) + 4 * i, words[i]);
-    return;
-  }
-  AL_UNROLL for (int i = 0; i < kLength; ++i) {
-    if (i < left) to[i] = packed.elements[i];
+AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
+  const unsigned long long at = reinterpret_cast<unsigned long long>(to);
+  if (bytes >= 16 && at % 16 == 0) {
+    *reinterpret_cast<Halves*>(to) = pack;
+  } else if (bytes >= 16 && at % 4 == 0) {
+    AL_UNROLL for (int i = 0; i < 4; ++i)
+      store_four(to + 4 * i, static_cast<unsigned>((i < 2 ? pack.low : pack.high) >> 32 * (i % 2)));
+  } else {
+    AL_UNROLL for (int i = 0; i < 16; ++i) {
+      if (i < bytes) to[i] = static_cast<unsigned char>((i < 8 ? pack.low : pack.high) >> 8 * (i % 8));
+    }
   }
 }
+// Any other vector.
+struct AnyPacks {
+  const unsigned char* bytes;
+  long long count;
+  AL_DEVICE static AnyPacks of(const void* data, long long bytes) {
+    return {static_cast<const unsigned char*>(data), bytes};
+  }
+  AL_DEVICE int units() const { return units_in((count + 15) / 16); }
+  AL_DEVICE LanePacks load(int unit, int lane) const {
+    const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
+    LanePacks loaded = {{0, 0}, {0, 0}};
+    if (at < count) loaded.first = load_pack(bytes + at, count - at);
+    if (!carries_number(lane) && second < count) loaded.second = load_pack(bytes + second, count - second);
+    return loaded;
+  }
+  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+    const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
+    auto* const to = static_cast<unsigned char*>(data);
+    if (at < bytes) store_pack(to + at, bytes - at, given.first);
+    if (!carries_number(lane) && second < bytes) store_pack(to + second, bytes - second, given.second);
+  }
+};
 
-// What a lane has of a unit.
-template <class Stored>
-AL_DEVICE LanePacks load_unit_packs(const PackedVector<Stored>& vector, long long unit, int lane) {
-  LanePacks packs = {{0, 0}, {0, 0}};
-  packs.first = load_pack(vector, unit * kUnitPacks + first_pack(lane));
-  if (!carries_number(lane)) packs.second = load_pack(vector, unit * kUnitPacks + second_pack(lane));
-  return packs;
-}
-template <class Stored>
-AL_DEVICE void store_unit_packs(Stored* vector, long long count, long long unit, int lane, const LanePacks& packs) {
-  store_pack(vector, count, unit * kUnitPacks + first_pack(lane), packs.first);
-  if (!carries_number(lane)) store_pack(vector, count, unit * kUnitPacks + second_pack(lane), packs.second);
-}
-
-// This rank's part is multiplied where that is asked for, and narrowed as what the others have sent.
-template <class Number>
-AL_DEVICE Halves scaled_pack(Halves pack, double factor) {
-  if constexpr (requires(typename Number::Computed value) { Number::scale(value, 1.0); }) {
-    auto elements = __builtin_bit_cast(Pack<typename Number::Stored>, pack);
-    AL_UNROLL for (int i = 0; i < Pack<typename Number::Stored>::kLength; ++i)
-      elements.elements[i] = Number::narrow(Number::scale(Number::widen(elements.elements[i]), factor));
-    return __builtin_bit_cast(Halves, elements);
+// What the lanes have of a round's units of a vector: the loads are under way together.
+template <class Packs>
+AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, UnitsOfRound& units) {
+  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+    for (int i = 0; i < AL_LANES; ++i) units[place][i] = vector.load(unit_of(warp, round, place), AL_LANE(i));
   }
-  return pack;
 }
 
 AL_DEVICE void push_unit(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES]) {
@@ -207,9 +212,33 @@ AL_DEVICE void push_number(unsigned long long* words, unsigned long long number)
     if (lane < 8) store_halves(words + lane * 2, 0, carries_number(lane) ? number : 0);
   }
 }
+// The units of a round, to one rank. `here`: this rank has not given up, else it pushes nothing; its load is under way beside
+// those of the data.
+template <class Packs>
+AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp& warp, int round, bool here) {
+  const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
+  unsigned long long* const words = peer.theirs + slot_of(number);
+  const int units = vector.units();
+  if (unit_of(warp, round, 0) >= units) {
+    if (here) push_number(words, number);
+    return;
+  }
+  UnitsOfRound packs;
+  load_units(vector, warp, round, packs);
+  AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
+    if (unit_of(warp, round, place) >= units) break;
+    push_unit(words + place * kUnitWords, number, packs[place]);
+  }
+}
 
-// Waits until the first so many lines of a round are there; false when it is given up instead.
-AL_DEVICE bool await_lines(const unsigned long long* words, int lines, unsigned long long number, const unsigned* aborted) {
+// Waits for a round of a rank's that has `units` in all. False when it is given up instead.
+AL_DEVICE bool await_units(const LinePeer& peer, const Warp& warp, int round, int units, const unsigned* aborted) {
+  const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
+  const unsigned long long* const words = peer.mine + slot_of(number);
+  int lines = 1;  // with nothing but the number
+  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+    if (unit_of(warp, round, place) < units) lines = (place + 1) * kLinesOfUnit;
+  }
   AL_WARP_SYNCHRONIZE();
   for (int polls = 1;; ++polls) {
     bool here = true;
@@ -222,52 +251,22 @@ AL_DEVICE bool await_lines(const unsigned long long* words, int lines, unsigned 
     AL_PAUSE();
   }
 }
-// How many lines of a round a rank has for another, of `units` in all.
-AL_DEVICE int lines_of(long long round, int warp, int warps, long long units) {
-  int lines = 1;  // with nothing but the number
-  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
-    if (unit_of(round, place, warp, warps) < units) lines = (place + 1) * kLinesOfUnit;
-  }
-  return lines;
-}
 // A unit that has come: not out of the loads that have seen the number, for the data may have been older there.
-AL_DEVICE LanePacks take_unit(const unsigned long long* words, int lane) {
+AL_DEVICE LanePacks take_unit(const LinePeer& peer, int round, int place, int lane) {
+  const unsigned long long* const words =
+      peer.mine + slot_of(peer.number + static_cast<unsigned long long>(round)) + place * kUnitWords;
   const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
   if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
   return {first, second};
 }
-
-// The units of a round, to one rank: their loads are under way together, and beside that of whether this rank has given up, in
-// which case it pushes nothing. `scaled`: they are multiplied.
-template <class Number>
-AL_DEVICE void push_units(const LinePlaces& places, int peer, int warp, int warps, long long round,
-                          const PackedVector<typename Number::Stored>& vector, bool scaled, double factor, bool here) {
-  const unsigned long long number = number_of(places, peer, warp, round);
-  const long long units = units_in(packs_of<typename Number::Stored>(vector.count));
-  unsigned long long* const words = places.theirs[peer] + units_at(warp, number);
-  if (unit_of(round, 0, warp, warps) >= units) {
-    if (here) push_number(words, number);
-    return;
-  }
-  LanePacks packs[kUnitsOfRound][AL_LANES];
-  AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
-    for (int i = 0; i < AL_LANES; ++i)
-      packs[place][i] = load_unit_packs(vector, unit_of(round, place, warp, warps), AL_LANE(i));
-  }
-  AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
-    if (unit_of(round, place, warp, warps) >= units) break;
-    for (int i = 0; scaled && i < AL_LANES; ++i)
-      packs[place][i] = {scaled_pack<Number>(packs[place][i].first, factor),
-                         scaled_pack<Number>(packs[place][i].second, factor)};
-    push_unit(words + place * kUnitWords, number, packs[place]);
-  }
-}
+// What stands in place of those that have not.
+AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
 // Whether a warp of this rank has given up, in this call or before: stands where the rank would count rounds with itself.
 AL_DEVICE bool has_given_up(const LinePlaces& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
 
 // After all rounds with the ranks first to behind - 1. `here`: nothing was given up.
-AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int warp, long long rounds, bool here) {
+AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int warp, int rounds, bool here) {
   AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
   for (int i = 0; i < AL_LANES; ++i) {
     const int peer = first + AL_LANE(i);
@@ -275,158 +274,5 @@ AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int
     if (!here && AL_LANE(i) == 0) store_word(&number_at(places, places.rank, 0), 1, 0);
   }
 }
-
-// A pack of elements that look like no result.
-AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
-
-template <class Number, class Operator>
-AL_DEVICE void add_pack(typename Number::Computed (&sum)[Pack<typename Number::Stored>::kLength], Halves pack, bool first) {
-  const auto elements = __builtin_bit_cast(Pack<typename Number::Stored>, pack);
-  AL_UNROLL for (int i = 0; i < Pack<typename Number::Stored>::kLength; ++i) {
-    const auto value = Number::widen(elements.elements[i]);
-    sum[i] = first ? value : Operator::template apply<Number>(sum[i], value);
-  }
-}
-template <class Number, bool kMean>
-AL_DEVICE Halves pack_of(typename Number::Computed (&sum)[Pack<typename Number::Stored>::kLength], int number) {
-  Pack<typename Number::Stored> made;
-  AL_UNROLL for (int i = 0; i < Pack<typename Number::Stored>::kLength; ++i) {
-    if constexpr (kMean) sum[i] = Number::mean(sum[i], number);
-    made.elements[i] = Number::narrow(sum[i]);
-  }
-  return __builtin_bit_cast(Halves, made);
-}
-
-// A unit of what this rank wants, of everybody in the order of the ranks; it has come. In place, too: a lane writes what it has
-// read itself.
-template <class Number, class Operator, bool kMean>
-AL_DEVICE void fold_unit(const LineFold& job, int warp, long long round, int place, long long unit) {
-  using Stored = typename Number::Stored;
-  using Computed = typename Number::Computed;
-  constexpr int kLength = Pack<Stored>::kLength;
-  const LinePlaces& places = job.places;
-  const long long count = job.counts[places.rank];
-  const PackedVector<Stored> own = {static_cast<const Stored*>(job.input) + job.begins[places.rank], count};
-  Computed first[AL_LANES][kLength]{}, second[AL_LANES][kLength]{};
-  for (int rank = 0; rank < places.number; ++rank) {
-    const unsigned long long* const words =
-        rank == places.rank ? nullptr
-                            : places.mine[rank] + units_at(warp, number_of(places, rank, warp, round)) + place * kUnitWords;
-    for (int i = 0; i < AL_LANES; ++i) {
-      const int lane = AL_LANE(i);
-      LanePacks part = words ? take_unit(words, lane) : load_unit_packs(own, unit, lane);
-      if (!words && job.scaled)
-        part = {scaled_pack<Number>(part.first, job.factor), scaled_pack<Number>(part.second, job.factor)};
-      add_pack<Number, Operator>(first[i], part.first, rank == 0);
-      add_pack<Number, Operator>(second[i], part.second, rank == 0);
-    }
-  }
-  for (int i = 0; i < AL_LANES; ++i) {
-    const LanePacks result = {pack_of<Number, kMean>(first[i], places.number), pack_of<Number, kMean>(second[i], places.number)};
-    store_unit_packs(static_cast<Stored*>(job.output), count, unit, AL_LANE(i), result);
-  }
-}
-
-// A reduction in which every rank reduces of everybody what it wants for itself: a block of its own, or all. By one warp.
-template <class Number, class Operator, bool kMean>
-AL_DEVICE void fold_lines(const LineFold& job, int warp, int warps) {
-  using Stored = typename Number::Stored;
-  const LinePlaces& places = job.places;
-  const long long rounds = rounds_for(units_in(packs_of<Stored>(job.longest)), warps);
-  const long long units = units_in(packs_of<Stored>(job.counts[places.rank]));
-  bool here = !has_given_up(places);
-  const auto push = [&](long long round) {
-    for (int turn = 1; round < rounds && turn < places.number; ++turn) {
-      const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
-      const PackedVector<Stored> vector = {static_cast<const Stored*>(job.input) + job.begins[rank], job.counts[rank]};
-      push_units<Number>(places, rank, warp, warps, round, vector, job.scaled, job.factor, here);
-    }
-  };
-  for (long long round = 0; round < kAhead; ++round) push(round);
-  for (long long round = 0; round < rounds; ++round) {
-    push(round + kAhead);
-    const int lines = lines_of(round, warp, warps, units);
-    for (int rank = 0; here && rank < places.number; ++rank) {
-      if (rank == places.rank) continue;
-      const unsigned long long number = number_of(places, rank, warp, round);
-      here = await_lines(places.mine[rank] + units_at(warp, number), lines, number, places.aborted);
-    }
-    for (int place = 0; place < kUnitsOfRound; ++place) {
-      const long long unit = unit_of(round, place, warp, warps);
-      if (unit >= units) break;
-      if (here) {
-        fold_unit<Number, Operator, kMean>(job, warp, round, place, unit);
-      } else {
-        for (int i = 0; i < AL_LANES; ++i)
-          store_unit_packs(static_cast<Stored*>(job.output), job.counts[places.rank], unit, AL_LANE(i),
-                           poisoned_packs(job.poison));
-      }
-    }
-  }
-  count_rounds(places, 0, places.number, warp, rounds, here);
-}
-
-// Blocks between this rank and another one. By one warp.
-AL_DEVICE void mail_lines(const LineMail& job, int peer, int warp, int warps) {
-  using Byte = Plain<unsigned char>;
-  const LinePlaces& places = job.places;
-  const PackedVector<unsigned char> vector = {static_cast<const unsigned char*>(job.input[peer]), job.sent[peer]};
-  auto* const output = static_cast<unsigned char*>(job.output[peer]);
-  const long long taken = job.taken[peer], units = units_in(packs_of<unsigned char>(taken));
-  const long long rounds = rounds_for(units_in(packs_of<unsigned char>(taken < vector.count ? vector.count : taken)), warps);
-  bool here = !has_given_up(places);
-  const auto push = [&](long long round) {
-    if (round < rounds) push_units<Byte>(places, peer, warp, warps, round, vector, false, 1.0, here);
-  };
-  for (long long round = 0; round < kAhead; ++round) push(round);
-  for (long long round = 0; round < rounds; ++round) {
-    push(round + kAhead);
-    const unsigned long long number = number_of(places, peer, warp, round);
-    const unsigned long long* const words = places.mine[peer] + units_at(warp, number);
-    here = here && await_lines(words, lines_of(round, warp, warps, units), number, places.aborted);
-    LanePacks packs[kUnitsOfRound][AL_LANES];  // whose loads are under way together
-    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
-      if (unit_of(round, place, warp, warps) >= units) break;
-      for (int i = 0; i < AL_LANES; ++i)
-        packs[place][i] = here ? take_unit(words + place * kUnitWords, AL_LANE(i)) : poisoned_packs(job.poison[peer]);
-    }
-    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
-      const long long unit = unit_of(round, place, warp, warps);
-      if (unit >= units) break;
-      for (int i = 0; i < AL_LANES; ++i) store_unit_packs(output, taken, unit, AL_LANE(i), packs[place][i]);
-    }
-  }
-  count_rounds(places, peer, peer + 1, warp, rounds, here);
-}
-// What a rank has for itself.
-AL_DEVICE void keep_lines(const LineMail& job, int warp, int warps) {
-  const int rank = job.places.rank;
-  const PackedVector<unsigned char> vector = {static_cast<const unsigned char*>(job.input[rank]), job.sent[rank]};
-  for (long long unit = warp; unit < units_in(packs_of<unsigned char>(vector.count)); unit += warps) {
-    for (int i = 0; i < AL_LANES; ++i)
-      store_unit_packs(static_cast<unsigned char*>(job.output[rank]), vector.count, unit, AL_LANE(i),
-                       load_unit_packs(vector, unit, AL_LANE(i)));
-  }
-}
-
-#ifdef __CUDACC__
-// The next kernel comes when no warp of the block waits any more.
-template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_line_fold(const LineFold& job) {
-  fold_lines<Number, Operator, kMean>(job, static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32),
-                                      static_cast<int>(gridDim.x * kWarpsOfBlock));
-  AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
-}
-// A row of blocks for each rank.
-AL_DEVICE void run_line_mail(const LineMail& job) {
-  const int peer = static_cast<int>(blockIdx.y), blocks = job.blocks[peer];
-  const int warp = static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32), warps = blocks * kWarpsOfBlock;
-  if (static_cast<int>(blockIdx.x) < blocks)
-    peer == job.places.rank ? keep_lines(job, warp, warps) : mail_lines(job, peer, warp, warps);
-  AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
-}
-#endif
 
 }  // namespace altorch::kernels

@@ -29,7 +29,7 @@ struct PeerLayout {
   static constexpr std::size_t kWords = 128 << 10;
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
-  static constexpr int kUsualBlocks = 64;
+  static constexpr int kUsualBlocks = 72;
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks. `linked`: by
   // NVLink, so that something may go in lines.
   static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks);

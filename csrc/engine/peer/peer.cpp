@@ -343,7 +343,10 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
     any = true;
   }
   if (!any) return;
-  if (job.sent[rank_] > 0) take(rank_);
+  if (job.sent[rank_] > 0) {
+    take(rank_);
+    lines.blocks[rank_] = std::min(lines.blocks[rank_], LinePlaces::kKeptBlocks);
+  }
   device_->move_lines(lines, stream);
 }
 

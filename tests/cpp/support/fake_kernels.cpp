@@ -22,6 +22,8 @@
 #include "device/kernels/shares.cuh"
 #include "device/kernels/mail.cuh"
 #include "device/kernels/lines.cuh"
+#include "device/kernels/line_fold.cuh"
+#include "device/kernels/line_mail.cuh"
 #include "device/kernels/norm.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
@@ -123,7 +125,7 @@ void run_blocks(const kernels::BulkFold& job) {
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::LineFold& job) {
   const int warps = job.blocks * kernels::kWarpsOfBlock;
-  for (int warp = 0; warp < warps; ++warp) kernels::fold_lines<Number, Operator, kMean>(job, warp, warps);
+  for (int warp = 0; warp < warps; ++warp) kernels::fold_lines<Number, Operator, kMean>(job, {warp, warps});
 }
 // No word of this kind is exchanged as a whole.
 template <class Number, class Operator, bool>
@@ -314,9 +316,7 @@ void FakeDevice::move_lines(const LineMail& given, Stream stream) {
         for (int peer = 0; peer < job.places.number; ++peer) {
           rows.emplace_back([&job, peer] {
             const int warps = job.blocks[peer] * kernels::kWarpsOfBlock;
-            for (int warp = 0; warp < warps; ++warp)
-              peer == job.places.rank ? kernels::keep_lines(job, warp, warps)
-                                      : kernels::mail_lines(job, peer, warp, warps);
+            for (int warp = 0; warp < warps; ++warp) kernels::mail_lines(job, peer, {warp, warps});
           });
         }
         for (std::thread& row : rows) row.join();

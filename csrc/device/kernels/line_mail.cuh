@@ -1,0 +1,72 @@
+// Blocks between pairs of ranks, in lines: what collectives move. After lines.cuh.
+
+namespace altorch::kernels {
+
+// As LineMail in device/device.h.
+struct LineMail {
+  LinePlaces places;
+  const void* input[16];
+  void* output[16];
+  long long sent[16], taken[16];
+  int blocks[16];
+  unsigned long long poison[16];
+};
+
+// Between this rank and another one. By one warp.
+template <class Packs>
+AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
+  const LinePlaces& places = job.places;
+  const LinePeer peer = line_peer(places, rank, warp);
+  const Packs given = Packs::of(job.input[rank], job.sent[rank]);
+  const int sent = given.units(), units = units_in((job.taken[rank] + 15) / 16);
+  const int rounds = rounds_for(units < sent ? sent : units, warp);
+  bool here = !has_given_up(places);
+  for (int round = -kAhead; round < rounds; ++round) {
+    if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);
+    if (round < 0) continue;
+    here = here && await_units(peer, warp, round, units, places.aborted);
+    UnitsOfRound packs;  // whose loads are under way together
+    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+      for (int i = 0; i < AL_LANES; ++i)
+        packs[place][i] = here ? take_unit(peer, round, place, AL_LANE(i)) : poisoned_packs(job.poison[rank]);
+    }
+    AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
+      for (int i = 0; i < AL_LANES; ++i)
+        Packs::store(job.output[rank], job.taken[rank], unit_of(warp, round, place), AL_LANE(i), packs[place][i]);
+    }
+  }
+  count_rounds(places, rank, rank + 1, warp.index, rounds, here);
+}
+// What a rank has for itself.
+template <class Packs>
+AL_DEVICE void keep_lines(const LineMail& job, const Warp& warp) {
+  const int rank = job.places.rank;
+  const Packs kept = Packs::of(job.input[rank], job.sent[rank]);
+  for (int unit = warp.index; unit < kept.units(); unit += warp.number) {
+    for (int i = 0; i < AL_LANES; ++i)
+      Packs::store(job.output[rank], job.sent[rank], unit, AL_LANE(i), kept.load(unit, AL_LANE(i)));
+  }
+}
+
+template <class Packs>
+AL_DEVICE void mail_packs(const LineMail& job, int rank, const Warp& warp) {
+  rank == job.places.rank ? keep_lines<Packs>(job, warp) : exchange_lines<Packs>(job, rank, warp);
+}
+AL_DEVICE void mail_lines(const LineMail& job, int rank, const Warp& warp) {
+  const bool whole =
+      WholePacks::hold(job.input[rank], job.sent[rank]) && WholePacks::hold(job.output[rank], job.taken[rank]);
+  whole ? mail_packs<WholePacks>(job, rank, warp) : mail_packs<AnyPacks>(job, rank, warp);
+}
+
+#ifdef __CUDACC__
+// A row of blocks for each rank.
+AL_DEVICE void run_line_mail(const LineMail& job) {
+  const int rank = static_cast<int>(blockIdx.y), blocks = job.blocks[rank];
+  if (static_cast<int>(blockIdx.x) < blocks)
+    mail_lines(job, rank, {static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32), blocks * kWarpsOfBlock});
+  AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
+}
+#endif
+
+}  // namespace altorch::kernels
