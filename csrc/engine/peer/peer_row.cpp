@@ -15,14 +15,14 @@ namespace {
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
-// In place of NCCL, by what a rank posts. Between two GPUs: up to where the device is done earlier, measured by
-// benchmarks/cuda_collectives.py on two H100s; larger moves would be too, but keep more multiprocessors from others. Among
-// three or four that NVLink links: likewise, on four. Among more nobody has measured anything larger yet.
+// In place of NCCL, by what a rank posts: up to where the device is done earlier, measured by benchmarks/cuda_collectives.py on
+// two H100s that NVLink links, up to 256 MiB in all, and on four. What runs beside it is done no later, either
+// (benchmarks/cuda_overlap.py). Among more nobody has measured anything larger yet.
 constexpr int kFew = 4;
 constexpr std::size_t kReducedAmongFew = 4 << 20, kReduceScatteredAmongFew = 16 << 20,
                       kGatheredAmongFew = 4 << 20, kBroadcastAmongFew = 1 << 20;
-constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kReducedInLines = 16 << 20,
-                      kMovedBetweenTwo = 16 << 20;
+constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20,
+                      kBetweenTwoLinked = 256 << 20, kBroadcastBetweenTwoLinked = 64 << 20;
 
 std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
   if (auto found = gpus.obstacle(device)) return found;
@@ -45,9 +45,12 @@ bool are_few(const World& world) { return world.ranks == 2 || (world.linked && w
 // What a rank posts at most, as fits() counts it, where they are few; 0: nothing.
 std::size_t most_among_few(OpKind kind, const World& world) {
   if (world.ranks == 2) {
+    if (world.linked && kind == OpKind::kBroadcast) return kBroadcastBetweenTwoLinked;
     const bool reduces = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
-    if (reduces) return world.linked ? kReducedInLines : kReducedBetweenTwo;
-    return kind == OpKind::kAllGather ? kMovedBetweenTwo / 2 : kMovedBetweenTwo;
+    const std::size_t all = world.linked ? kBetweenTwoLinked
+                            : reduces    ? kReducedBetweenTwo
+                                         : kMovedBetweenTwo;
+    return kind == OpKind::kAllGather ? all / 2 : all;
   }
   return kind == OpKind::kAllReduce       ? kReducedAmongFew
          : kind == OpKind::kReduceScatter ? kReduceScatteredAmongFew

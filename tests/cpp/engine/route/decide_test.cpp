@@ -20,6 +20,15 @@ std::vector<GpuPeerInfo> peers(int ranks) {
   }
   return made;
 }
+// The same, each of them linked to every other by NVLink.
+std::vector<GpuPeerInfo> linked(int ranks) {
+  auto made = peers(ranks);
+  for (GpuPeerInfo& peer : made) {
+    for (const GpuPeerInfo& other : made)
+      if (&other != &peer) peer.links.push_back(other.gpu);
+  }
+  return made;
+}
 
 // GPUs that cannot map each other's memory.
 std::vector<GpuPeerInfo> strangers(int ranks) {
@@ -75,14 +84,6 @@ TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
 }
 
 TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
-  const auto linked = [](int ranks) {
-    auto made = peers(ranks);
-    for (GpuPeerInfo& peer : made) {
-      for (const GpuPeerInfo& other : made)
-        if (&other != &peer) peer.links.push_back(other.gpu);
-    }
-    return made;
-  };
   EXPECT_FALSE(World::of(peers(2)).linked);
   EXPECT_FALSE(World::of(linked(1)).linked);
   EXPECT_TRUE(World::of(linked(2)).linked);
@@ -189,6 +190,17 @@ TEST(DecideTest, TwoGpusTakeMoreBesideNccl) {
   EXPECT_EQ(name(2, OpKind::kBroadcast, 16 * kMiB), "peer");
   EXPECT_EQ(name(2, OpKind::kBroadcast, 17 * kMiB), "nccl");
   EXPECT_EQ(name(2, OpKind::kAllToAll, 64 * kMiB), "peer");
+  const auto between_linked = [](OpKind kind, std::int64_t bytes) {
+    return taken(call(kind, bytes), World::of(linked(2)));
+  };
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
+    EXPECT_EQ(between_linked(kind, 128 * kMiB), "peer") << name_of(kind);
+    EXPECT_EQ(between_linked(kind, 257 * kMiB), "nccl") << name_of(kind);
+  }
+  EXPECT_EQ(between_linked(OpKind::kAllGather, 128 * kMiB), "peer");
+  EXPECT_EQ(between_linked(OpKind::kAllGather, 129 * kMiB), "nccl");
+  EXPECT_EQ(between_linked(OpKind::kBroadcast, 64 * kMiB), "peer");
+  EXPECT_EQ(between_linked(OpKind::kBroadcast, 65 * kMiB), "nccl");
   EXPECT_EQ(name(3, OpKind::kAllReduce, kMiB), "nccl");
   EXPECT_EQ(name(3, OpKind::kAllToAll, 64 * kMiB),
             "peer in pairs");  // of which no rank knows that none is small
