@@ -158,8 +158,6 @@ struct BulkMail {
 struct LinePlaces {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 72;  // whose warps have a unit each of 1 MiB: 120 bytes of each 128
-  static constexpr int kKeptBlocks =
-      56;  // of what a rank has for itself: with those, fewer than an H100 has multiprocessors
   static constexpr int kWarpsOfBlock = 16;
   static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
   std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs

@@ -19,6 +19,7 @@ constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
 // where reductions are faster so at any size, and on four, where moves are (among more nobody has measured it); among more than
 // two, reductions go in lines while all of them are on the way at once.
+constexpr int kMovingBetweenTwo = 48, kMovingAmongMore = 64;  // blocks
 constexpr std::int64_t kMovedInLines = 32 << 20, kReducedInLinesAmongMore = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
@@ -56,6 +57,11 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   layout.part_bytes = kLargestPart;
   while (layout.part_bytes > kSmallestPart && layout.bytes() > bytes) layout.part_bytes /= 2;
   return layout;
+}
+
+int PeerLayout::moving_line_blocks() const {
+  const int most = ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore / std::max(1, ranks - 1);
+  return std::clamp(most, 1, std::max(1, line_blocks));
 }
 
 bool PeerLayout::goes_in_lines(std::int64_t bytes, bool reduced) const {

@@ -39,6 +39,8 @@ struct PeerLayout {
   bool reduces_in_shares() const { return ranks > 2; }
   // All of it in lines, however much it is.
   bool reduces_in_lines() const { return ranks == 2 && line_blocks > 0; }
+  // Of what only moves, for each other rank: with as many as reduce, 8 MiB and more take a tenth longer.
+  int moving_line_blocks() const;
   // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
   bool goes_in_lines(std::int64_t bytes, bool reduced) const;
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }

@@ -132,9 +132,9 @@ LinePlaces PeerRoute::line_places() const {
 }
 
 // A warp for each unit, while there are as many.
-int PeerRoute::line_blocks_for(std::int64_t bytes) const {
+int PeerRoute::line_blocks_for(std::int64_t bytes, int most) {
   constexpr std::int64_t kBlock = LinePlaces::kWarpsOfBlock * LinePlaces::kUnitBytes;
-  return std::max(1, blocks_for(bytes, kBlock, layout_.line_blocks));
+  return std::max(1, blocks_for(bytes, kBlock, most));
 }
 
 std::optional<Error> PeerRoute::failure() {
@@ -244,7 +244,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     LineFold job{.places = lines_};
     describe(job, operation);
     job.longest = longest;
-    job.blocks = line_blocks_for(bytes);
+    job.blocks = line_blocks_for(bytes, layout_.line_blocks);
     return device_->fold_lines(job, operation.dtype, operation.op, stream);
   }
   if (operation.kind != OpKind::kReduceScatter && layout_.reduces_in_shares())
@@ -333,7 +333,7 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
     lines.sent[peer] = sent;
     lines.taken[peer] = taken;
     lines.poison[peer] = job.poison[peer];
-    lines.blocks[peer] = line_blocks_for(std::max(sent, taken));
+    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_line_blocks());
     job.blocks_sent[peer] = job.blocks_taken[peer] = 0;
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
@@ -343,10 +343,7 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
     any = true;
   }
   if (!any) return;
-  if (job.sent[rank_] > 0) {
-    take(rank_);
-    lines.blocks[rank_] = std::min(lines.blocks[rank_], LinePlaces::kKeptBlocks);
-  }
+  if (job.sent[rank_] > 0) take(rank_);
   device_->move_lines(lines, stream);
 }
 

@@ -48,7 +48,7 @@ class PeerRoute : public GpuRoute {
   void move_in_lines(BulkMail& job, Stream stream);
   void run(const BulkMail& job, Stream stream);
   // Of what goes in lines.
-  int line_blocks_for(std::int64_t bytes) const;
+  static int line_blocks_for(std::int64_t bytes, int most);
   LinePlaces line_places() const;
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);

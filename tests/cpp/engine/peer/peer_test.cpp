@@ -281,6 +281,10 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(at.lines - at.norms, layout.norm_shape().bytes());
     EXPECT_GE(at.flags - at.lines, static_cast<std::size_t>(layout.line_blocks) * 16 * (8 << 10));
     EXPECT_EQ(layout.line_blocks > 0, linked);
+    if (linked) {
+      EXPECT_GE(layout.moving_line_blocks(), 1);
+      EXPECT_LE(layout.moving_line_blocks(), layout.line_blocks);
+    }
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
     EXPECT_GE(at.folds - at.shares, layout.reduces_in_shares() ? room(layout.share_blocks) : 0);
     EXPECT_GE(at.mail - at.folds, layout.reduces_in_lines() ? 0 : room(layout.fold_blocks));
