@@ -1096,6 +1096,11 @@ def test_random_calls_streams_groups_and_graphs(world):
     def number(below):
         return int(torch.randint(below, (1,), generator=random))
 
+    def placed(values, shift):
+        """Where kernels can load 16 bytes at once, or one element behind that."""
+        there = torch.empty(len(values) + shift, dtype=values.dtype, device=here)[shift:]
+        return there.copy_(values)
+
     groups = [dist.group.WORLD, dist.new_group()]
     streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
     graphs = []
@@ -1111,12 +1116,12 @@ def test_random_calls_streams_groups_and_graphs(world):
         if not going.item():
             break
         for _ in range(50):
-            count = (1, 3, 255, 4096, 33_333, 400_001)[number(6)]
-            dtype = ("float32", "bfloat16", "int64", "uint8")[number(4)]
+            count = (1, 3, 255, 4096, 33_333, 65_536, 400_001, 600_000)[number(8)]
+            dtype, shift = ("float32", "bfloat16", "int64", "uint8")[number(4)], number(2)
             group, stream = groups[number(2)], streams[number(2)]
             asynchronous, kind, root, seed = number(2) == 1, number(7), number(size), number(1000)
             parts = everybody(world, count, dtype, seed=seed)
-            own = parts[rank].to(here)
+            own = placed(parts[rank], shift)
             stream.wait_stream(torch.cuda.current_stream())
             # One group's calls are in one order on every rank, whichever streams they are on.
             with torch.cuda.stream(stream):
@@ -1133,7 +1138,7 @@ def test_random_calls_streams_groups_and_graphs(world):
                     got = torch.empty(count, dtype=own.dtype, device=here)
                     finish(
                         dist.reduce_scatter_tensor(
-                            got, whole[rank].to(here), group=group, async_op=asynchronous
+                            got, placed(whole[rank], shift), group=group, async_op=asynchronous
                         )
                     )
                     want = sum(wide(part) for part in whole)[count * rank : count * (rank + 1)]
@@ -1144,7 +1149,9 @@ def test_random_calls_streams_groups_and_graphs(world):
                     whole = everybody(world, count * size, dtype, seed=seed)
                     got = torch.empty(count * size, dtype=own.dtype, device=here)
                     finish(
-                        dist.all_to_all_single(got, whole[rank].to(here), group=group, async_op=asynchronous)
+                        dist.all_to_all_single(
+                            got, placed(whole[rank], shift), group=group, async_op=asynchronous
+                        )
                     )
                     want = torch.cat([part[count * rank : count * (rank + 1)] for part in whole])
                 else:
