@@ -24,10 +24,10 @@ AL_DEVICE long long bytes_for(const LineFold& job, int rank) {
   return job.counts[rank] * static_cast<long long>(sizeof(Stored));
 }
 template <class Stored>
-AL_DEVICE bool is_whole(const LineFold& job) {
-  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank));
+AL_DEVICE bool is_whole(const LineFold& job, const Warp& warp) {
+  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank), warp);
   for (int rank = 0; rank < job.places.number; ++rank)
-    whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank));
+    whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank), warp);
   return whole && !job.scaled;
 }
 
@@ -111,7 +111,7 @@ AL_DEVICE void fold_among_all(const LineFold& job, const Warp& warp) {
   using Stored = typename Number::Stored;
   const LinePlaces& places = job.places;
   const auto own = packs_for<Number, kWhole>(job, places.rank);
-  const int rounds = rounds_for(units_in((job.longest * static_cast<long long>(sizeof(Stored)) + 15) / 16), warp);
+  const int rounds = rounds_for(units_in(packs_in(job.longest * static_cast<long long>(sizeof(Stored)))), warp);
   const int units = own.units();
   bool here = !has_given_up(places);
   for (int round = -kAhead; round < rounds; ++round) {
@@ -173,7 +173,7 @@ AL_DEVICE void fold_between_two(const LineFold& job, const Warp& warp) {
 
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void fold_lines(const LineFold& job, const Warp& warp) {
-  if (!is_whole<typename Number::Stored>(job)) {
+  if (!is_whole<typename Number::Stored>(job, warp)) {
     fold_among_all<Number, Operator, kMean, false>(job, warp);
   } else if (job.places.number == 2) {
     fold_between_two<Number, Operator, kMean>(job, warp);

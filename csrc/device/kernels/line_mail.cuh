@@ -18,7 +18,7 @@ AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
   const LinePlaces& places = job.places;
   const LinePeer peer = line_peer(places, rank, warp);
   const Packs given = Packs::of(job.input[rank], job.sent[rank]);
-  const int sent = given.units(), units = units_in((job.taken[rank] + 15) / 16);
+  const int sent = given.units(), units = units_in(packs_in(job.taken[rank]));
   const int rounds = rounds_for(units < sent ? sent : units, warp);
   bool here = !has_given_up(places);
   for (int round = -kAhead; round < rounds; ++round) {
@@ -54,7 +54,7 @@ AL_DEVICE void mail_packs(const LineMail& job, int rank, const Warp& warp) {
 }
 AL_DEVICE void mail_lines(const LineMail& job, int rank, const Warp& warp) {
   const bool whole =
-      WholePacks::hold(job.input[rank], job.sent[rank]) && WholePacks::hold(job.output[rank], job.taken[rank]);
+      WholePacks::hold(job.input[rank], job.sent[rank], warp) && WholePacks::hold(job.output[rank], job.taken[rank], warp);
   whole ? mail_packs<WholePacks>(job, rank, warp) : mail_packs<AnyPacks>(job, rank, warp);
 }
 

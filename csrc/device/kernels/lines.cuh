@@ -11,7 +11,7 @@
 // Whoever gives up stays given up: what he would push in later calls is made of what has not come.
 //
 // Few warps run, each once through its rounds, so that every instruction between two of its loads counts: what a warp needs of
-// another rank is looked up once (LinePeer), and what can be loaded at once (WholePacks) asks for nothing else.
+// the other rank of two is looked up once (LinePeer), and what can be loaded at once (WholePacks) asks for nothing else.
 
 // A warp has 32 lanes, each a thread; on the host one thread plays all of them. AL_APART: what is seldom needed, and would make
 // what is run through once longer at each place that has it.
@@ -106,16 +106,17 @@ AL_DEVICE LinePeer line_peer(const LinePlaces& places, int peer, const Warp& war
 }
 AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long long>(number % kSlots) * kRoundWords; }
 
-// A vector of whole packs, which can be loaded at once.
+AL_DEVICE long long packs_in(long long bytes) { return (bytes + 15) / 16; }
+// A vector of which a warp has whole packs only, which can be loaded at once.
 struct WholePacks {
   const Halves* packs;
-  int number;
-  AL_DEVICE static bool hold(const void* data, long long bytes) {
-    return (reinterpret_cast<unsigned long long>(data) | static_cast<unsigned long long>(bytes)) % 16 == 0 &&
-           bytes < 1LL << 34;
+  int number;  // with the last one, which may be somebody else's and not whole
+  AL_DEVICE static bool hold(const void* data, long long bytes, const Warp& warp) {
+    if (reinterpret_cast<unsigned long long>(data) % 16 != 0 || bytes >= 1LL << 34) return false;
+    return bytes % 16 == 0 || (units_in(packs_in(bytes)) - 1) % warp.number != warp.index;
   }
   AL_DEVICE static WholePacks of(const void* data, long long bytes) {
-    return {static_cast<const Halves*>(data), static_cast<int>(bytes / 16)};
+    return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes))};
   }
   AL_DEVICE int units() const { return units_in(number); }
   // What a lane has of a unit; nothing behind the end.
@@ -127,39 +128,56 @@ struct WholePacks {
     return loaded;
   }
   AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
-    const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
+    const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(packs_in(bytes));
     if (at < number) static_cast<Halves*>(data)[at] = given.first;
     if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
   }
 };
 
-// A pack of which so many bytes are there.
+// A pack of which so many bytes are there, wherever it begins.
 AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
+  Halves loaded = {0, 0};
+#ifdef __CUDACC__
   const unsigned long long at = reinterpret_cast<unsigned long long>(from);
   if (bytes >= 16 && at % 16 == 0) return *reinterpret_cast<const Halves*>(from);
-  Halves loaded = {0, 0};
-  if (bytes >= 16 && at % 4 == 0) {
-    unsigned words[4];
-    AL_UNROLL for (int i = 0; i < 4; ++i) words[i] = load_four(from + 4 * i);
-    loaded.low = words[0] | static_cast<unsigned long long>(words[1]) << 32;
-    loaded.high = words[2] | static_cast<unsigned long long>(words[3]) << 32;
-  } else {
-    AL_UNROLL for (int i = 0; i < 16; ++i)
-      (i < 8 ? loaded.low : loaded.high) |= i < bytes ? static_cast<unsigned long long>(from[i]) << 8 * (i % 8) : 0;
+  if (bytes >= 32) {  // out of the two aligned packs in which it lies; the vector goes on behind them
+    const auto* const aligned = reinterpret_cast<const Halves*>(from - at % 16);
+    const Halves here = aligned[0], next = aligned[1];
+    const int shift = static_cast<int>(at % 16) * 8;
+    const unsigned long long words[3] = {shift < 64 ? here.low : here.high, shift < 64 ? here.high : next.low,
+                                         shift < 64 ? next.low : next.high};
+    const int left = shift % 64;
+    loaded.low = words[0] >> left | (left ? words[1] << (64 - left) : 0);
+    loaded.high = words[1] >> left | (left ? words[2] << (64 - left) : 0);
+    return loaded;
   }
+#endif
+  AL_UNROLL for (int i = 0; i < 16; ++i)
+    (i < 8 ? loaded.low : loaded.high) |= i < bytes ? static_cast<unsigned long long>(from[i]) << 8 * (i % 8) : 0;
   return loaded;
+}
+template <class Unit>
+AL_DEVICE void store_units(unsigned char* to, Halves pack) {
+  constexpr int kInHalf = 8 / sizeof(Unit);
+  AL_UNROLL for (int i = 0; i < 2 * kInHalf; ++i) {
+    const Unit unit = static_cast<Unit>((i < kInHalf ? pack.low : pack.high) >> 8 * sizeof(Unit) * (i % kInHalf));
+    __builtin_memcpy(__builtin_assume_aligned(to + i * sizeof(Unit), sizeof(Unit)), &unit, sizeof unit);
+  }
 }
 AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
   const unsigned long long at = reinterpret_cast<unsigned long long>(to);
-  if (bytes >= 16 && at % 16 == 0) {
-    *reinterpret_cast<Halves*>(to) = pack;
-  } else if (bytes >= 16 && at % 4 == 0) {
-    AL_UNROLL for (int i = 0; i < 4; ++i)
-      store_four(to + 4 * i, static_cast<unsigned>((i < 2 ? pack.low : pack.high) >> 32 * (i % 2)));
-  } else {
+  if (bytes < 16) {
     AL_UNROLL for (int i = 0; i < 16; ++i) {
       if (i < bytes) to[i] = static_cast<unsigned char>((i < 8 ? pack.low : pack.high) >> 8 * (i % 8));
     }
+  } else if (at % 8 == 0) {
+    store_units<unsigned long long>(to, pack);
+  } else if (at % 4 == 0) {
+    store_units<unsigned>(to, pack);
+  } else if (at % 2 == 0) {
+    store_units<unsigned short>(to, pack);
+  } else {
+    store_units<unsigned char>(to, pack);
   }
 }
 // Any other vector.
@@ -169,7 +187,7 @@ struct AnyPacks {
   AL_DEVICE static AnyPacks of(const void* data, long long bytes) {
     return {static_cast<const unsigned char*>(data), bytes};
   }
-  AL_DEVICE int units() const { return units_in((count + 15) / 16); }
+  AL_DEVICE int units() const { return units_in(packs_in(count)); }
   AL_DEVICE LanePacks load(int unit, int lane) const {
     const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
     LanePacks loaded = {{0, 0}, {0, 0}};
@@ -212,19 +230,21 @@ AL_DEVICE void push_number(unsigned long long* words, unsigned long long number)
     if (lane < 8) store_halves(words + lane * 2, 0, carries_number(lane) ? number : 0);
   }
 }
-// The units of a round, to one rank. `here`: this rank has not given up, else it pushes nothing; its load is under way beside
-// those of the data.
+// The units of a round, to one rank. `here`: this rank has not given up, as far as the lane has seen, and after that as all of them
+// have; else it pushes nothing. Its load is under way beside those of the data.
 template <class Packs>
-AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp& warp, int round, bool here) {
+AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
   const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
   unsigned long long* const words = peer.theirs + slot_of(number);
   const int units = vector.units();
   if (unit_of(warp, round, 0) >= units) {
+    here = AL_WARP_ALL(here);
     if (here) push_number(words, number);
     return;
   }
   UnitsOfRound packs;
   load_units(vector, warp, round, packs);
+  here = AL_WARP_ALL(here);
   AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
     if (unit_of(warp, round, place) >= units) break;
     push_unit(words + place * kUnitWords, number, packs[place]);

@@ -42,12 +42,16 @@ std::size_t PeerLayout::pair_bytes_among(int ranks) {
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
   most_blocks = std::max(1, most_blocks);
-  const auto blocks = [&](int share, int most) { return std::clamp(most_blocks / share, 1, most); };
+  // Of what does not go in lines: as many as have been measured, and as leave parts their size.
+  const auto blocks = [all = std::min(most_blocks, BulkPlaces::kMostBlocks)](int share, int most) {
+    return std::clamp(all / share, 1, most);
+  };
   layout.small_blocks = blocks(1, SmallExchange::kMostBlocks);
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
-  layout.line_blocks = linked ? blocks(std::max(1, ranks - 1), LinePlaces::kMostBlocks) : 0;
+  layout.line_blocks =
+      linked ? std::clamp(most_blocks / std::max(1, ranks - 1), 1, LinePlaces::kMostBlocks) : 0;
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.norm_blocks = blocks(2, kMostNormBlocks);
   layout.norm_bytes =
