@@ -190,7 +190,8 @@ inline std::vector<LineCase> line_cases() {
         std::pair(DType::kComplex128, ReduceOp::kProduct)}) {
     const std::int64_t unit = LinePlaces::kUnitBytes / static_cast<std::int64_t>(size_of(dtype));
     for (const int number : {2, 3}) {
-      for (const std::int64_t count : {std::int64_t{1}, unit - 1, 17 * unit + 1, 68 * unit + 3}) {
+      for (const std::int64_t count :
+           {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 68 * unit + 3}) {
         for (const auto kind :
              {LineCase::kAllReduce, LineCase::kReduce, LineCase::kReduceScatter, LineCase::kMail}) {
           cases.push_back({kind, dtype, op, number, count, /*in_place=*/true});
