@@ -62,7 +62,7 @@ test: test-cpp test-python
 
 test-cpp: build
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
-	sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
+	$(WITH_NVRTC) sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
 
 test-python: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -24,10 +24,10 @@ AL_DEVICE long long bytes_for(const LineFold& job, int rank) {
   return job.counts[rank] * static_cast<long long>(sizeof(Stored));
 }
 template <class Stored>
-AL_DEVICE bool is_whole(const LineFold& job, const Warp& warp) {
-  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank), warp);
+AL_DEVICE bool is_whole(const LineFold& job) {
+  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank));
   for (int rank = 0; rank < job.places.number; ++rank)
-    whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank), warp);
+    whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank));
   return whole && !job.scaled;
 }
 
@@ -142,9 +142,12 @@ template <class Number, class Operator, bool kMean>
 AL_DEVICE void fold_between_two(const LineFold& job, const Warp& warp) {
   const LinePlaces& places = job.places;
   const int rank = places.rank;
-  const WholePacks given = packs_for<Number, true>(job, 1 - rank), kept = packs_for<Number, true>(job, rank);
+  const WholePacks given = packs_for<Number, true>(job, 1 - rank), all = packs_for<Number, true>(job, rank);
   const LinePeer peer = line_peer(places, 1 - rank, warp);
-  const int units = kept.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
+  const long long bytes = bytes_for<typename Number::Stored>(job, rank);
+  const WholePacks kept = WholePacks::of(all.packs, bytes / 16 * 16);  // the end comes at the end
+  const int units = all.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
+  const int end = turn_of_end(bytes, warp);
   bool here = !has_given_up(places);
   const auto folded = [&](Halves own, Halves other) {
     Sums<Number> sums{};
@@ -163,22 +166,29 @@ AL_DEVICE void fold_between_two(const LineFold& job, const Warp& warp) {
     }
     AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       for (int i = 0; i < AL_LANES; ++i)
-        WholePacks::store(job.output, kept.number * 16LL, unit_of(warp, round, place), AL_LANE(i),
+        WholePacks::store(job.output, bytes / 16 * 16, unit_of(warp, round, place), AL_LANE(i),
                           {folded(own[place][i].first, others[place][i].first),
                            folded(own[place][i].second, others[place][i].second)});
     }
+    if (round != end / kUnitsOfRound) continue;
+    store_end(job.output, bytes, end, [&](int place, int lane) -> LanePacks {
+      const LanePacks mine = packs_for<Number, true>(job, rank).load(unit_of(warp, round, place), lane);
+      const LanePacks other = take_unit(peer, round, place, lane);
+      return {folded(mine.first, other.first), folded(mine.second, other.second)};
+    });
   }
   count_rounds(places, 0, 2, warp.index, rounds, here);
 }
 
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void fold_lines(const LineFold& job, const Warp& warp) {
-  if (!is_whole<typename Number::Stored>(job, warp)) {
-    fold_among_all<Number, Operator, kMean, false>(job, warp);
-  } else if (job.places.number == 2) {
+  const bool whole = is_whole<typename Number::Stored>(job);
+  if (whole && job.places.number == 2) {
     fold_between_two<Number, Operator, kMean>(job, warp);
-  } else {
+  } else if (whole && bytes_for<typename Number::Stored>(job, job.places.rank) % 16 == 0) {
     fold_among_all<Number, Operator, kMean, true>(job, warp);
+  } else {
+    fold_among_all<Number, Operator, kMean, false>(job, warp);
   }
 }
 

@@ -20,6 +20,7 @@ AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
   const Packs given = Packs::of(job.input[rank], job.sent[rank]);
   const int sent = given.units(), units = units_in(packs_in(job.taken[rank]));
   const int rounds = rounds_for(units < sent ? sent : units, warp);
+  const int end = Packs::kEndsApart ? turn_of_end(job.taken[rank], warp) : -kUnitsOfRound;
   bool here = !has_given_up(places);
   for (int round = -kAhead; round < rounds; ++round) {
     if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);
@@ -34,6 +35,10 @@ AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
       for (int i = 0; i < AL_LANES; ++i)
         Packs::store(job.output[rank], job.taken[rank], unit_of(warp, round, place), AL_LANE(i), packs[place][i]);
     }
+    if (round != end / kUnitsOfRound) continue;
+    store_end(job.output[rank], job.taken[rank], end, [&](int place, int lane) {
+      return here ? take_unit(peer, round, place, lane) : poisoned_packs(job.poison[rank]);
+    });
   }
   count_rounds(places, rank, rank + 1, warp.index, rounds, here);
 }
@@ -46,6 +51,10 @@ AL_DEVICE void keep_lines(const LineMail& job, const Warp& warp) {
     for (int i = 0; i < AL_LANES; ++i)
       Packs::store(job.output[rank], job.sent[rank], unit, AL_LANE(i), kept.load(unit, AL_LANE(i)));
   }
+  const int end = Packs::kEndsApart ? turn_of_end(job.sent[rank], warp) : -kUnitsOfRound;
+  if (end < 0) return;
+  store_end(job.output[rank], job.sent[rank], end,
+            [&](int, int lane) { return kept.load(end * warp.number + warp.index, lane); });
 }
 
 template <class Packs>
@@ -54,7 +63,7 @@ AL_DEVICE void mail_packs(const LineMail& job, int rank, const Warp& warp) {
 }
 AL_DEVICE void mail_lines(const LineMail& job, int rank, const Warp& warp) {
   const bool whole =
-      WholePacks::hold(job.input[rank], job.sent[rank], warp) && WholePacks::hold(job.output[rank], job.taken[rank], warp);
+      WholePacks::hold(job.input[rank], job.sent[rank]) && WholePacks::hold(job.output[rank], job.taken[rank]);
   whole ? mail_packs<WholePacks>(job, rank, warp) : mail_packs<AnyPacks>(job, rank, warp);
 }
 

@@ -107,32 +107,6 @@ AL_DEVICE LinePeer line_peer(const LinePlaces& places, int peer, const Warp& war
 AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long long>(number % kSlots) * kRoundWords; }
 
 AL_DEVICE long long packs_in(long long bytes) { return (bytes + 15) / 16; }
-// A vector of which a warp has whole packs only, which can be loaded at once.
-struct WholePacks {
-  const Halves* packs;
-  int number;  // with the last one, which may be somebody else's and not whole
-  AL_DEVICE static bool hold(const void* data, long long bytes, const Warp& warp) {
-    if (reinterpret_cast<unsigned long long>(data) % 16 != 0 || bytes >= 1LL << 34) return false;
-    return bytes % 16 == 0 || (units_in(packs_in(bytes)) - 1) % warp.number != warp.index;
-  }
-  AL_DEVICE static WholePacks of(const void* data, long long bytes) {
-    return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes))};
-  }
-  AL_DEVICE int units() const { return units_in(number); }
-  // What a lane has of a unit; nothing behind the end.
-  AL_DEVICE LanePacks load(int unit, int lane) const {
-    const int at = unit * kUnitPacks + first_pack(lane);
-    LanePacks loaded = {{0, 0}, {0, 0}};
-    if (at < number) loaded.first = packs[at];
-    if (!carries_number(lane) && at + kRowPacks < number) loaded.second = packs[at + kRowPacks];
-    return loaded;
-  }
-  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
-    const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(packs_in(bytes));
-    if (at < number) static_cast<Halves*>(data)[at] = given.first;
-    if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
-  }
-};
 
 // A pack of which so many bytes are there, wherever it begins.
 AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
@@ -161,7 +135,11 @@ AL_DEVICE void store_units(unsigned char* to, Halves pack) {
   constexpr int kInHalf = 8 / sizeof(Unit);
   AL_UNROLL for (int i = 0; i < 2 * kInHalf; ++i) {
     const Unit unit = static_cast<Unit>((i < kInHalf ? pack.low : pack.high) >> 8 * sizeof(Unit) * (i % kInHalf));
-    __builtin_memcpy(__builtin_assume_aligned(to + i * sizeof(Unit), sizeof(Unit)), &unit, sizeof unit);
+#ifdef __CUDACC__
+    reinterpret_cast<Unit*>(to)[i] = unit;
+#else
+    __builtin_memcpy(to + i * sizeof(Unit), &unit, sizeof unit);
+#endif
   }
 }
 AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
@@ -180,8 +158,9 @@ AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
     store_units<unsigned char>(to, pack);
   }
 }
-// Any other vector.
+// A vector that begins anywhere.
 struct AnyPacks {
+  static constexpr bool kEndsApart = false;
   const unsigned char* bytes;
   long long count;
   AL_DEVICE static AnyPacks of(const void* data, long long bytes) {
@@ -202,6 +181,56 @@ struct AnyPacks {
     if (!carries_number(lane) && second < bytes) store_pack(to + second, bytes - second, given.second);
   }
 };
+
+// A vector that begins where its packs can be loaded at once. Behind the end of the last one, memory may have anything.
+struct WholePacks {
+  static constexpr bool kEndsApart = true;
+  const Halves* packs;
+  int number, left;  // left: bytes of the last one
+  AL_DEVICE static bool hold(const void* data, long long bytes) {
+    return reinterpret_cast<unsigned long long>(data) % 16 == 0 && bytes < 1LL << 34;
+  }
+  AL_DEVICE static WholePacks of(const void* data, long long bytes) {
+    return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes)), static_cast<int>((bytes + 15) % 16 + 1)};
+  }
+  AL_DEVICE int units() const { return units_in(number); }
+  // What a lane has of a unit.
+  AL_DEVICE LanePacks load(int unit, int lane) const {
+#ifdef __CUDACC__
+    const int at = unit * kUnitPacks + first_pack(lane);
+    LanePacks loaded = {{0, 0}, {0, 0}};
+    if (at < number) loaded.first = packs[at];
+    if (!carries_number(lane) && at + kRowPacks < number) loaded.second = packs[at + kRowPacks];
+    return loaded;
+#else  // where tests watch every byte
+    return AnyPacks::of(packs, number * 16LL - 16 + left).load(unit, lane);
+#endif
+  }
+  // But for a last pack that is not whole: see store_end().
+  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+    const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
+    if (at < number) static_cast<Halves*>(data)[at] = given.first;
+    if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
+  }
+};
+// The last pack where it is not whole: apart, so that the others need not look for it each time. The turn in which the warp has
+// its unit; before the first round: there is none, or another warp has it.
+AL_DEVICE int turn_of_end(long long bytes, const Warp& warp) {
+  const int unit = static_cast<int>(bytes / 16) / kUnitPacks;
+  return bytes % 16 == 0 || unit % warp.number != warp.index ? -kUnitsOfRound : unit / warp.number;
+}
+// By the lane that has it; `result(place, lane)` of its unit.
+template <class Result>
+AL_DEVICE void store_end(void* data, long long bytes, int turn, const Result& result) {
+  const int left = static_cast<int>(bytes % 16), last = static_cast<int>(bytes / 16), within = last % kUnitPacks;
+  for (int i = 0; i < AL_LANES; ++i) {
+    const int lane = AL_LANE(i);
+    const bool is_second = !carries_number(lane) && first_pack(lane) + kRowPacks == within;
+    if (first_pack(lane) != within && !is_second) continue;
+    const LanePacks packs = result(turn % kUnitsOfRound, lane);
+    store_pack(static_cast<unsigned char*>(data) + last * 16LL, left, is_second ? packs.second : packs.first);
+  }
+}
 
 // What the lanes have of a round's units of a vector: the loads are under way together.
 template <class Packs>
