@@ -124,6 +124,27 @@ void exchanges_in_place(const MakeRoute& make) {
 TEST(Peer, ExchangesInPlace) { exchanges_in_place(peer); }
 TEST(PeerInLines, ExchangesInPlace) { exchanges_in_place(linked); }
 
+// The slots of what ends within a pack are used again while the other direction still goes on.
+TEST(PeerInLines, OneDirectionEndsLongBeforeTheOther) {
+  on_ranks(linked, 2, [](Rank& me) {
+    const std::int64_t sent[2][2] = {
+        {4, 60'000}, {251, 4}};  // by rank, to each: 8 rounds; and a part of one, to the first line of a unit
+    const int other = 1 - me.rank;
+    const std::vector<std::int64_t> given(sent[me.rank], sent[me.rank] + 2);
+    const std::vector<std::int64_t> taken = {sent[0][me.rank], sent[1][me.rank]};
+    const auto input = numbers(given[0] + given[1], me.rank);
+    std::vector<float> output(static_cast<std::size_t>(taken[0] + taken[1]));
+    auto exchange = operation_of(OpKind::kAllToAll, input.data(), output.data(), 0);
+    exchange.input_counts = given;
+    exchange.output_counts = taken;
+    me.enqueue(exchange);
+    me.finish();
+    const auto theirs = numbers(sent[other][0] + sent[other][1], other);
+    EXPECT_EQ(slice(output, other == 0 ? 0 : taken[0], taken[static_cast<std::size_t>(other)]),
+              slice(theirs, me.rank == 0 ? 0 : sent[other][0], sent[other][me.rank]));
+  });
+}
+
 // The peer wants the second message before it sends what this rank takes in the same window.
 TEST(Peer, SendsTheSecondMessageBesideWhatItTakes) {
   on_ranks(peer, 2, [](Rank& me) {
