@@ -19,8 +19,9 @@ constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
 // where reductions are faster so at any size, and on four, where moves are (among more nobody has measured it); among more than
 // two, reductions go in lines while all of them are on the way at once.
-constexpr int kMovingBetweenTwo = 48, kMovingAmongMore = 64;  // blocks
 constexpr std::int64_t kMovedInLines = 32 << 20, kReducedInLinesAmongMore = 1 << 20;
+// Blocks that move in lines to all others together, measured likewise.
+constexpr int kMovingBetweenTwo = 48, kMovingAmongMore = 64;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
 
@@ -42,16 +43,16 @@ std::size_t PeerLayout::pair_bytes_among(int ranks) {
 PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks) {
   PeerLayout layout{.ranks = ranks};
   most_blocks = std::max(1, most_blocks);
+  const auto share_of = [](int all, int share, int most) { return std::clamp(all / share, 1, most); };
   // Of what does not go in lines: as many as have been measured, and as leave parts their size.
-  const auto blocks = [all = std::min(most_blocks, BulkPlaces::kMostBlocks)](int share, int most) {
-    return std::clamp(all / share, 1, most);
+  const auto blocks = [&](int share, int most) {
+    return share_of(std::min(most_blocks, BulkPlaces::kMostBlocks), share, most);
   };
   layout.small_blocks = blocks(1, SmallExchange::kMostBlocks);
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
-  layout.line_blocks =
-      linked ? std::clamp(most_blocks / std::max(1, ranks - 1), 1, LinePlaces::kMostBlocks) : 0;
+  layout.line_blocks = linked ? share_of(most_blocks, std::max(1, ranks - 1), LinePlaces::kMostBlocks) : 0;
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.norm_blocks = blocks(2, kMostNormBlocks);
   layout.norm_bytes =
