@@ -3,7 +3,7 @@
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")
 set(kernel_include "${CMAKE_BINARY_DIR}/generated")
 set(kernel_text "")
-foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lines LineFold LineMail Norm Window)
+foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lines LineFold LineAll LineShares LineMail Norm Window)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file "${name}")
   string(TOLOWER "${file}" file)
   file(READ "${kernel_folder}/${file}.cuh" source)

@@ -457,14 +457,16 @@ void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
 void CudaDevice::fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) {
   prepare(dtype, op, kLines);
   const auto entered = context_->enter();
-  launch(reduction(dtype, op, kLines), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
+  const int blocks = job.blocks * (LinePlaces::kThreads / job.threads);
+  launch(reduction(dtype, op, kLines), static_cast<unsigned>(blocks), 1, job.threads, &job, stream);
 }
 
 void CudaDevice::move_lines(const LineMail& job, Stream stream) {
   prepare_mail();
   const auto entered = context_->enter();
-  const int ranks = job.places.number, most = *std::max_element(job.blocks, job.blocks + ranks);
-  launch(line_mail_, static_cast<unsigned>(most), static_cast<unsigned>(ranks), kThreads, &job, stream);
+  const int ranks = job.places.number;
+  const int blocks = *std::max_element(job.blocks, job.blocks + ranks) * (LinePlaces::kThreads / job.threads);
+  launch(line_mail_, static_cast<unsigned>(blocks), static_cast<unsigned>(ranks), job.threads, &job, stream);
 }
 
 void CudaDevice::prepare_windows() {

@@ -159,6 +159,8 @@ struct LinePlaces {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 72;  // whose warps have a unit each of 1 MiB: 120 bytes of each 128
   static constexpr int kWarpsOfBlock = 16;
+  // Of a block as the GPU has it: with fewer there are as many more of them.
+  static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
   static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
   std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs
   const std::uint64_t* mine[kMostRanks] = {};                              // their places, here
@@ -172,10 +174,23 @@ struct LineFold {
   LinePlaces places;
   const void* input = nullptr;
   void* output = nullptr;
-  std::int64_t begins[LinePlaces::kMostRanks] = {}, counts[LinePlaces::kMostRanks] = {}, longest = 0;
-  int blocks = 1, scaled = 0;  // blocks: the same on every rank
+  std::int64_t begins[LinePlaces::kMostRanks] = {}, counts[LinePlaces::kMostRanks] = {};
+  int units[LinePlaces::kMostRanks] = {},
+      most_units = 0;  // of LinePlaces::kUnitBytes, as many as counts take
+  static constexpr int kToAll = -1, kToNobody = -2;
+  // passed_to: what a rank has reduced of its counts goes there, too: to a rank, or to all, whose output then has every rank's
+  // behind its own beginning; only among more than two.
+  int blocks = 1, threads = LinePlaces::kThreads, passed_to = kToNobody,
+      scaled = 0;  // blocks: the same on every rank
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  void count_units(std::int64_t element) {
+    for (int rank = 0; rank < places.number; ++rank) {
+      units[rank] =
+          static_cast<int>((counts[rank] * element + LinePlaces::kUnitBytes - 1) / LinePlaces::kUnitBytes);
+      if (units[rank] > most_units) most_units = units[rank];
+    }
+  }
 };
 
 // As BulkMail, in lines. blocks: of each other rank the same as it has for this one; 0: there is nothing between them.
@@ -185,6 +200,7 @@ struct LineMail {
   void* output[LinePlaces::kMostRanks] = {};
   std::int64_t sent[LinePlaces::kMostRanks] = {}, taken[LinePlaces::kMostRanks] = {};
   int blocks[LinePlaces::kMostRanks] = {};
+  int threads = LinePlaces::kThreads, reserved = 0;
   std::uint64_t poison[LinePlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
 };
 

@@ -9,6 +9,7 @@ struct LineMail {
   void* output[16];
   long long sent[16], taken[16];
   int blocks[16];
+  int threads, reserved;
   unsigned long long poison[16];
 };
 
@@ -70,9 +71,8 @@ AL_DEVICE void mail_lines(const LineMail& job, int rank, const Warp& warp) {
 #ifdef __CUDACC__
 // A row of blocks for each rank.
 AL_DEVICE void run_line_mail(const LineMail& job) {
-  const int rank = static_cast<int>(blockIdx.y), blocks = job.blocks[rank];
-  if (static_cast<int>(blockIdx.x) < blocks)
-    mail_lines(job, rank, {static_cast<int>(blockIdx.x * kWarpsOfBlock + threadIdx.x / 32), blocks * kWarpsOfBlock});
+  const int rank = static_cast<int>(blockIdx.y), warps = job.blocks[rank] * kWarpsOfBlock;
+  if (own_warp() < warps) mail_lines(job, rank, {own_warp(), warps});
   AL_SYNCHRONIZE();
   AL_LET_THE_NEXT_COME();
 }

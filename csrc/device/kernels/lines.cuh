@@ -19,12 +19,14 @@
 #define AL_LANES 1
 #define AL_LANE(i) (threadIdx.x % 32)
 #define AL_WARP_ALL(condition) __all_sync(0xFFFFFFFFu, condition)
+#define AL_OF_LANE(values, lane) __shfl_sync(0xFFFFFFFFu, (values)[0], lane)
 #define AL_WARP_SYNCHRONIZE() __syncwarp()
 #define AL_APART __device__ __noinline__
 #else
 #define AL_LANES 32
 #define AL_LANE(i) (i)
 #define AL_WARP_ALL(condition) (condition)
+#define AL_OF_LANE(values, lane) (values)[lane]
 #define AL_WARP_SYNCHRONIZE()
 #define AL_APART inline
 #endif
@@ -82,6 +84,10 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
 struct Warp {
   int index, number;
 };
+#ifdef __CUDACC__
+// However many a block of threads has.
+AL_DEVICE int own_warp() { return static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32); }
+#endif
 AL_DEVICE int unit_of(const Warp& warp, int round, int place) {
   return (round * kUnitsOfRound + place) * warp.number + warp.index;
 }
@@ -166,6 +172,7 @@ struct AnyPacks {
   AL_DEVICE static AnyPacks of(const void* data, long long bytes) {
     return {static_cast<const unsigned char*>(data), bytes};
   }
+  AL_DEVICE static long long in_rounds(long long bytes) { return bytes; }
   AL_DEVICE int units() const { return units_in(packs_in(count)); }
   AL_DEVICE LanePacks load(int unit, int lane) const {
     const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
@@ -180,6 +187,9 @@ struct AnyPacks {
     if (at < bytes) store_pack(to + at, bytes - at, given.first);
     if (!carries_number(lane) && second < bytes) store_pack(to + second, bytes - second, given.second);
   }
+  AL_DEVICE static void store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+    store(data, bytes, unit, lane, given);
+  }
 };
 
 // A vector that begins where its packs can be loaded at once. Behind the end of the last one, memory may have anything.
@@ -193,6 +203,8 @@ struct WholePacks {
   AL_DEVICE static WholePacks of(const void* data, long long bytes) {
     return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes)), static_cast<int>((bytes + 15) % 16 + 1)};
   }
+  // What is stored in rounds: all but a last pack that is not whole, see store_end().
+  AL_DEVICE static long long in_rounds(long long bytes) { return bytes / 16 * 16; }
   AL_DEVICE int units() const { return units_in(number); }
   // What a lane has of a unit.
   AL_DEVICE LanePacks load(int unit, int lane) const {
@@ -206,6 +218,7 @@ struct WholePacks {
     return AnyPacks::of(packs, number * 16LL - 16 + left).load(unit, lane);
 #endif
   }
+  AL_DEVICE static void store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given);
   // But for a last pack that is not whole: see store_end().
   AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
     const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
@@ -213,6 +226,14 @@ struct WholePacks {
     if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
   }
 };
+AL_DEVICE void WholePacks::store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+  store(data, bytes, unit, lane, given);
+  const int last = static_cast<int>(bytes / 16), within = last - unit * kUnitPacks;
+  if (bytes % 16 == 0 || within < 0 || within >= kUnitPacks) return;
+  const bool is_second = !carries_number(lane) && first_pack(lane) + kRowPacks == within;
+  if (first_pack(lane) != within && !is_second) return;
+  store_pack(static_cast<unsigned char*>(data) + last * 16LL, bytes % 16, is_second ? given.second : given.first);
+}
 // The last pack where it is not whole: apart, so that the others need not look for it each time. The turn in which the warp has
 // its unit; before the first round: there is none, or another warp has it.
 AL_DEVICE int turn_of_end(long long bytes, const Warp& warp) {
@@ -240,23 +261,18 @@ AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, Unit
   }
 }
 
-AL_DEVICE void push_unit(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES]) {
+// The lines of a unit, or where there is none nothing but the number in the first one.
+AL_DEVICE void push_lines(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES],
+                          int lines) {
   AL_WARP_SYNCHRONIZE();  // a line is stored in one instruction
   for (int i = 0; i < AL_LANES; ++i) {
     const int lane = AL_LANE(i);
     const LanePacks& own = packs[i];
     const bool numbered = carries_number(lane);
-    store_halves(words + lane * 2, own.first.low, numbered ? number : own.first.high);
-    store_halves(words + kRowWords + lane * 2, numbered ? own.first.high : own.second.low,
-                 numbered ? number : own.second.high);
-  }
-}
-// In place of a round's first unit where there is no data for one.
-AL_DEVICE void push_number(unsigned long long* words, unsigned long long number) {
-  AL_WARP_SYNCHRONIZE();
-  for (int i = 0; i < AL_LANES; ++i) {
-    const int lane = AL_LANE(i);
-    if (lane < 8) store_halves(words + lane * 2, 0, carries_number(lane) ? number : 0);
+    if (lane / 8 < lines) store_halves(words + lane * 2, own.first.low, numbered ? number : own.first.high);
+    if (lines == kLinesOfUnit)
+      store_halves(words + kRowWords + lane * 2, numbered ? own.first.high : own.second.low,
+                   numbered ? number : own.second.high);
   }
 }
 // The units of a round, to one rank. `here`: this rank has not given up, as far as the lane has seen, and after that as all of them
@@ -268,7 +284,8 @@ AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp&
   const int units = vector.units();
   if (unit_of(warp, round, 0) >= units) {
     here = AL_WARP_ALL(here);
-    if (here) push_number(words, number);
+    const LanePacks nothing[AL_LANES] = {};
+    if (here) push_lines(words, number, nothing, 1);
     return;
   }
   UnitsOfRound packs;
@@ -276,7 +293,7 @@ AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp&
   here = AL_WARP_ALL(here);
   AL_UNROLL for (int place = 0; here && place < kUnitsOfRound; ++place) {
     if (unit_of(warp, round, place) >= units) break;
-    push_unit(words + place * kUnitWords, number, packs[place]);
+    push_lines(words + place * kUnitWords, number, packs[place], kLinesOfUnit);
   }
 }
 
@@ -301,12 +318,13 @@ AL_DEVICE bool await_units(const LinePeer& peer, const Warp& warp, int round, in
   }
 }
 // A unit that has come: not out of the loads that have seen the number, for the data may have been older there.
-AL_DEVICE LanePacks take_unit(const LinePeer& peer, int round, int place, int lane) {
-  const unsigned long long* const words =
-      peer.mine + slot_of(peer.number + static_cast<unsigned long long>(round)) + place * kUnitWords;
+AL_DEVICE LanePacks taken_unit(const unsigned long long* words, int lane) {
   const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
   if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
   return {first, second};
+}
+AL_DEVICE LanePacks take_unit(const LinePeer& peer, int round, int place, int lane) {
+  return taken_unit(peer.mine + slot_of(peer.number + static_cast<unsigned long long>(round)) + place * kUnitWords, lane);
 }
 // What stands in place of those that have not.
 AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }

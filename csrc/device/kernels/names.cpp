@@ -79,7 +79,7 @@ Kernel poison_kernel() { return kernel("poison_given_up", "Poison"); }
 std::string kernel_source() {
   return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
          kRoundsSource + kPartsSource + kFoldSource + kSharesSource + kMailSource + kLinesSource +
-         kLineFoldSource + kLineMailSource + kNormSource + kWindowSource;
+         kLineFoldSource + kLineAllSource + kLineSharesSource + kLineMailSource + kNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.

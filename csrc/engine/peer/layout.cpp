@@ -17,11 +17,14 @@ constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
-// where reductions are faster so at any size, and on four, where moves are (among more nobody has measured it); among more than
-// two, reductions go in lines while all of them are on the way at once.
-constexpr std::int64_t kMovedInLines = 32 << 20, kReducedInLinesAmongMore = 1 << 20;
-// Blocks that move in lines to all others together, measured likewise.
-constexpr int kMovingBetweenTwo = 48, kMovingAmongMore = 64;
+// where reductions are faster so at any size, and on four, where moves are, too.
+constexpr std::int64_t kMovedInLines = 32 << 20;
+// Among more than two, what is reduced goes whole to everybody up to here, for each rank that it goes to: 256 KiB among four. Beyond
+// it, in shares.
+constexpr std::size_t kReducedWholeAmongMore = 768 << 10;
+// Blocks that reduce in lines, by the ranks whose places take memory; and that move in lines to all others together: with as many
+// as reduce, 8 MiB and more take a tenth longer.
+constexpr int kReducingLines = 3 * PeerLayout::kUsualBlocks, kMovingBetweenTwo = 48, kMovingAmongMore = 64;
 
 std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, kAligned); }
 
@@ -52,7 +55,13 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   layout.share_blocks = blocks(1, BulkPlaces::kMostBlocks / 2);
   layout.fold_blocks = blocks(2, BulkPlaces::kMostBlocks);
   layout.mail_blocks = blocks(2 * std::max(1, ranks - 1), BulkPlaces::kMostBlocks);
-  layout.line_blocks = linked ? share_of(most_blocks, std::max(1, ranks - 1), LinePlaces::kMostBlocks) : 0;
+  const int others = std::max(1, ranks - 1);
+  if (linked) {
+    layout.line_blocks = share_of(kReducingLines, others, std::min(most_blocks, LinePlaces::kMostBlocks));
+    layout.moving_blocks = share_of(std::min(most_blocks, ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore),
+                                    others, layout.line_blocks);
+  }
+  layout.whole_bytes = kReducedWholeAmongMore / static_cast<std::size_t>(others);
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.norm_blocks = blocks(2, kMostNormBlocks);
   layout.norm_bytes =
@@ -64,15 +73,16 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   return layout;
 }
 
-int PeerLayout::moving_line_blocks() const {
-  const int most = ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore / std::max(1, ranks - 1);
-  return std::clamp(most, 1, std::max(1, line_blocks));
+int PeerLayout::line_threads(int blocks) const {
+  int threads = LinePlaces::kFewestThreads;
+  while (threads < LinePlaces::kThreads && blocks * (LinePlaces::kThreads / threads) > spread_blocks)
+    threads *= 2;
+  return threads;
 }
 
 bool PeerLayout::goes_in_lines(std::int64_t bytes, bool reduced) const {
   if (line_blocks == 0 || ranks == 1) return false;
-  if (ranks == 2) return reduced || bytes <= kMovedInLines;
-  return !reduced || bytes <= kReducedInLinesAmongMore / (ranks - 1);
+  return reduced || moves_in_lines() || bytes <= kMovedInLines;
 }
 
 PeerLayout::Offsets PeerLayout::offsets() const {
@@ -87,9 +97,11 @@ PeerLayout::Offsets PeerLayout::offsets() const {
       at.flags +
       aligned(static_cast<std::size_t>(share_blocks + 2 * fold_blocks + 2 * mail_blocks + 2 * letter_blocks) *
               sizeof(std::uint32_t));
-  at.folds = at.shares + (reduces_in_shares() ? aligned(place_bytes(share_blocks, part_bytes)) : 0);
+  at.folds =
+      at.shares +
+      (reduces_in_shares() && !reduces_in_lines() ? aligned(place_bytes(share_blocks, part_bytes)) : 0);
   at.mail = at.folds + (reduces_in_lines() ? 0 : aligned(place_bytes(fold_blocks, part_bytes)));
-  at.letters = at.mail + aligned(place_bytes(mail_blocks, part_bytes));
+  at.letters = at.mail + (moves_in_lines() ? 0 : aligned(place_bytes(mail_blocks, part_bytes)));
   at.end = at.letters + aligned(place_bytes(letter_blocks, part_bytes));
   return at;
 }

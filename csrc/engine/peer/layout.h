@@ -11,6 +11,7 @@
 namespace altorch {
 
 struct PeerLayout {
+  static constexpr int kUsualBlocks = 72;
   int ranks = 2;
   std::size_t small_bytes =
       64 << 10;  // what a rank may post for each in one kernel, with numbers beside its data
@@ -21,15 +22,17 @@ struct PeerLayout {
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
       letter_blocks = BulkPlaces::kMostBlocks / 4;
-  int line_blocks = 0;               // of what goes in lines; 0: nothing does
-  int norm_blocks = 4;               // of all_reduces with a norm behind them
+  int line_blocks = 0;                   // of what goes in lines; 0: nothing does
+  int moving_blocks = 1;                 // of them, of what only moves, for each other rank
+  int spread_blocks = 4 * kUsualBlocks;  // of threads, where few of them are in each
+  std::size_t whole_bytes = 0;  // of a reduction in lines; beyond them, it goes in shares that are passed on
+  int norm_blocks = 4;          // of all_reduces with a norm behind them
   std::size_t norm_bytes = 4 << 10;  // of rows that one of them has at once
 
   // Where lines serve, words go up to kWords: each has as much of its number as of data, but there is less to do.
   static constexpr std::size_t kWords = 128 << 10;
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
-  static constexpr int kUsualBlocks = 72;
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks. `linked`: by
   // NVLink, so that something may go in lines.
   static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks);
@@ -38,9 +41,14 @@ struct PeerLayout {
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
   bool reduces_in_shares() const { return ranks > 2; }
   // All of it in lines, however much it is.
-  bool reduces_in_lines() const { return ranks == 2 && line_blocks > 0; }
-  // Of what only moves, for each other rank: with as many as reduce, 8 MiB and more take a tenth longer.
-  int moving_line_blocks() const;
+  bool reduces_in_lines() const { return line_blocks > 0; }
+  bool moves_in_lines() const { return line_blocks > 0 && ranks > 2; }
+  bool passes_shares(std::int64_t bytes) const {
+    return reduces_in_shares() && bytes > static_cast<std::int64_t>(whole_bytes);
+  }
+  // The same warps in smaller blocks are on more multiprocessors, whose instructions are what takes time where each warp has one
+  // unit: how many threads to a block, of so many whole blocks.
+  int line_threads(int blocks) const;
   // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
   bool goes_in_lines(std::int64_t bytes, bool reduced) const;
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }

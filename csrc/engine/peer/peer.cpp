@@ -243,8 +243,11 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
   if (layout_.goes_in_lines(bytes, /*reduced=*/true)) {
     LineFold job{.places = lines_};
     describe(job, operation);
-    job.longest = longest;
-    job.blocks = line_blocks_for(bytes, layout_.line_blocks);
+    if (operation.kind != OpKind::kReduceScatter && layout_.passes_shares(bytes)) share_out(job, operation);
+    job.count_units(element);
+    job.blocks = line_blocks_for(job.most_units * LinePlaces::kUnitBytes, layout_.line_blocks);
+    if (job.most_units <= job.blocks * LinePlaces::kWarpsOfBlock)
+      job.threads = layout_.line_threads(job.blocks);
     return device_->fold_lines(job, operation.dtype, operation.op, stream);
   }
   if (operation.kind != OpKind::kReduceScatter && layout_.reduces_in_shares())
@@ -255,6 +258,17 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
   job.blocks = blocks_for(bytes, kFoldedByBlock, layout_.fold_blocks);
   job.chunk = chunk_of(bytes, job.blocks, folds_.part) / element;
   device_->fold_bulk(job, operation.dtype, operation.op, stream);
+}
+
+// Every rank reduces a share of whole packs, and passes it on.
+void PeerRoute::share_out(LineFold& job, const Operation& operation) const {
+  const std::int64_t pack = std::max<std::int64_t>(1, kPackBytes / bytes_of(operation, 1));
+  const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), pack);
+  for (int rank = 0; rank < layout_.ranks; ++rank) {
+    job.begins[rank] = std::min(rank * share, operation.count);
+    job.counts[rank] = std::min(share, operation.count - job.begins[rank]);
+  }
+  job.passed_to = operation.kind == OpKind::kReduce ? operation.root : LineFold::kToAll;
 }
 
 // Shares of whole packs, so many that every block has a tile.
@@ -333,7 +347,7 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
     lines.sent[peer] = sent;
     lines.taken[peer] = taken;
     lines.poison[peer] = job.poison[peer];
-    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_line_blocks());
+    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_blocks);
     job.blocks_sent[peer] = job.blocks_taken[peer] = 0;
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
@@ -344,6 +358,11 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
   }
   if (!any) return;
   if (job.sent[rank_] > 0) take(rank_);
+  const std::int64_t most = std::max(*std::max_element(lines.sent, lines.sent + layout_.ranks),
+                                     *std::max_element(lines.taken, lines.taken + layout_.ranks));
+  const int blocks = *std::max_element(lines.blocks, lines.blocks + layout_.ranks);
+  if (most <= blocks * LinePlaces::kWarpsOfBlock * LinePlaces::kUnitBytes)
+    lines.threads = layout_.line_threads(blocks * layout_.ranks);
   device_->move_lines(lines, stream);
 }
 

@@ -43,6 +43,7 @@ class PeerRoute : public GpuRoute {
   template <class Fold>
   void describe(Fold& job, const Operation& operation) const;
   void reduce(const Operation& operation, Stream stream);
+  void share_out(LineFold& job, const Operation& operation) const;
   void reduce_in_shares(const Operation& operation, Stream stream);
   void move(const Operation& operation, Stream stream);
   void move_in_lines(BulkMail& job, Stream stream);

@@ -19,7 +19,7 @@ constexpr std::size_t kMemory = 48 << 20;
 // two H100s that NVLink links, up to 256 MiB in all, and on four. What runs beside it is done no later, either
 // (benchmarks/cuda_overlap.py). Among more nobody has measured anything larger yet.
 constexpr int kFew = 4;
-constexpr std::size_t kReducedAmongFew = 4 << 20, kReduceScatteredAmongFew = 16 << 20,
+constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 16 << 20,
                       kGatheredAmongFew = 4 << 20, kBroadcastAmongFew = 1 << 20;
 constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20,
                       kBetweenTwoLinked = 256 << 20, kBroadcastBetweenTwoLinked = 64 << 20;
@@ -84,9 +84,11 @@ std::string steps(const Operation& asked, const World& world) {
                            " for each rank and block of threads: ";
   if (!asked.is_message() && layout.goes_in_lines(bytes, asked.reduces()))
     return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the others' memory, "
-           "with a "
-           "number in every line, and " +
-           std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there\n";
+           "with a number in every line, and " +
+           std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there" +
+           (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.passes_shares(bytes)
+                ? ": a share of them, which it passes on likewise\n"
+                : "\n");
   if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
     return "one kernel per rank, in rounds" + upto +
            "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
@@ -101,7 +103,8 @@ Opened open(GpuGroup& group) {
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
   if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
-  const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks);
+  PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks);
+  if (most_blocks > 0) layout.spread_blocks = blocks;
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;

@@ -8,7 +8,8 @@
 namespace altorch {
 
 struct LineCase {
-  enum Kind { kAllReduce, kReduce, kReduceScatter, kMail } kind;
+  // In shares: each rank reduces one, and passes it on.
+  enum Kind { kAllReduce, kReduce, kReduceScatter, kMail, kAllReduceInShares, kReduceInShares } kind;
   DType dtype;
   ReduceOp op;
   int number;             // of ranks
@@ -16,17 +17,31 @@ struct LineCase {
   bool in_place = false;  // else what is read and written begins `shift` bytes behind where a pack would
   std::size_t shift = 0;
 
-  // One block of 16 warps: a round is of 32 units. At most four, so that no slot is used twice.
+  // One block of 16 warps: a round is of 32 units, or of 16 where a reduction goes among more than two. At most four, so that no
+  // slot is used twice; of shares two, each with its results behind it.
   static constexpr std::int64_t kWarps = LinePlaces::kWarpsOfBlock;
   static constexpr std::size_t kPlace = static_cast<std::size_t>(kWarps * LinePlaces::kBytesOfWarp);
 
   bool reduces() const { return kind != kMail; }
   bool in_blocks() const { return kind == kReduceScatter || kind == kMail; }
+  bool in_shares() const { return kind == kAllReduceInShares || kind == kReduceInShares; }
+  int units_of_round() const { return reduces() && number > 2 ? 1 : 2; }
   int root() const { return number - 1; }
   std::int64_t bytes() const { return count * static_cast<std::int64_t>(size_of(dtype)); }
   // What `rank` has for `wanting`, in bytes of its input.
-  std::int64_t begin_for(int wanting) const { return in_blocks() ? wanting * bytes() : 0; }
-  std::int64_t bytes_for(int wanting) const { return kind == kReduce && wanting != root() ? 0 : bytes(); }
+  std::int64_t begin_for(int wanting) const {
+    return in_shares() ? std::min(wanting * share(), bytes()) : in_blocks() ? wanting * bytes() : 0;
+  }
+  std::int64_t bytes_for(int wanting) const {
+    if (in_shares()) return std::min(share(), bytes() - begin_for(wanting));
+    return kind == kReduce && wanting != root() ? 0 : bytes();
+  }
+  // Of whole packs.
+  std::int64_t share() const { return (bytes() + 16 * number - 1) / (16 * number) * 16; }
+  std::int64_t longest() const { return in_shares() ? share() : bytes(); }
+  bool passes_to(int rank) const {
+    return kind == kAllReduceInShares || (kind == kReduceInShares && rank == root());
+  }
   Bytes input(int rank) const {
     return elements_of(dtype, static_cast<std::size_t>((in_blocks() ? number : 1) * count),
                        77 + static_cast<unsigned>(rank));
@@ -37,7 +52,8 @@ struct LineCase {
     return Bytes(begin, begin + bytes_for(wanting));
   }
   std::string text(int rank) const {
-    constexpr const char* names[] = {"all_reduce", "reduce", "reduce_scatter", "mail"};
+    constexpr const char* names[] = {"all_reduce",           "reduce",          "reduce_scatter", "mail",
+                                     "all_reduce in shares", "reduce in shares"};
     return std::string(names[kind]) + (in_place ? " in place of " : " of ") + name_of(dtype) + " x " +
            std::to_string(count) + ", shifted by " + std::to_string(shift) + ", rank " +
            std::to_string(rank) + " of " + std::to_string(number);
@@ -53,19 +69,28 @@ class LaidLines {
       mine_.push_back(own ? 0 : memory_.place(Bytes(LineCase::kPlace, 0)));
       theirs_.push_back(own ? 0 : others_.place(Bytes(LineCase::kPlace, 0)));
       if (own) continue;
-      for_each_unit(lines.part(peer, rank),
-                    [&](std::size_t at, const Bytes& unit) { memory_.write(mine_.back() + at, unit); });
-      for_each_unit(lines.part(rank, peer), [&](std::size_t at, const Bytes& unit) {
-        others_.expect(theirs_.back() + at, DType::kUInt8, unit);
-      });
+      const auto lay = [&](const Bytes& theirs, const Bytes& own, DType dtype, std::int64_t kind) {
+        for_each_unit(theirs, kind,
+                      [&](std::size_t at, const Bytes& half) { memory_.write(mine_.back() + at, half); });
+        for_each_unit(own, kind, [&](std::size_t at, const Bytes& half) {
+          others_.expect(theirs_.back() + at, half.size() % size_of(dtype) == 0 ? dtype : DType::kUInt8,
+                         half);
+          if (half.size() < 8) others_.ignore(theirs_.back() + at + half.size(), 8 - half.size());
+        });
+      };
+      lay(lines.part(peer, rank), lines.part(rank, peer), DType::kUInt8, 0);
+      if (!lines.in_shares()) continue;
+      lay(lines.passes_to(rank) ? share_of(peer) : Bytes(), lines.passes_to(peer) ? share_of(rank) : Bytes(),
+          lines.dtype == DType::kComplex128 ? DType::kFloat64 : lines.dtype, 1);
     }
     numbers_ = memory_.place(Bytes(8 * static_cast<std::size_t>(lines.number * LineCase::kWarps), 0));
     expect_numbers();
     input_ = memory_.place(lines.input(rank), lines.shift);
     const Bytes result = result_of();
-    output_ = !lines.in_place
-                  ? memory_.place(Bytes(result.size(), 0xEE), lines.shift)
-                  : input_ + (lines.reduces() ? static_cast<std::size_t>(lines.begin_for(rank)) : 0);
+    output_ = !lines.in_place ? memory_.place(Bytes(result.size(), 0xEE), lines.shift)
+                              : input_ + (lines.reduces() && !lines.in_shares()
+                                              ? static_cast<std::size_t>(lines.begin_for(rank))
+                                              : 0);
     memory_.expect(output_, lines.dtype, result);
   }
 
@@ -81,35 +106,43 @@ class LaidLines {
  private:
   // Units of data, each as it stands in a place: two rows of 32 lanes, of which every eighth carries the round's number and
   // one pack in two halves, and the others a pack a row. In place of a round's first one, where it is empty, a line with nothing
-  // but the number.
+  // but the number. act(where, halves of packs, of which the last may end before its end).
   template <class Act>
-  void for_each_unit(const Bytes& data, const Act& act) const {
-    constexpr std::int64_t kUnit = LinePlaces::kUnitBytes, kRound = 2 * LineCase::kWarps;
-    for (std::int64_t unit = 0; unit < rounds() * kRound; ++unit) {
-      const std::int64_t round = unit / kRound, place = unit / LineCase::kWarps % 2,
-                         warp = unit % LineCase::kWarps;
-      if (place == 1 && unit * kUnit >= std::ssize(data)) continue;
-      Bytes words(1024);
-      for (std::int64_t i = 0; i < 1024; ++i) {
-        const std::int64_t row = i / 512, lane = i % 512 / 16, byte = i % 16;
-        std::int64_t at = -1;  // in the unit's data
-        if (lane % 8 != 7) at = 16 * (lane - lane / 8 + 28 * row) + byte;
-        if (lane % 8 == 7 && byte < 8) at = 16 * (56 + lane / 8) + 8 * row + byte;
-        const bool is_empty = unit * kUnit >= std::ssize(data);
-        if (is_empty && i >= 128) break;
-        if (at < 0) {
-          words[static_cast<std::size_t>(i)] = byte == 8 ? static_cast<unsigned char>(round + 1) : 0;
-        } else if (unit * kUnit + at < std::ssize(data)) {
-          words[static_cast<std::size_t>(i)] = data[static_cast<std::size_t>(unit * kUnit + at)];
+  void for_each_unit(const Bytes& data, std::int64_t kind, const Act& act) const {
+    constexpr std::int64_t kUnit = LinePlaces::kUnitBytes;
+    const std::int64_t units = case_.units_of_round(), in_round = units * LineCase::kWarps,
+                       size = std::ssize(data);
+    for (std::int64_t unit = 0; unit < rounds() * in_round; ++unit) {
+      const std::int64_t round = unit / in_round, place = unit / LineCase::kWarps % units,
+                         warp = unit % LineCase::kWarps, number = round * kinds() + kind + 1;
+      const bool is_empty = unit * kUnit >= size;
+      if (place == 1 && is_empty) continue;
+      for (std::int64_t i = 0; i < (is_empty ? 128 : 1024); i += 8) {
+        const std::int64_t row = i / 512, lane = i % 512 / 16, second = i % 16 / 8;
+        const std::int64_t from =
+            lane % 8 != 7 ? 16 * (lane - lane / 8 + 28 * row) + 8 * second : 16 * (56 + lane / 8) + 8 * row;
+        const auto at = static_cast<std::size_t>(((warp * 4 + number % 4) * 2 + place) * 1024 + i);
+        if (lane % 8 == 7 && second == 1) {
+          act(at, Bytes{static_cast<unsigned char>(number), 0, 0, 0, 0, 0, 0, 0});
+        } else if (const std::int64_t begin = unit * kUnit + from; begin >= (size + 15) / 16 * 16) {
+          act(at, is_empty ? Bytes() : Bytes(8, 0));
+        } else {  // behind the end, the rest of the last pack may be anything
+          act(at, Bytes(data.begin() + std::min(begin, size), data.begin() + std::min(begin + 8, size)));
         }
       }
-      act(static_cast<std::size_t>(((warp * 4 + (round + 1) % 4) * 2 + place) * 1024), words);
     }
   }
 
   std::int64_t rounds() const {
-    constexpr std::int64_t kRound = 2 * LineCase::kWarps * LinePlaces::kUnitBytes;
-    return std::max<std::int64_t>(1, (case_.bytes() + kRound - 1) / kRound);
+    const std::int64_t round = case_.units_of_round() * LineCase::kWarps * LinePlaces::kUnitBytes;
+    return std::max<std::int64_t>(1, (case_.longest() + round - 1) / round);
+  }
+  std::int64_t kinds() const { return case_.in_shares() ? 2 : 1; }
+  // What a rank makes of its own.
+  Bytes share_of(int rank) const {
+    std::vector<Bytes> parts;
+    for (int from = 0; from < case_.number; ++from) parts.push_back(case_.part(from, rank));
+    return combined(case_.dtype, case_.op, parts);
   }
   // With each of the others all rounds, by every warp; nothing with itself.
   void expect_numbers() {
@@ -117,17 +150,20 @@ class LaidLines {
     for (int peer = 0; peer < case_.number; ++peer) {
       for (std::int64_t warp = 0; peer != rank_ && warp < LineCase::kWarps; ++warp)
         after[static_cast<std::size_t>(8 * (peer * LineCase::kWarps + warp))] =
-            static_cast<unsigned char>(rounds());
+            static_cast<unsigned char>(rounds() * kinds());
     }
     memory_.expect(numbers_, DType::kUInt8, after);
   }
 
   Bytes result_of() const {
-    std::vector<Bytes> parts;
-    for (int rank = 0; rank < case_.number; ++rank) parts.push_back(case_.part(rank, rank_));
-    if (case_.reduces()) return combined(case_.dtype, case_.op, parts);
+    if (case_.reduces() && !case_.in_shares()) return share_of(rank_);
     Bytes all;
-    for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+    for (int rank = 0; rank < case_.number; ++rank) {
+      const Bytes part = case_.in_shares() ? share_of(rank) : case_.part(rank, rank_);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    if (!case_.in_shares() || case_.passes_to(rank_)) return all;
+    return case_.in_place ? case_.input(rank_) : Bytes(all.size(), 0xEE);  // nobody's
     return all;
   }
 
@@ -155,7 +191,10 @@ class LaidLines {
       job.begins[rank] = case_.begin_for(rank) / element;
       job.counts[rank] = case_.bytes_for(rank) / element;
     }
-    job.longest = case_.count;
+    job.passed_to = case_.kind == LineCase::kAllReduceInShares ? LineFold::kToAll
+                    : case_.kind == LineCase::kReduceInShares  ? case_.root()
+                                                               : LineFold::kToNobody;
+    job.count_units(element);
     return job;
   }
   LineMail mail(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
@@ -189,11 +228,12 @@ inline std::vector<LineCase> line_cases() {
         std::pair(DType::kUInt8, ReduceOp::kMax), std::pair(DType::kFloat64, ReduceOp::kMin),
         std::pair(DType::kComplex128, ReduceOp::kProduct)}) {
     const std::int64_t unit = LinePlaces::kUnitBytes / static_cast<std::int64_t>(size_of(dtype));
-    for (const int number : {2, 3}) {
+    for (const int number : {2, 3, 5}) {
       for (const std::int64_t count :
-           {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 68 * unit + 3}) {
-        for (const auto kind :
-             {LineCase::kAllReduce, LineCase::kReduce, LineCase::kReduceScatter, LineCase::kMail}) {
+           {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 63 * unit + 3}) {
+        for (const auto kind : {LineCase::kAllReduce, LineCase::kReduce, LineCase::kReduceScatter,
+                                LineCase::kMail, LineCase::kAllReduceInShares, LineCase::kReduceInShares}) {
+          if (number != 3 && (kind >= LineCase::kAllReduceInShares) != (number > 2)) continue;
           cases.push_back({kind, dtype, op, number, count, /*in_place=*/true});
           for (const std::size_t shift : {std::size_t{0}, std::min<std::size_t>(size_of(dtype), 8)})
             cases.push_back({kind, dtype, op, number, count, /*in_place=*/false, shift});

@@ -73,7 +73,7 @@ TEST_F(SmallKernels, WhoGivesUpALinePushesNoMore) {
     job.places.number = kRanks;
     job.places.warps = LineCase::kWarps;
     job.input = job.output = vectors[index].data();
-    job.counts[0] = job.counts[1] = job.longest = kCount;
+    job.counts[0] = job.counts[1] = kCount;
     job.poison = 0x0181818101818181u;
     device.fold_lines(job, DType::kInt32, ReduceOp::kSum, stream);
     ASSERT_TRUE(device.synchronize(stream));

@@ -23,6 +23,8 @@
 #include "device/kernels/mail.cuh"
 #include "device/kernels/lines.cuh"
 #include "device/kernels/line_fold.cuh"
+#include "device/kernels/line_all.cuh"
+#include "device/kernels/line_shares.cuh"
 #include "device/kernels/line_mail.cuh"
 #include "device/kernels/norm.cuh"
 #include "device/kernels/window.cuh"
@@ -61,10 +63,13 @@ static_assert(sizeof(kernels::BulkMail) == sizeof(BulkMail));
 static_assert(offsetof(kernels::BulkMail, blocks_sent) == offsetof(BulkMail, blocks_sent));
 static_assert(sizeof(kernels::LineFold) == sizeof(LineFold));
 static_assert(offsetof(kernels::LineFold, input) == offsetof(LineFold, input));
-static_assert(offsetof(kernels::LineFold, longest) == offsetof(LineFold, longest));
+static_assert(offsetof(kernels::LineFold, passed_to) == offsetof(LineFold, passed_to));
+static_assert(kernels::kToAll == LineFold::kToAll && kernels::kToNobody == LineFold::kToNobody);
+static_assert(offsetof(kernels::LineFold, most_units) == offsetof(LineFold, most_units));
 static_assert(offsetof(kernels::LineFold, factor) == offsetof(LineFold, factor));
 static_assert(offsetof(kernels::LinePlaces, warps) == offsetof(LinePlaces, warps));
 static_assert(sizeof(kernels::LineMail) == sizeof(LineMail));
+static_assert(offsetof(kernels::LineMail, poison) == offsetof(LineMail, poison));
 static_assert(offsetof(kernels::LineMail, blocks) == offsetof(LineMail, blocks));
 static_assert(kernels::kWarpsOfBlock == LinePlaces::kWarpsOfBlock);
 static_assert(kernels::kUnitPacks * 16 == LinePlaces::kUnitBytes);

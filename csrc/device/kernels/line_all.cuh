@@ -1,0 +1,88 @@
+// A round of lines with all other ranks at once: what a warp loads for them is under way together, and so is what it waits for. A
+// unit for each. After lines.cuh.
+
+namespace altorch::kernels {
+
+// Ranks whose units are under way together; and of how many the lanes of a warp look for lines at once, eight each.
+constexpr int kTogether = 3, kAwaited = 4;
+
+// What a warp has with the others: where its places begin, and the number of the next round with each, of which every lane has one.
+struct WithAll {
+  const LinePlaces& places;
+  int begin;
+  unsigned long long next[AL_LANES];
+
+  AL_DEVICE WithAll(const LinePlaces& places, const Warp& warp)
+      : places(places), begin(warp.index * kSlots * static_cast<int>(kRoundWords)) {
+    for (int i = 0; i < AL_LANES; ++i) {
+      const int rank = AL_LANE(i);
+      next[i] = rank < places.number && rank != places.rank ? number_at(places, rank, warp.index) + 1 : 0;
+    }
+  }
+  AL_DEVICE unsigned long long number(int rank, int turn) const {
+    return AL_OF_LANE(next, rank) + static_cast<unsigned>(turn);
+  }
+  AL_DEVICE int place(unsigned long long number) const {
+    return begin + static_cast<int>(static_cast<unsigned>(number) % kSlots) * static_cast<int>(kRoundWords);
+  }
+  // The others, from the one behind this rank: not everybody to the same one first. Behind the last of them, this one itself:
+  // in place of branches.
+  AL_DEVICE int other(int turn) const {
+    const int rank = places.rank + (turn < places.number ? turn : 0);
+    return rank < places.number ? rank : rank - places.number;
+  }
+};
+
+// Pushes a unit to each of the others, or a line with nothing but the number to whom there is none for. `here` as of
+// push_units(). holds(rank): whether there is one; load(rank, lane): what a lane has of it.
+template <class Holds, class Load>
+AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds& holds, const Load& load) {
+  for (int first = 1; first < all.places.number; first += kTogether) {
+    LanePacks packs[kTogether][AL_LANES];
+    AL_UNROLL for (int t = 0; t < kTogether; ++t) {
+      const int rank = all.other(first + t);
+      for (int i = 0; i < AL_LANES; ++i) packs[t][i] = load(rank, AL_LANE(i));
+    }
+    here = AL_WARP_ALL(here);
+    AL_UNROLL for (int t = 0; t < kTogether; ++t) {
+      const int rank = all.other(first + t);
+      const unsigned long long number = all.number(rank, turn);
+      const int lines = !here || rank == all.places.rank ? 0 : holds(rank) ? kLinesOfUnit : 1;
+      unsigned long long* const words = all.places.theirs[lines > 0 ? rank : all.other(1)];
+      push_lines(words + all.place(number), number, packs[t], lines);
+    }
+  }
+}
+
+// Waits for a round of all others: a unit of those that hold one. False when it is given up instead.
+template <class Holds>
+AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
+  const LinePlaces& places = all.places;
+  for (int first = 0; first < places.number; first += kAwaited) {
+    const unsigned long long* line[AL_LANES];
+    unsigned long long number[AL_LANES];
+    for (int i = 0; i < AL_LANES; ++i) {
+      const int rank = first + AL_LANE(i) / kLinesOfUnit, at = AL_LANE(i) % kLinesOfUnit;
+      number[i] = all.number(rank, turn);
+      const bool awaits = rank < places.number && rank != places.rank && (at == 0 || holds(rank));
+      line[i] = awaits ? places.mine[rank] + all.place(number[i]) + at * 16 + 14 : nullptr;
+    }
+    AL_WARP_SYNCHRONIZE();
+    for (int polls = 1;; ++polls) {
+      bool here = true;
+      for (int i = 0; i < AL_LANES; ++i) here &= !line[i] || load_halves(line[i]).high == number[i];
+      if (AL_WARP_ALL(here)) break;
+      if (polls % 1024 == 0 && !AL_WARP_ALL(!is_set(places.aborted))) return false;
+      AL_PAUSE();
+    }
+  }
+  return true;
+}
+
+// What a lane has of a unit that has come.
+AL_DEVICE LanePacks take_from(const WithAll& all, int turn, int rank, int lane) {
+  if (rank == all.places.rank || rank >= all.places.number) rank = all.other(1);  // anything
+  return taken_unit(all.places.mine[rank] + all.place(all.number(rank, turn)), lane);
+}
+
+}  // namespace altorch::kernels

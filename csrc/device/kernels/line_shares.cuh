@@ -1,0 +1,137 @@
+// A reduction in lines among more than two ranks, of which each may pass what it has reduced on to all, or to one. After
+// line_fold.cuh and line_all.cuh.
+//
+// Where it is passed on, rounds of parts and of results take turns. A rank pushes its next part before it takes the results of the
+// last one, so that both are under way; it uses a slot again when everybody has begun a round that comes behind the taking of it.
+
+namespace altorch::kernels {
+
+// LineFold::passed_to
+constexpr int kToAll = -1, kToNobody = -2;
+AL_DEVICE bool is_passed_on(const LineFold& job) { return job.passed_to != kToNobody; }
+AL_DEVICE bool is_passed_to(const LineFold& job, int rank) { return job.passed_to == kToAll || job.passed_to == rank; }
+
+// Where a rank's share belongs: a vector of shares is as whole as its first one.
+template <class Stored>
+AL_DEVICE Stored* share_in(const LineFold& job, int of) {
+  return static_cast<Stored*>(job.output) + (is_passed_on(job) ? job.begins[of] : 0);
+}
+
+// Of all that this rank would have got by this warp.
+template <class Stored>
+AL_DEVICE void mark_shares(const LineFold& job, const Warp& warp) {
+  const int rank = job.places.rank;
+  for (int of = 0; of < job.places.number; ++of) {
+    if (is_passed_on(job) ? !is_passed_to(job, rank) : of != rank) continue;
+    for (int unit = warp.index; unit < job.units[of]; unit += warp.number) {
+      for (int i = 0; i < AL_LANES; ++i)
+        AnyPacks::store(share_in<Stored>(job, of), bytes_for<Stored>(job, of), unit, AL_LANE(i), poisoned_packs(job.poison));
+    }
+  }
+}
+
+// A unit of every other rank's share, which have come.
+template <class Stored, class Packs>
+AL_DEVICE void take_shares(const LineFold& job, const WithAll& all, int turn, int unit) {
+  for (int first = 1; first < job.places.number; first += kTogether) {
+    LanePacks packs[kTogether][AL_LANES];
+    AL_UNROLL for (int t = 0; t < kTogether; ++t) {
+      for (int i = 0; i < AL_LANES; ++i) packs[t][i] = take_from(all, turn, all.other(first + t), AL_LANE(i));
+    }
+    AL_UNROLL for (int t = 0; t < kTogether; ++t) {
+      if (first + t >= job.places.number) continue;
+      const int of = all.other(first + t);
+      for (int i = 0; i < AL_LANES; ++i)
+        Packs::store_all(share_in<Stored>(job, of), bytes_for<Stored>(job, of), unit, AL_LANE(i), packs[t][i]);
+    }
+  }
+}
+
+// A unit of this rank's share, of everybody's part in the order of the ranks; two of them are under way together.
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void fold_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
+  constexpr int kPair = 2;
+  const int ranks = all.places.number;
+  Sums<Number> sums[2][AL_LANES]{};
+  for (int first = 0; first < ranks; first += kPair) {
+    LanePacks parts[kPair][AL_LANES];
+    AL_UNROLL for (int t = 0; t < kPair; ++t) {
+      const bool is_own = first + t == all.places.rank;
+      for (int i = 0; i < AL_LANES; ++i) parts[t][i] = is_own ? own[i] : take_from(all, turn, first + t, AL_LANE(i));
+    }
+    AL_UNROLL for (int t = 0; t < kPair; ++t) {
+      if (first + t >= ranks) continue;
+      for (int i = 0; i < AL_LANES; ++i) {
+        add_pack<Number, Operator>(sums[0][i], parts[t][i].first, first + t == 0);
+        add_pack<Number, Operator>(sums[1][i], parts[t][i].second, first + t == 0);
+      }
+    }
+  }
+  for (int i = 0; i < AL_LANES; ++i)
+    result[i] = {pack_of<Number, kMean>(sums[0][i], ranks), pack_of<Number, kMean>(sums[1][i], ranks)};
+}
+
+// By one warp.
+template <class Number, class Operator, bool kMean, class Packs>
+AL_DEVICE void fold_among_all(const LineFold& job, const Warp& warp) {
+  using Stored = typename Number::Stored;
+  const int rank = job.places.rank;
+  const bool passes = is_passed_on(job), keeps = !passes || is_passed_to(job, rank);
+  const int kinds = passes ? 2 : 1, ahead = passes ? 0 : kAhead;
+  const int rounds = job.most_units <= warp.number ? 1 : (job.most_units + warp.number - 1) / warp.number;
+  const WithAll all(job.places, warp);
+  bool here = !has_given_up(job.places);
+  for (int round = -ahead; round < rounds + kinds - 1; ++round) {
+    const int unit = round * warp.number + warp.index, next = unit + ahead * warp.number, last = unit - warp.number;
+    if (round + ahead < rounds)
+      push_to_all(
+          all, (round + ahead) * kinds, here, [&](int to) { return next < job.units[to]; },
+          [&](int to, int lane) { return packs_for<Number, Packs>(job, to).load(next, lane); });
+    if (!here) break;
+    if (passes && round > 0) {
+      const int turn = (round - 1) * kinds + 1;
+      here = await_all(all, turn, [&](int of) { return keeps && last < job.units[of]; });
+      if (!here) break;
+      if (keeps) take_shares<Stored, Packs>(job, all, turn, last);
+    }
+    if (round < 0 || round == rounds) continue;
+    const bool folds = unit < job.units[rank];
+    LanePacks own[AL_LANES], result[AL_LANES] = {};
+    for (int i = 0; i < AL_LANES; ++i) own[i] = packs_for<Number, Packs>(job, rank).load(unit, AL_LANE(i));
+    here = await_all(all, round * kinds, [&](int) { return folds; });
+    if (!here) break;
+    if (folds) fold_parts<Number, Operator, kMean>(all, round * kinds, own, result);
+    for (int i = 0; keeps && i < AL_LANES; ++i)
+      Packs::store_all(share_in<Stored>(job, rank), bytes_for<Stored>(job, rank), unit, AL_LANE(i), result[i]);
+    if (passes)
+      push_to_all(
+          all, round * kinds + 1, here, [&](int to) { return folds && is_passed_to(job, to); },
+          [&](int, int lane) { return result[AL_LANES == 1 ? 0 : lane]; });
+  }
+  if (!here) mark_shares<Stored>(job, warp);
+  count_rounds(job.places, 0, job.places.number, warp.index, rounds * kinds, here);
+}
+
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void fold_lines(const LineFold& job, const Warp& warp) {
+  const bool whole = is_whole<typename Number::Stored>(job);
+  if (job.places.number == 2) {
+    whole ? fold_between_two<Number, Operator, kMean, WholePacks>(job, warp)
+          : fold_between_two<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+  } else {
+    whole ? fold_among_all<Number, Operator, kMean, WholePacks>(job, warp)
+          : fold_among_all<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+  }
+}
+
+#ifdef __CUDACC__
+// The next kernel comes when no warp of the block waits any more.
+template <class Number, class Operator, bool kMean>
+AL_DEVICE void run_line_fold(const LineFold& job) {
+  fold_lines<Number, Operator, kMean>(job, {own_warp(), job.blocks * kWarpsOfBlock});
+  AL_SYNCHRONIZE();
+  AL_LET_THE_NEXT_COME();
+}
+#endif
+
+}  // namespace altorch::kernels
