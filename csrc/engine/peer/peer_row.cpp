@@ -19,8 +19,8 @@ constexpr std::size_t kMemory = 48 << 20;
 // two H100s that NVLink links, up to 256 MiB in all, and on four. What runs beside it is done no later, either
 // (benchmarks/cuda_overlap.py). Among more nobody has measured anything larger yet.
 constexpr int kFew = 4;
-constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 16 << 20,
-                      kGatheredAmongFew = 4 << 20, kBroadcastAmongFew = 1 << 20;
+constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64 << 20,
+                      kGatheredAmongFew = 16 << 20, kBroadcastAmongFew = 4 << 20;
 constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20,
                       kBetweenTwoLinked = 256 << 20, kBroadcastBetweenTwoLinked = 64 << 20;
 
