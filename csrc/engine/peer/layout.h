@@ -22,9 +22,9 @@ struct PeerLayout {
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
       letter_blocks = BulkPlaces::kMostBlocks / 4;
-  int line_blocks = 0;                   // of what goes in lines; 0: nothing does
-  int moving_blocks = 1;                 // of them, of what only moves, for each other rank
-  int spread_blocks = 4 * kUsualBlocks;  // of threads, where few of them are in each
+  int line_blocks = 0;          // of what goes in lines; 0: nothing does
+  int moving_blocks = 1;        // of them, of what only moves, for each other rank
+  int spread_blocks = 1 << 20;  // of few threads each, at most: see line_threads()
   std::size_t whole_bytes = 0;  // of a reduction in lines; beyond them, it goes in shares that are passed on
   int norm_blocks = 4;          // of all_reduces with a norm behind them
   std::size_t norm_bytes = 4 << 10;  // of rows that one of them has at once
@@ -46,8 +46,8 @@ struct PeerLayout {
   bool passes_shares(std::int64_t bytes) const {
     return reduces_in_shares() && bytes > static_cast<std::int64_t>(whole_bytes);
   }
-  // The same warps in smaller blocks are on more multiprocessors, whose instructions are what takes time where each warp has one
-  // unit: how many threads to a block, of so many whole blocks.
+  // The same warps in smaller blocks are on more multiprocessors, each of whose schedulers has fewer of them to go through: how many
+  // threads to a block, of so many whole blocks.
   int line_threads(int blocks) const;
   // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
   bool goes_in_lines(std::int64_t bytes, bool reduced) const;

@@ -246,8 +246,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     if (operation.kind != OpKind::kReduceScatter && layout_.passes_shares(bytes)) share_out(job, operation);
     job.count_units(element);
     job.blocks = line_blocks_for(job.most_units * LinePlaces::kUnitBytes, layout_.line_blocks);
-    if (job.most_units <= job.blocks * LinePlaces::kWarpsOfBlock)
-      job.threads = layout_.line_threads(job.blocks);
+    job.threads = layout_.line_threads(job.blocks);
     return device_->fold_lines(job, operation.dtype, operation.op, stream);
   }
   if (operation.kind != OpKind::kReduceScatter && layout_.reduces_in_shares())
@@ -358,11 +357,8 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
   }
   if (!any) return;
   if (job.sent[rank_] > 0) take(rank_);
-  const std::int64_t most = std::max(*std::max_element(lines.sent, lines.sent + layout_.ranks),
-                                     *std::max_element(lines.taken, lines.taken + layout_.ranks));
-  const int blocks = *std::max_element(lines.blocks, lines.blocks + layout_.ranks);
-  if (most <= blocks * LinePlaces::kWarpsOfBlock * LinePlaces::kUnitBytes)
-    lines.threads = layout_.line_threads(blocks * layout_.ranks);
+  lines.threads =
+      layout_.line_threads(layout_.ranks * *std::max_element(lines.blocks, lines.blocks + layout_.ranks));
   device_->move_lines(lines, stream);
 }
 
