@@ -22,6 +22,7 @@ using cuda::driver;
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
 
 constexpr std::int64_t kThreads = 512;  // of a block, at most
+static_assert(LinePlaces::kThreads == kThreads);
 
 // A number of equal rows, or 0.
 std::size_t rows_of(std::size_t bytes) {

@@ -159,7 +159,7 @@ struct LinePlaces {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 72;  // whose warps have a unit each of 1 MiB: 120 bytes of each 128
   static constexpr int kWarpsOfBlock = 16;
-  // Of a block as the GPU has it: with fewer there are as many more of them.
+  // Of a block as the GPU has it: where it has fewer than kThreads, there are as many more blocks.
   static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
   static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
   std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs
@@ -175,13 +175,14 @@ struct LineFold {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t begins[LinePlaces::kMostRanks] = {}, counts[LinePlaces::kMostRanks] = {};
-  int units[LinePlaces::kMostRanks] = {},
-      most_units = 0;  // of LinePlaces::kUnitBytes, as many as counts take
+  // Of LinePlaces::kUnitBytes, as many as counts take: see count_units().
+  int units[LinePlaces::kMostRanks] = {}, most_units = 0;
   static constexpr int kToAll = -1, kToNobody = -2;
-  // passed_to: what a rank has reduced of its counts goes there, too: to a rank, or to all, whose output then has every rank's
-  // behind its own beginning; only among more than two.
-  int blocks = 1, threads = LinePlaces::kThreads, passed_to = kToNobody,
-      scaled = 0;  // blocks: the same on every rank
+  // blocks: of LinePlaces::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU has it.
+  int blocks = 1, threads = LinePlaces::kThreads;
+  // Where what a rank has reduced of its counts goes, too: to a rank, or to all, whose output then has every rank's behind its own
+  // beginning; only among more than two.
+  int passed_to = kToNobody, scaled = 0;
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
   void count_units(std::int64_t element) {

@@ -16,12 +16,12 @@ constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10, kSmall
 constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
-// What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s,
-// where reductions are faster so at any size, and on four, where moves are, too.
-constexpr std::int64_t kMovedInLines = 32 << 20;
+// What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s
+// and H200s, where reductions are faster so at any size, and on four, where moves are, too.
+constexpr std::int64_t kMovedInLinesBetweenTwo = 32 << 20;
 // Among more than two, what is reduced goes whole to everybody up to here, for each rank that it goes to: 256 KiB among four. Beyond
 // it, in shares.
-constexpr std::size_t kReducedWholeAmongMore = 768 << 10;
+constexpr std::size_t kOneShotAmongMore = 768 << 10;
 // Blocks that reduce in lines, by the ranks whose places take memory; and that move in lines to all others together: with as many
 // as reduce, 8 MiB and more take a tenth longer.
 constexpr int kReducingLines = 3 * PeerLayout::kUsualBlocks, kMovingBetweenTwo = 48, kMovingAmongMore = 64;
@@ -43,8 +43,9 @@ std::size_t PeerLayout::pair_bytes_among(int ranks) {
   return ranks == 2 ? kPairOfTwo : small_bytes_among(ranks);
 }
 
-PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks) {
-  PeerLayout layout{.ranks = ranks};
+PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks,
+                               int most_launched) {
+  PeerLayout layout{.ranks = ranks, .most_launched = most_launched};
   most_blocks = std::max(1, most_blocks);
   const auto share_of = [](int all, int share, int most) { return std::clamp(all / share, 1, most); };
   // Of what does not go in lines: as many as have been measured, and as leave parts their size.
@@ -58,10 +59,11 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   const int others = std::max(1, ranks - 1);
   if (linked) {
     layout.line_blocks = share_of(kReducingLines, others, std::min(most_blocks, LinePlaces::kMostBlocks));
-    layout.moving_blocks = share_of(std::min(most_blocks, ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore),
-                                    others, layout.line_blocks);
+    const int moving = std::min(most_blocks, ranks == 2 ? kMovingBetweenTwo : kMovingAmongMore) / others;
+    // What a rank has for itself takes as many.
+    layout.moving_line_blocks = std::clamp(std::min(moving, most_launched / ranks), 1, layout.line_blocks);
   }
-  layout.whole_bytes = kReducedWholeAmongMore / static_cast<std::size_t>(others);
+  layout.one_shot_bytes = kOneShotAmongMore / static_cast<std::size_t>(others);
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.norm_blocks = blocks(2, kMostNormBlocks);
   layout.norm_bytes =
@@ -75,14 +77,13 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
 
 int PeerLayout::line_threads(int blocks) const {
   int threads = LinePlaces::kFewestThreads;
-  while (threads < LinePlaces::kThreads && blocks * (LinePlaces::kThreads / threads) > spread_blocks)
+  while (threads < LinePlaces::kThreads && blocks * (LinePlaces::kThreads / threads) > most_launched)
     threads *= 2;
   return threads;
 }
 
-bool PeerLayout::goes_in_lines(std::int64_t bytes, bool reduced) const {
-  if (line_blocks == 0 || ranks == 1) return false;
-  return reduced || moves_in_lines() || bytes <= kMovedInLines;
+bool PeerLayout::moves_in_lines(std::int64_t bytes) const {
+  return moves_in_lines() || (line_blocks > 0 && ranks == 2 && bytes <= kMovedInLinesBetweenTwo);
 }
 
 PeerLayout::Offsets PeerLayout::offsets() const {

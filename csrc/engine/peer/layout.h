@@ -22,11 +22,12 @@ struct PeerLayout {
   int small_blocks = SmallExchange::kMostBlocks, share_blocks = BulkPlaces::kMostBlocks / 2,
       fold_blocks = BulkPlaces::kMostBlocks / 2, mail_blocks = BulkPlaces::kMostBlocks / 2,
       letter_blocks = BulkPlaces::kMostBlocks / 4;
-  int line_blocks = 0;          // of what goes in lines; 0: nothing does
-  int moving_blocks = 1;        // of them, of what only moves, for each other rank
-  int spread_blocks = 1 << 20;  // of few threads each, at most: see line_threads()
-  std::size_t whole_bytes = 0;  // of a reduction in lines; beyond them, it goes in shares that are passed on
-  int norm_blocks = 4;          // of all_reduces with a norm behind them
+  int line_blocks = 0;         // of what goes in lines; 0: nothing does
+  int moving_line_blocks = 1;  // of them, of what only moves, for each other rank
+  static constexpr int kAny = 1 << 20;
+  int most_launched = kAny;          // blocks of a kernel in lines: see line_threads()
+  std::size_t one_shot_bytes = 0;    // of a reduction in lines; larger ones go in shares that are passed on
+  int norm_blocks = 4;               // of all_reduces with a norm behind them
   std::size_t norm_bytes = 4 << 10;  // of rows that one of them has at once
 
   // Where lines serve, words go up to kWords: each has as much of its number as of data, but there is less to do.
@@ -34,8 +35,9 @@ struct PeerLayout {
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks. `linked`: by
-  // NVLink, so that something may go in lines.
-  static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks);
+  // NVLink, so that something may go in lines. most_launched: of Options(max_ctas=), which counts blocks of any size.
+  static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks,
+                            int most_launched = kAny);
 
   PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, small_blocks); }
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
@@ -44,13 +46,13 @@ struct PeerLayout {
   bool reduces_in_lines() const { return line_blocks > 0; }
   bool moves_in_lines() const { return line_blocks > 0 && ranks > 2; }
   bool passes_shares(std::int64_t bytes) const {
-    return reduces_in_shares() && bytes > static_cast<std::int64_t>(whole_bytes);
+    return reduces_in_shares() && bytes > static_cast<std::int64_t>(one_shot_bytes);
   }
   // The same warps in smaller blocks are on more multiprocessors, each of whose schedulers has fewer of them to go through: how many
   // threads to a block, of so many whole blocks.
   int line_threads(int blocks) const;
-  // Whether what one rank has for another goes in lines: so many bytes, or what the other has for it if that is more.
-  bool goes_in_lines(std::int64_t bytes, bool reduced) const;
+  // Whether what one rank has for another is moved in lines: so many bytes, or what the other has for it if that is more.
+  bool moves_in_lines(std::int64_t bytes) const;
   PlaceShape pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes, small_blocks); }
 
   PlaceShape norm_shape() const {

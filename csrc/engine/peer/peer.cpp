@@ -51,13 +51,14 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
   const PeerLayout::Offsets at = layout.offsets();
   const int folds = layout.share_blocks, mail = folds + 2 * layout.fold_blocks,
             letters = mail + 2 * layout.mail_blocks, counted = folds + 6 * layout.fold_blocks;
-  shares_ = places(at.shares, layout.share_blocks, 0, 0);
-  folds_ = places(at.folds, layout.fold_blocks, folds, folds);
+  // Where lines serve in place of some, those have no room.
+  shares_ = places(at.shares, at.folds, layout.share_blocks, 0, 0);
+  folds_ = places(at.folds, at.mail, layout.fold_blocks, folds, folds);
   folds_.raised[rank] = folds_.numbers + 4 * layout.fold_blocks;
   folds_.awaited[rank] = folds_.raised[rank];
-  mail_ = places(at.mail, layout.mail_blocks, mail, counted);
-  letters_ =
-      places(at.letters, layout.letter_blocks, letters, counted + 4 * layout.ranks * layout.mail_blocks);
+  mail_ = places(at.mail, at.letters, layout.mail_blocks, mail, counted);
+  letters_ = places(at.letters, at.end, layout.letter_blocks, letters,
+                    counted + 4 * layout.ranks * layout.mail_blocks);
   device_->prepare_mail();
 }
 
@@ -94,13 +95,14 @@ SmallExchanges::Places PeerRoute::small_places() const {
   return places;
 }
 
-BulkPlaces PeerRoute::places(std::size_t data, int blocks, int first_flag, int first_number) const {
+BulkPlaces PeerRoute::places(std::size_t data, std::size_t end, int blocks, int first_flag,
+                             int first_number) const {
   const std::size_t flags =
       layout_.offsets().flags + static_cast<std::size_t>(first_flag) * sizeof(std::uint32_t);
   const auto flags_at = [&](std::byte* memory) { return reinterpret_cast<std::uint32_t*>(memory + flags); };
   BulkPlaces made;
   for (int peer = 0; peer < layout_.ranks; ++peer) {
-    if (peer == rank_) continue;
+    if (peer == rank_ || data == end) continue;
     made.theirs[peer] = region(peer, rank_) + data;
     made.mine[peer] = region(rank_, peer) + data;
     made.raised[peer] = flags_at(region(peer, rank_));
@@ -240,7 +242,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     longest = std::max(longest, wanted_by(operation, rank).count);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;
-  if (layout_.goes_in_lines(bytes, /*reduced=*/true)) {
+  if (layout_.reduces_in_lines()) {
     LineFold job{.places = lines_};
     describe(job, operation);
     if (operation.kind != OpKind::kReduceScatter && layout_.passes_shares(bytes)) share_out(job, operation);
@@ -346,12 +348,12 @@ void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
     lines.sent[peer] = sent;
     lines.taken[peer] = taken;
     lines.poison[peer] = job.poison[peer];
-    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_blocks);
+    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_line_blocks);
     job.blocks_sent[peer] = job.blocks_taken[peer] = 0;
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     const std::int64_t most = std::max(job.sent[peer], job.taken[peer]);
-    if (peer == rank_ || most == 0 || !layout_.goes_in_lines(most, /*reduced=*/false)) continue;
+    if (peer == rank_ || most == 0 || !layout_.moves_in_lines(most)) continue;
     take(peer);
     any = true;
   }

@@ -53,7 +53,7 @@ class PeerRoute : public GpuRoute {
   LinePlaces line_places() const;
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
-  BulkPlaces places(std::size_t data, int blocks, int first_flag, int first_number) const;
+  BulkPlaces places(std::size_t data, std::size_t end, int blocks, int first_flag, int first_number) const;
   // To and from a rank, this one too.
   void add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const;
   void add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes, std::uint64_t poison) const;

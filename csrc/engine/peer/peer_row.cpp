@@ -16,7 +16,7 @@ constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
 // In place of NCCL, by what a rank posts: up to where the device is done earlier, measured by benchmarks/cuda_collectives.py on
-// two H100s that NVLink links, up to 256 MiB in all, and on four. What runs beside it is done no later, either
+// two H100s and H200s that NVLink links, up to 256 MiB in all, and on four H200s. What runs beside it is done no later, either
 // (benchmarks/cuda_overlap.py). Among more nobody has measured anything larger yet.
 constexpr int kFew = 4;
 constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64 << 20,
@@ -82,7 +82,7 @@ std::string steps(const Operation& asked, const World& world) {
            "bytes, and takes theirs when they are there\n";
   const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
                            " for each rank and block of threads: ";
-  if (!asked.is_message() && layout.goes_in_lines(bytes, asked.reduces()))
+  if (!asked.is_message() && (asked.reduces() ? layout.reduces_in_lines() : layout.moves_in_lines(bytes)))
     return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the others' memory, "
            "with a number in every line, and " +
            std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there" +
@@ -103,8 +103,8 @@ Opened open(GpuGroup& group) {
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
   if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
-  PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks);
-  if (most_blocks > 0) layout.spread_blocks = blocks;
+  const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks,
+                                                most_blocks > 0 ? most_blocks : PeerLayout::kAny);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;

@@ -164,7 +164,6 @@ class LaidLines {
     }
     if (!case_.in_shares() || case_.passes_to(rank_)) return all;
     return case_.in_place ? case_.input(rank_) : Bytes(all.size(), 0xEE);  // nobody's
-    return all;
   }
 
   LinePlaces places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {

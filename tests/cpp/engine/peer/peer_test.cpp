@@ -30,7 +30,7 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
                           .mail_blocks = 2,
                           .letter_blocks = 2,
                           .line_blocks = line_blocks,
-                          .whole_bytes = 3 << 10};
+                          .one_shot_bytes = 3 << 10};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
@@ -291,27 +291,36 @@ TEST(Peer, LeavesNormsThatItDoesNotDoToOthers) {
   });
 }
 
-// Options(max_ctas=), and what a GPU has for each of several ranks.
-TEST(PeerLayout, HasNoMoreBlocksThanItMay) {
+// As Options(max_ctas=) has it.
+TEST(PeerLayout, LaunchesNoMoreBlocksThanItMay) {
   for (const int ranks : {2, 3, 4, 8, 16}) {
-    for (const int most : {1, 2, 8, 40, 72}) {
-      PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true, most);
-      layout.spread_blocks = most;
-      EXPECT_LE(layout.line_blocks, most) << ranks;
+    for (const int most : {1, 2, 8, 40, 72, 288}) {
+      const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true, most, most);
       EXPECT_GE(layout.line_blocks, 1) << ranks;
-      EXPECT_LE(layout.moving_blocks * (ranks - 1), std::max(most, ranks - 1)) << ranks;
+      EXPECT_GE(layout.moving_line_blocks, 1) << ranks;
+      // Of moves, one for each rank at least.
+      EXPECT_LE(layout.moving_line_blocks * ranks, std::max(most, ranks)) << ranks;
       for (int blocks = 1; blocks <= layout.line_blocks; ++blocks) {
         const int spread = LinePlaces::kThreads / layout.line_threads(blocks);
         EXPECT_LE(blocks * spread, most) << ranks;
         EXPECT_TRUE(spread == 4 || blocks * 2 * spread > most) << ranks;
       }
     }
+    EXPECT_EQ(PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true).line_threads(72),
+              LinePlaces::kFewestThreads);
   }
 }
 
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
-  for (const auto& [ranks, linked] : std::vector<std::pair<int, bool>>{
-           {2, false}, {3, false}, {8, false}, {16, false}, {2, true}, {3, true}, {8, true}, {16, true}}) {
+  for (const auto& [ranks, linked] : std::vector<std::pair<int, bool>>{{2, false},
+                                                                       {3, false},
+                                                                       {8, false},
+                                                                       {16, false},
+                                                                       {2, true},
+                                                                       {3, true},
+                                                                       {4, true},
+                                                                       {8, true},
+                                                                       {16, true}}) {
     const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, linked);
     const auto at = layout.offsets();
     EXPECT_LE(layout.bytes(), std::size_t{linked ? 56u : 48u} << 20) << ranks;
@@ -322,8 +331,8 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(at.flags - at.lines, static_cast<std::size_t>(layout.line_blocks) * 16 * (8 << 10));
     EXPECT_EQ(layout.line_blocks > 0, linked);
     if (linked) {
-      EXPECT_GE(layout.moving_blocks, 1);
-      EXPECT_LE(layout.moving_blocks, layout.line_blocks);
+      EXPECT_GE(layout.moving_line_blocks, 1);
+      EXPECT_LE(layout.moving_line_blocks, layout.line_blocks);
     }
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
     EXPECT_GE(at.folds - at.shares,

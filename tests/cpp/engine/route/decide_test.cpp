@@ -102,15 +102,20 @@ TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
   EXPECT_EQ(taken(operation, World::of(linked(2))), "peer");
   EXPECT_EQ(taken(operation, World::of(peers(2))), "nccl");
   const Operation smaller = call(OpKind::kAllReduce, 4 << 20);
-  EXPECT_EQ(taken(operation, World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(operation, World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllReduce, 17 << 20), World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kReduceScatter, 16 << 20), World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kReduceScatter, 17 << 20), World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kAllGather, 16 << 20), World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kAllGather, 17 << 20), World::of(linked(4))), "nccl");
   EXPECT_EQ(taken(smaller, World::of(linked(4))), "peer");
   EXPECT_EQ(taken(smaller, World::of(peers(4))), "nccl");
   EXPECT_EQ(taken(smaller, World::of(linked(5))), "nccl");
   EXPECT_EQ(taken(call(OpKind::kReduce, 4 << 20), World::of(linked(4))), "nccl");
   EXPECT_EQ(taken(call(OpKind::kAllToAll, 64 << 20), World::of(linked(3))), "peer");
   EXPECT_NE(taken(call(OpKind::kAllToAll, 64 << 20), World::of(peers(3))), "peer");
-  EXPECT_EQ(taken(call(OpKind::kBroadcast, 1 << 20), World::of(linked(4))), "peer");
-  EXPECT_EQ(taken(call(OpKind::kBroadcast, 2 << 20), World::of(linked(4))), "nccl");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, 4 << 20), World::of(linked(4))), "peer");
+  EXPECT_EQ(taken(call(OpKind::kBroadcast, 5 << 20), World::of(linked(4))), "nccl");
 }
 
 TEST(WorldTest, SurvivesItsText) {
