@@ -43,7 +43,7 @@ struct PeerLayout {
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.
   bool reduces_in_shares() const { return ranks > 2; }
   // All of it in lines, however much it is.
-  bool reduces_in_lines() const { return line_blocks > 0; }
+  bool reduces_in_lines() const { return line_blocks > 0 && ranks > 1; }
   bool moves_in_lines() const { return line_blocks > 0 && ranks > 2; }
   bool passes_shares(std::int64_t bytes) const {
     return reduces_in_shares() && bytes > static_cast<std::int64_t>(one_shot_bytes);
