@@ -18,6 +18,10 @@ constexpr std::int64_t kPackBytes = 16;
 // several times, so that it is taken while the next is under way.
 constexpr std::int64_t kReducedByBlock = 4 << 10, kFoldedByBlock = 16 << 10, kMovedByBlock = 8 << 10;
 constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
+// In elements. A larger one is a pack of its own.
+std::int64_t pack_of(const Operation& operation) {
+  return std::max<std::int64_t>(1, kPackBytes / bytes_of(operation, 1));
+}
 int blocks_for(std::int64_t bytes, std::int64_t each, int most) {
   return bytes == 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(divided_up(bytes, each), 1, most));
 }
@@ -263,8 +267,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
 
 // Every rank reduces a share of whole packs, and passes it on.
 void PeerRoute::share_out(LineFold& job, const Operation& operation) const {
-  const std::int64_t pack = std::max<std::int64_t>(1, kPackBytes / bytes_of(operation, 1));
-  const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), pack);
+  const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), pack_of(operation));
   for (int rank = 0; rank < layout_.ranks; ++rank) {
     job.begins[rank] = std::min(rank * share, operation.count);
     job.counts[rank] = std::min(share, operation.count - job.begins[rank]);
@@ -274,7 +277,7 @@ void PeerRoute::share_out(LineFold& job, const Operation& operation) const {
 
 // Shares of whole packs, so many that every block has a tile.
 void PeerRoute::reduce_in_shares(const Operation& operation, Stream stream) {
-  const std::int64_t element = bytes_of(operation, 1), pack = std::max<std::int64_t>(1, kPackBytes / element);
+  const std::int64_t element = bytes_of(operation, 1), pack = pack_of(operation);
   const int ranks = layout_.ranks;
   const std::int64_t count = operation.count;
   if (count == 0) return;
