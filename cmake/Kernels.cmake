@@ -12,12 +12,17 @@ foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lin
 endforeach()
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
 
-# The usual types and operators are compiled ahead where there is an nvcc: what it makes lies inside the engine.
-option(ALTORCH_AHEAD "Compile GPU kernels ahead, with nvcc" ON)
+# Where a GPU is present, and in wheels, nvcc compiles the usual types and operators ahead, into the engine. It takes two
+# minutes of a core, so a machine without a GPU leaves it out.
+set(has_gpu OFF)
+if(EXISTS "/proc/driver/nvidia/version")
+  set(has_gpu ON)
+endif()
+option(ALTORCH_AHEAD "Compile GPU kernels ahead, with nvcc (default: where an NVIDIA driver is loaded)" ${has_gpu})
 find_program(ALTORCH_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
 set(why_not_ahead "")
 if(NOT ALTORCH_AHEAD OR ALTORCH_SANITIZE OR CMAKE_CROSSCOMPILING)
-  set(why_not_ahead "ALTORCH_AHEAD=OFF, a sanitizer, or another machine")
+  set(why_not_ahead "ALTORCH_AHEAD=${ALTORCH_AHEAD}, a sanitizer, or another machine")
 elseif(NOT ALTORCH_NVCC)
   set(why_not_ahead "there is no nvcc")
 else()

@@ -61,10 +61,37 @@ if(ALTORCH_SANITIZE)
   endif()
 endif()
 
+# ccache keeps what it compiled beside a precompiled header only when told that the header's time stamp and the
+# macros __TIME__ and __DATE__ do not matter.
 find_program(ALTORCH_CCACHE ccache)
 if(ALTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER "${ALTORCH_CCACHE}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ALTORCH_CCACHE}")
+  set(ccache_launcher "${CMAKE_COMMAND}" -E env
+      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${ALTORCH_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER ${ccache_launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
 endif()
+
+# What most files include of the standard library: parsed once per target (target_precompile_headers).
+set(ALTORCH_STANDARD_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <functional>
+  <map> <memory> <mutex> <optional> <span> <string> <string_view> <thread> <utility> <vector>)
+
+# Compiles the files of one folder together, at most `size` at a time: what they include is parsed once a batch. Names
+# that are local to a file are therefore unique in its folder, except in files that set SKIP_UNITY_BUILD_INCLUSION.
+option(ALTORCH_UNITY "Compile several source files of a folder at a time" ON)
+function(altorch_unity target size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ALTORCH_UNITY} UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(folder "${source}" DIRECTORY)
+    file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}" "${folder}")
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    math(EXPR batch "0${count_${folder}} / ${size}")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${batch}")
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+  endforeach()
+endfunction()
 
 find_package(Threads REQUIRED)

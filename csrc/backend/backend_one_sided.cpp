@@ -1,12 +1,12 @@
 // One-sided access to tensors of other ranks.
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <map>
 #include <mutex>
 
 #include "backend/backend.h"
+#include "backend/cuda_guard.h"
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
 #include "backend/one_sided.h"
@@ -531,8 +531,7 @@ at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarTyp
     }
     if (!device.is_cpu() && !device.is_cuda())
       throw invalid("altorch.empty: there is no such tensor on " + device.str());
-    if (device.is_cuda() && !device.has_index())
-      device = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+    if (device.is_cuda() && !device.has_index()) device = cuda_guard().getDevice();
     const auto memory =
         device.is_cuda() ? allocate_exported(bytes, device.index()) : allocate_shareable(bytes);
     return at::for_blob(memory.get(), sizes)

@@ -4,8 +4,8 @@
 // caller asks for next must not come between them on one rank and not on another: the second waits behind a
 // gate until the first says how long it is.
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "backend/cuda_guard.h"
 #include "backend/cuda_work.h"
 #include "backend/issue.h"
 #include "backend/sparse_sum.h"
@@ -190,9 +190,8 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   cuda_group(call.second)->throw_if_failed();  // the sum was made of what had been given up
   if (call.failure) throw *call.failure;
   if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, call.whole, {tensor});
-  const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
   auto done = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
-  done->end.record(devices.getStream(tensor.device()));
+  done->end.record(cuda_guard().getStream(tensor.device()));
   done->outcome = c10d::WorkResult::SUCCESS;  // the exchange is over
   return c10::make_intrusive<CudaWork>(getRank(), c10d::OpType::_ALLREDUCE_SPARSE, sequence, Tensors{tensor},
                                        cuda_group(call.second), std::move(done), -1, call.whole.timeout);

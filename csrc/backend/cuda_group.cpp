@@ -3,7 +3,6 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "backend/cuda_guard.h"
 #include "backend/cuda_watch.h"
 #include "backend/cuda_work.h"
 #include "common/adaptive_wait.h"
@@ -28,8 +28,6 @@ constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
 
-c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
-
 // By a graph that somebody makes: an event recorded now would become a part of it.
 bool is_captured(const c10::Stream& stream) {
   return CudaRuntime::instance().is_capturing(stream.native_handle());
@@ -37,7 +35,7 @@ bool is_captured(const c10::Stream& stream) {
 
 // torch names a stream that is not its own by its address.
 c10::Stream own_stream(CudaDevice* device, c10::Device where, bool high_priority) {
-  if (!device) return devices().getStreamFromGlobalPool(where, high_priority);
+  if (!device) return cuda_guard().getStreamFromGlobalPool(where, high_priority);
   const auto address = reinterpret_cast<std::intptr_t>(device->make_stream(high_priority));
   return c10::Stream(c10::Stream::UNSAFE, where, static_cast<c10::StreamId>(address));
 }
@@ -188,7 +186,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   }
   const Operation first = remembered(operations.front());
   const c10::DeviceGuard on_device(device_);
-  const c10::Stream current = devices().getStream(device_);
+  const c10::Stream current = cuda_guard().getStream(device_);
   const c10::Stream stream = async ? stream_ : current;
   const bool capturing = is_captured(current);
   std::shared_ptr<InFlight> entry;
@@ -296,7 +294,7 @@ void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds 
 
 void CudaGroup::drain(std::chrono::milliseconds timeout) {
   const c10::DeviceGuard on_device(device_);
-  for (const c10::Stream& stream : {devices().getStream(device_), stream_}) {
+  for (const c10::Stream& stream : {cuda_guard().getStream(device_), stream_}) {
     c10::Event reached(c10::DeviceType::CUDA);
     reached.record(stream);
     wait_on_host(reached, timeout, "barrier");
@@ -308,7 +306,7 @@ void CudaGroup::suspend(const Operation& call) {
   const std::lock_guard launching(launch_mutex_);
   throw_if_failed();
   const bool capturing =
-      is_captured(devices().getStream(device_)) || (last_stream_ && is_captured(*last_stream_));
+      is_captured(cuda_guard().getStream(device_)) || (last_stream_ && is_captured(*last_stream_));
   if (!capturing && last_stream_) {
     settle();
     wait_on_host(last_, call.timeout, "suspend");

@@ -2,8 +2,8 @@
 
 #include <ATen/core/jit_type.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "backend/cuda_guard.h"
 #include "backend/errors.h"
 #include "backend/work.h"
 
@@ -36,8 +36,7 @@ bool CudaWork::wait(std::chrono::milliseconds timeout) {
   return guarded([&] {
     if (const auto error = failure()) throw *error;
     if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
-    const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
-    in_flight_->end.block(devices.getStream(group_->device()));
+    in_flight_->end.block(cuda_guard().getStream(group_->device()));
     // What the current stream gets from now on comes after the operation, the reuse of this memory included.
     std::vector<at::Tensor> released;
     const std::lock_guard lock(in_flight_->mutex);

@@ -7,8 +7,6 @@
 namespace altorch::backend {
 namespace {
 
-void refuse(const std::string& why) { throw Error(ErrorKind::kInvalidArgument, why); }
-
 // That all are on one device, every call is asked (set_device).
 void check_like(const at::Tensor& tensor, const at::Tensor& part, const char* what) {
   check_tensor(tensor, what);

@@ -18,7 +18,7 @@ namespace altorch::backend {
 namespace {
 
 constexpr std::chrono::seconds kFarewell{5};
-constexpr std::chrono::seconds kPatience{60};  // of threads that have nothing else to do
+constexpr std::chrono::seconds kStoreTimeout{60};  // of threads that have nothing else to do
 
 // The watch of this process's groups of today; they own it.
 struct Current {
@@ -172,7 +172,7 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
   for (std::size_t i = 0; i < processes.size(); ++i) watched.members[group_.global_ranks[i]] = processes[i];
   watched.store = std::make_shared<C10dStore>(store, name);
   watched.patient =
-      std::make_shared<C10dStore>(c10::make_intrusive<c10d::PrefixStore>(name, store), name, kPatience);
+      std::make_shared<C10dStore>(c10::make_intrusive<c10d::PrefixStore>(name, store), name, kStoreTimeout);
   watched.rank = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
   const char* master = std::getenv("MASTER_ADDR");
   watched.master = master ? master : "";

@@ -17,8 +17,6 @@ constexpr std::int64_t kMostDimensions = 16;
 constexpr std::int64_t kFields = kSizes + kMostDimensions;
 constexpr std::int64_t kAlignment = 16;  // of a rank's bytes: that of the largest type
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
-
 // torch coalesces no others.
 bool can_be_summed(at::ScalarType type) {
   return type == at::kBool || type == at::kHalf || type == at::kBFloat16 || type == at::kByte ||

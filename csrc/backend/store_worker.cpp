@@ -8,7 +8,7 @@
 namespace altorch::backend {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{1};
+constexpr std::chrono::seconds kEndTimeout{1};
 constexpr std::chrono::seconds kAfterTheStart{2};  // the first requests of a program are over then
 
 // The worker of today; its mutex guards all leases, too.
@@ -77,7 +77,7 @@ void StoreWorker::close() noexcept {
     state_->stopping = true;
     state_->submitted.notify_one();
   }
-  const bool idle = thread_.ends_within(kFarewell);
+  const bool idle = thread_.ends_within(kEndTimeout);
   c10::intrusive_ptr<c10d::Store> original, own;  // outlive the lock
   const std::lock_guard lock(state_->mutex);
   original = std::move(original_);

@@ -11,7 +11,6 @@
 namespace altorch::backend {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
 [[noreturn]] void refuse_type(const std::string& message) { throw Error(ErrorKind::kInvalidType, message); }
 
 }  // namespace

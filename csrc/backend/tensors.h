@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "common/dtype.h"
@@ -15,6 +16,11 @@ namespace altorch::backend {
 // Throws Error(kInvalidType) for a type that altorch does not know (quantised ones, for instance).
 DType dtype_of(const at::Tensor& tensor);
 at::ScalarType scalar_type_of(DType type);
+
+// Throws Error(kInvalidArgument) with this sentence.
+[[noreturn]] inline void refuse(const std::string& message) {
+  throw Error(ErrorKind::kInvalidArgument, message);
+}
 
 // A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.
 void check_tensor(const at::Tensor& tensor, const char* what);

@@ -3,8 +3,8 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "backend/cuda_guard.h"
 #include "backend/errors.h"
 #include "backend/work.h"
 #include "common/adaptive_wait.h"
@@ -12,8 +12,6 @@
 
 namespace altorch::backend {
 namespace {
-
-c10::impl::VirtualGuardImpl devices() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
 
 // Streams of one device that no window has at present. They stay: torch's allocator asks a stream that it was told of
 // for as long as the tensor lives, longer than the window may.
@@ -67,7 +65,7 @@ c10::Stream WindowStreams::side(int of) {
 
 WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::DeviceGuard on_device(device_);
-  const c10::Stream current = devices().getStream(device_);
+  const c10::Stream current = cuda_guard().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
   if (!async) {
     // After the asynchronous ones before it, where both are captured or neither is: a graph knows nothing from outside.
@@ -92,7 +90,7 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
 void WindowStreams::touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const {
   const c10::DeviceGuard on_device(device_);
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined()) devices().recordDataPtrOnStream(tensor.storage().data_ptr(), turn.stream);
+    if (tensor.defined()) cuda_guard().recordDataPtrOnStream(tensor.storage().data_ptr(), turn.stream);
   }
 }
 
@@ -122,7 +120,7 @@ bool StreamWork::wait(std::chrono::milliseconds timeout) {
       pauses.pause();
     }
     if (const auto error = window_->failure()) throw *error;
-    end_.block(devices().getStream(device_));
+    end_.block(cuda_guard().getStream(device_));
     return true;
   });
 }
@@ -135,7 +133,7 @@ c10::intrusive_ptr<c10::ivalue::Future> StreamWork::getFuture() {
     future->setError(as_torch(*error));
     return future;
   }
-  const c10::Stream carrier = devices().getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+  const c10::Stream carrier = cuda_guard().getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
   end_.block(carrier);
   const c10::StreamGuard on(carrier);
   future->markCompleted(at::IValue(std::vector<at::Tensor>()));

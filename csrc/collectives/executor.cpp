@@ -67,8 +67,8 @@ void Execution::post_round() {
 
 void Execution::run_locally(const Step& step) {
   if (step.kind == StepKind::kReduce) {
-    reduce(buffers_.dtype, buffers_.op, address(step.a), address(step.b), address(step.c),
-           static_cast<std::size_t>(step.c.count));
+    altorch::reduce(buffers_.dtype, buffers_.op, address(step.a), address(step.b), address(step.c),
+                    static_cast<std::size_t>(step.c.count));
   } else if (step.kind == StepKind::kCombine) {
     parts_.clear();
     for (int i = 0; i < parts_of(step); ++i) parts_.push_back(address(part_of(step, i)));

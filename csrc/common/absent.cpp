@@ -7,7 +7,7 @@
 namespace altorch {
 namespace {
 
-constexpr int kMostNames = 8;
+constexpr int kMaxListedRanks = 8;
 constexpr const char* kSomebody = "some rank has not come";
 // Who came last finds all of them, and nobody who gathers them.
 constexpr const char* kGone = "rank 0 has waited no longer for the last ones that came";
@@ -20,14 +20,14 @@ std::string look(KeyValueStore& store, const Meeting& meeting) {
   try {
     for (int rank = 0; rank < meeting.size; ++rank) {
       if (store.try_get(meeting.key_of(rank))) continue;
-      if (count++ < kMostNames) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+      if (count++ < kMaxListedRanks) names += (names.empty() ? "" : ", ") + std::to_string(rank);
     }
     all_asked = true;
   } catch (const std::exception&) {  // the store may be what is wrong
   }
   if (count == 0) return all_asked && meeting.rank != 0 ? kGone : kSomebody;
   if (count == 1) return "rank " + names + " has not come";
-  if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
+  if (count > kMaxListedRanks) names += " and " + std::to_string(count - kMaxListedRanks) + " more";
   return "ranks " + names + " have not come";
 }
 

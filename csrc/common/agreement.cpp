@@ -7,7 +7,7 @@
 namespace altorch {
 namespace {
 
-constexpr int kMostNames = 8;
+constexpr int kMaxListedValues = 8;
 
 std::string value_of(const std::string& field) {
   const std::string value = field.substr(field.find('=') + 1);
@@ -20,9 +20,9 @@ std::string ranks_that_say(const std::string& field, std::size_t column, const s
   int count = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i][column] != field) continue;
-    if (++count <= kMostNames) text += (text.empty() ? "" : ", ") + std::to_string(names[i]);
+    if (++count <= kMaxListedValues) text += (text.empty() ? "" : ", ") + std::to_string(names[i]);
   }
-  if (count > kMostNames) text += " and " + std::to_string(count - kMostNames) + " more";
+  if (count > kMaxListedValues) text += " and " + std::to_string(count - kMaxListedValues) + " more";
   return (count == 1 ? "rank " : "ranks ") + text;
 }
 

@@ -66,7 +66,7 @@ constexpr Setting kSettings[] = {
 };
 
 // Who reads one makes an integer of it: of bytes times a number of ranks, of seconds in nanoseconds.
-constexpr double kMostBytes = 1e12, kMostSeconds = 1e9;
+constexpr double kMaxBytes = 1e12, kMaxSeconds = 1e9;
 
 bool is_numeric(const Setting& row) {
   return std::strcmp(row.type, "seconds") == 0 || std::strcmp(row.type, "bytes") == 0;
@@ -78,7 +78,7 @@ double number_of(const Setting& row, const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   const bool is_one = end != text.c_str() && *end == '\0';
-  if (is_one && number >= 0 && number <= (is_time ? kMostSeconds : kMostBytes)) return number;
+  if (is_one && number >= 0 && number <= (is_time ? kMaxSeconds : kMaxBytes)) return number;
   throw Error(ErrorKind::kInvalidArgument, std::string(row.name) + "='" + text + "' is no number of " +
                                                row.type + " from 0 to " + (is_time ? "1e9" : "1e12"));
 }

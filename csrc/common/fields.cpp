@@ -12,7 +12,7 @@ namespace {
 constexpr char kRepeats = '=';  // and how many fields do, which stand where these stood
 constexpr char kDiffers = '!';
 // Of what all rows say together: repeats would let a short text take any memory.
-constexpr std::size_t kMostBytes = 64 << 20;
+constexpr std::size_t kMaxFieldBytes = 64 << 20;
 
 Error unreadable() {
   return Error(ErrorKind::kInternal,
@@ -86,7 +86,7 @@ std::vector<Fields> decode_rows(const std::string& text) {
     const std::size_t count = number_in(all[at++]);
     Fields row;
     while (row.size() < count) {
-      if (at == all.size() || all[at].empty() || bytes > kMostBytes) throw unreadable();
+      if (at == all.size() || all[at].empty() || bytes > kMaxFieldBytes) throw unreadable();
       const std::string_view field = all[at++];
       if (field[0] == kDiffers) {
         row.emplace_back(field.substr(1));
@@ -99,7 +99,7 @@ std::vector<Fields> decode_rows(const std::string& text) {
       const auto from = rows.back().begin() + static_cast<std::ptrdiff_t>(row.size());
       for (auto each = from; each != from + static_cast<std::ptrdiff_t>(alike); ++each) {
         bytes += sizeof *each + each->size();
-        if (bytes > kMostBytes) throw unreadable();
+        if (bytes > kMaxFieldBytes) throw unreadable();
         row.push_back(*each);
       }
     }

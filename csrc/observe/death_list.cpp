@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kCount = "deaths";
 constexpr int kMostMisses = 5;  // then who counted it died before he could write it
-constexpr std::int64_t kMostAtOnce = 256;
+constexpr std::int64_t kMaxDeathsPerPoll = 256;
 // All neighbours of the dead one see it at once. Two of them tell it, for the first may die over that.
 constexpr std::int64_t kTellers = 2;
 
@@ -32,7 +32,7 @@ std::vector<int> DeathList::news() noexcept {
     const std::int64_t told = count ? to_number<std::int64_t>(*count).value_or(0) : 0;
     if (told <= heard_) return ranks;
     std::vector<std::string> keys;
-    for (std::int64_t entry = heard_ + 1; entry <= std::min(told, heard_ + kMostAtOnce); ++entry)
+    for (std::int64_t entry = heard_ + 1; entry <= std::min(told, heard_ + kMaxDeathsPerPoll); ++entry)
       keys.push_back(entry_key(entry));
     std::vector<std::optional<std::string>> entries;
     if (const auto all = store_->multi_get(keys)) {

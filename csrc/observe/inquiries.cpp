@@ -9,8 +9,8 @@ namespace altorch {
 namespace {
 
 constexpr const char* kCounter = "inquiries";
-constexpr std::int64_t kMostAtOnce = 64;  // older ones have long been answered, or nobody can
-constexpr int kPatience = 5;              // looks
+constexpr std::int64_t kMaxOpenInquiries = 64;  // older ones have long been answered, or nobody can
+constexpr int kPatience = 5;                    // looks
 
 std::string key_of(std::int64_t number) { return "inquiry/" + std::to_string(number); }
 
@@ -40,7 +40,7 @@ void Inquiries::answer() {
     const auto counter = store_->try_get(kCounter);
     const std::int64_t asked =
         std::max<std::int64_t>(0, counter ? to_number<std::int64_t>(*counter).value_or(0) : 0);
-    next_ = std::max(next_, asked - kMostAtOnce);
+    next_ = std::max(next_, asked - kMaxOpenInquiries);
     for (; next_ < asked; ++next_) {
       const auto question = store_->try_get(key_of(next_));
       if (!question && ++unwritten_ < kPatience) return;  // counted, and not written yet

@@ -10,24 +10,24 @@
 namespace altorch {
 namespace {
 
-constexpr int kSize = 2, kSelf = 1;
+constexpr int kMailRanks = 2, kSelf = 1;
 constexpr std::size_t kRing = 1024, kLargest = kRing / 2 - sizeof(shm::Frame);
 
 class Reader {
  public:
   explicit Reader(fuzz::Input& input)
       : input_(input),
-        memory_(fuzz::hostile_memory(shm::Mail::bytes(kSize, kRing), 0)),
-        channel_(memory_, shm::Mail(memory_.get(), kSelf, kSize, kRing), processes()) {}
+        memory_(fuzz::hostile_memory(shm::Mail::bytes(kMailRanks, kRing), 0)),
+        channel_(memory_, shm::Mail(memory_.get(), kSelf, kMailRanks, kRing), processes()) {}
 
   // False at the end.
   bool step() {
     switch (input_.up_to(5)) {
       case 0:
-        put(input_.up_to(kSize - 1));
+        put(input_.up_to(kMailRanks - 1));
         return true;
       case 1:
-        fuzz::poke(memory_.get(), shm::Mail::bytes(kSize, kRing), input_);
+        fuzz::poke(memory_.get(), shm::Mail::bytes(kMailRanks, kRing), input_);
         return true;
       case 2:
         receive(input_.up_to(3));
@@ -46,7 +46,7 @@ class Reader {
 
  private:
   std::vector<shm::Process> processes() {
-    return std::vector<shm::Process>(input_.up_to(1) == 1 ? kSize : 0, shm::Process::own());
+    return std::vector<shm::Process>(input_.up_to(1) == 1 ? kMailRanks : 0, shm::Process::own());
   }
   bool look() {
     std::optional<Error> error;
@@ -54,7 +54,7 @@ class Reader {
   }
   // In its place in the ring of a rank, with any field.
   void put(int from) {
-    shm::Mail mail(memory_.get(), from, kSize, kRing);
+    shm::Mail mail(memory_.get(), from, kMailRanks, kRing);
     shm::Frame frame{.tag = input_.up_to(1), .bytes = input_.number<std::uint64_t>()};
     frame.part = input_.number<std::uint16_t>() % (kLargest + 1);
     if (input_.up_to(1) == 1) frame.bytes = input_.number<std::uint16_t>();

@@ -10,7 +10,7 @@
 namespace altorch {
 namespace {
 
-constexpr int kSize = 2;
+constexpr int kSegmentRanks = 2;
 constexpr std::uint64_t kCall = 7;
 constexpr std::int64_t kMostBytes = 96 << 10;  // past where blocks are read in place
 
@@ -26,7 +26,7 @@ void fill(Buffers& made, fuzz::Input& input) {
   call.kind = static_cast<OpKind>(input.up_to(static_cast<int>(OpKind::kBarrier)));
   call.dtype = static_cast<DType>(input.up_to(kDTypeCount - 1));
   if (call.reduces() && !can_reduce(call.dtype, call.op)) call.dtype = DType::kFloat32;
-  call.root = input.up_to(kSize - 1);
+  call.root = input.up_to(kSegmentRanks - 1);
   const auto element = static_cast<std::int64_t>(size_of(call.dtype));
   const auto count = [&] { return input.number<std::uint32_t>() % kMostBytes / element; };
   call.count = count();
@@ -46,7 +46,7 @@ void fill(Buffers& made, fuzz::Input& input) {
 
 void publish(shm::Segment& peer, std::uint64_t step, std::size_t area, fuzz::Input& input) {
   input.take(peer.inlined(1, step), shm::Segment::kInlineBytes);
-  for (int rank = 0; rank < kSize; ++rank) peer.counts(1, step)[rank] = input.number<std::int64_t>();
+  for (int rank = 0; rank < kSegmentRanks; ++rank) peer.counts(1, step)[rank] = input.number<std::int64_t>();
   std::memset(peer.area(1, step), input.up_to(255), area);
   peer.publish(step, kCall, input.number<std::uint64_t>());
 }
@@ -54,12 +54,12 @@ void publish(shm::Segment& peer, std::uint64_t step, std::size_t area, fuzz::Inp
 }  // namespace
 
 FUZZ_TARGET(segment, 500) {
-  const std::size_t area = shm::Segment::area_bytes(kSize, 64 << 10),
-                    bytes = shm::Segment::bytes(kSize, area);
+  const std::size_t area = shm::Segment::area_bytes(kSegmentRanks, 64 << 10),
+                    bytes = shm::Segment::bytes(kSegmentRanks, area);
   const auto memory = fuzz::hostile_memory(bytes, 0);
-  std::vector<shm::Process> processes(input.up_to(1) == 1 ? kSize : 0, shm::Process::own());
-  shm::Segment peer(memory, 1, kSize, area);
-  ShmCollectives own(shm::Segment(memory, 0, kSize, area), processes);
+  std::vector<shm::Process> processes(input.up_to(1) == 1 ? kSegmentRanks : 0, shm::Process::own());
+  shm::Segment peer(memory, 1, kSegmentRanks, area);
+  ShmCollectives own(shm::Segment(memory, 0, kSegmentRanks, area), processes);
   Buffers buffers;
   fill(buffers, input);
   Request request;

@@ -13,7 +13,7 @@ constexpr std::size_t kSmallToAll = 256 << 10, kSmallestSmall = 32 << 10, kSmall
                       kPairOfTwo = 512 << 10;
 // Rows that a block of threads sums at once: up to 16,384 numbers of 16 bits, as wide as layers of transformers are. All of it
 // takes at most 8 MiB.
-constexpr std::size_t kMostRows = 32 << 10, kRowsFromAll = 64 << 10;
+constexpr std::size_t kMaxRowBytes = 32 << 10, kRowsFromAll = 64 << 10;
 constexpr int kMostNormBlocks = 32;
 constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // What goes in lines: they are there earlier than data with a flag behind, which needs less of the link. Measured on two H100s
@@ -67,7 +67,7 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
   layout.letter_blocks = std::max(1, layout.mail_blocks / 2);
   layout.norm_blocks = blocks(2, kMostNormBlocks);
   layout.norm_bytes =
-      std::min(kMostRows, kRowsFromAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
+      std::min(kMaxRowBytes, kRowsFromAll / static_cast<std::size_t>(std::max(1, ranks - 1)) / 1024 * 1024);
   layout.small_bytes = linked ? std::min(kWords, small_bytes_among(ranks)) : small_bytes_among(ranks);
   layout.pair_bytes = linked && ranks == 2 ? kWords : pair_bytes_among(ranks);
   layout.part_bytes = kLargestPart;

@@ -9,7 +9,7 @@ namespace altorch {
 namespace {
 
 // Of a block of threads, which has them one after another. Narrow ones, of which there are many, leave most threads idle.
-constexpr std::int64_t kMostRows = 8;
+constexpr std::int64_t kMaxNormRows = 8;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ bool NormedSums::fits(const Operation& operation) const {
   if (operation.count == 0 || operation.count % row != 0) return false;
   const std::int64_t bytes = bytes_of(operation, row), word = PlaceShape::kDataBytes;
   const std::int64_t rows = rows_of_block(operation.count / row);
-  return bytes % word == 0 && rows <= kMostRows && rows * bytes <= places_.shape.region * word;
+  return bytes % word == 0 && rows <= kMaxNormRows && rows * bytes <= places_.shape.region * word;
 }
 
 void NormedSums::enqueue(const Operation& operation, Stream stream) {

@@ -4,11 +4,11 @@
 #include <bit>
 #include <limits>
 
+#include "engine/route/sizes.h"
+
 namespace altorch {
 namespace {
 
-constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
 // Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
@@ -27,15 +27,15 @@ struct Row {
   std::string_view algorithm;
   const char* reason;
   int ranks = kAnyNumber;
-  std::int64_t bytes = kEndless;
-  std::int64_t sent = kEndless;
+  std::int64_t bytes = kUnlimited;
+  std::int64_t sent = kUnlimited;
   Only only = Only::kAll;
 };
 
 // The first that serves is taken; the last of each kind serves all. Where the number of rounds decides below a
 // size, the bytes sent decide above it. Every limit was set by benchmarks/cpu_collectives.py.
-constexpr Row kRows[] = {
-    {OpKind::kAllReduce, "one_shot", "small, few ranks: one wait for the peers", kFewRanks, kEndless,
+constexpr Row kDefaultRows[] = {
+    {OpKind::kAllReduce, "one_shot", "small, few ranks: one wait for the peers", kFewRanks, kUnlimited,
      kOneShot},
     {OpKind::kAllReduce, "pairwise", "few ranks: two waits for the peers, each byte reduced once", kFewRanks},
     {OpKind::kAllReduce, "recursive_doubling", "small: fewest rounds", kAnyNumber, 64 * kKiB},
@@ -51,12 +51,12 @@ constexpr Row kRows[] = {
      .only = Only::kPowersOfTwo},
     {OpKind::kAllReduce, "ring", "large: every link busy, reduction overlaps transfer"},
 
-    {OpKind::kReduce, "linear", "small, few ranks: one wait for the peers", kFewRanks, kEndless, kOneShot},
+    {OpKind::kReduce, "linear", "small, few ranks: one wait for the peers", kFewRanks, kUnlimited, kOneShot},
     {OpKind::kReduce, "binomial", "small: fewest rounds", kAnyNumber, 64 * kKiB},
     {OpKind::kReduce, "pairwise", "large: each byte reduced once"},
 
     {OpKind::kBroadcast, "linear", "two ranks: one wait for the root", 2},
-    {OpKind::kBroadcast, "linear", "small, few ranks: one wait for the root", kFewRanks, kEndless,
+    {OpKind::kBroadcast, "linear", "small, few ranks: one wait for the root", kFewRanks, kUnlimited,
      kOneShotBroadcast},
     {OpKind::kBroadcast, "pairwise", "large, few ranks: the root sends each byte once, two waits", kFewRanks},
     {OpKind::kBroadcast, "binomial", "small: fewest rounds", kAnyNumber, 64 * kKiB},
@@ -86,7 +86,7 @@ constexpr Row kRows[] = {
 
 bool serves(const Row& row, const Operation& operation, int size, std::int64_t bytes) {
   if (row.kind != operation.kind || size > row.ranks || bytes > row.bytes) return false;
-  if (row.sent != kEndless && (size - 1) * bytes > row.sent) return false;
+  if (row.sent != kUnlimited && (size - 1) * bytes > row.sent) return false;
   switch (row.only) {
     case Only::kAll:
       return true;
@@ -103,10 +103,11 @@ bool serves(const Row& row, const Operation& operation, int size, std::int64_t b
 }
 
 // Found by name once.
-const std::array<const Algorithm*, std::size(kRows)>& algorithms_of_rows() {
+const std::array<const Algorithm*, std::size(kDefaultRows)>& algorithms_of_rows() {
   static const auto found = [] {
-    std::array<const Algorithm*, std::size(kRows)> all{};
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = find_algorithm(kRows[i].kind, kRows[i].algorithm);
+    std::array<const Algorithm*, std::size(kDefaultRows)> all{};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] = find_algorithm(kDefaultRows[i].kind, kDefaultRows[i].algorithm);
     return all;
   }();
   return found;
@@ -116,9 +117,9 @@ const std::array<const Algorithm*, std::size(kRows)>& algorithms_of_rows() {
 
 Route default_route(const Operation& operation, int size, std::int64_t bytes) {
   const auto& algorithms = algorithms_of_rows();
-  for (std::size_t i = 0; i < std::size(kRows); ++i) {
-    if (serves(kRows[i], operation, size, bytes))
-      return {algorithms[i]->name, kRows[i].reason, algorithms[i]};
+  for (std::size_t i = 0; i < std::size(kDefaultRows); ++i) {
+    if (serves(kDefaultRows[i], operation, size, bytes))
+      return {algorithms[i]->name, kDefaultRows[i].reason, algorithms[i]};
   }
   return {"message", "a message"};
 }

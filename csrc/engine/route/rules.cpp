@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/number.h"
 #include "engine/hierarchical/collectives.h"
+#include "engine/route/sizes.h"
 #include "engine/route/table.h"
 #include "engine/window/row.h"
 #include "transports/mpi/collectives.h"
@@ -15,16 +16,13 @@
 namespace altorch {
 namespace {
 
-constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
-
 [[noreturn]] void refuse_rule(const std::string& rule, const std::string& why) {
   throw Error(ErrorKind::kInvalidArgument,
               "ALTORCH_ROUTE: in '" + rule + "', " + why + "; `altorch algorithms` lists what there is");
 }
 
 std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
-  if (text == "inf") return kEndless;
+  if (text == "inf") return kUnlimited;
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const auto value = to_number<std::int64_t>(std::string_view(text).substr(0, digits));
   const std::string unit = text.substr(digits);
@@ -32,7 +30,7 @@ std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
   if (unit == "k" || unit == "K") times = kKiB;
   if (unit == "m" || unit == "M") times = kMiB;
   if (unit == "g" || unit == "G") times = kMiB * kKiB;
-  if (!value || times == 0 || *value > kEndless / times)
+  if (!value || times == 0 || *value > kUnlimited / times)
     refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
   return *value * times;
 }
@@ -68,7 +66,7 @@ Rules::Rules() {
     if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
     const auto colon = rule.find(':');
     const std::string kind_name = rule.substr(0, std::min(colon, equals));
-    Rule parsed{std::nullopt, 0, kEndless, nullptr, {}, {}};
+    Rule parsed{std::nullopt, 0, kUnlimited, nullptr, {}, {}};
     if (kind_name == "window") {
       if (colon < equals) refuse_rule(rule, "windows have one route for every size");
       if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));

@@ -6,7 +6,7 @@
 namespace altorch {
 namespace {
 
-const std::string kPurpose = "to open a window on GPUs";
+const std::string kDevicePurpose = "to open a window on GPUs";
 
 }  // namespace
 
@@ -26,7 +26,7 @@ bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& s
   own.shareable = shareable;
   std::vector<GpuPeerInfo> gpus;
   for (const std::string& word :
-       meet(opening_.store, "cards", rank_, size_, opening_.timeout, kPurpose, own.word())) {
+       meet(opening_.store, "cards", rank_, size_, opening_.timeout, kDevicePurpose, own.word())) {
     cards_.push_back(DeviceCard::from(word));
     gpus.push_back(cards_.back().gpu);
   }
@@ -49,7 +49,7 @@ bool DeviceOpening::attempt(const std::string& key, const std::function<void()>&
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
     obstacle = error.what();
   }
-  const auto why = meet_able(opening_.store, key, rank_, size_, opening_.timeout, kPurpose, obstacle);
+  const auto why = meet_able(opening_.store, key, rank_, size_, opening_.timeout, kDevicePurpose, obstacle);
   if (why) why_not = *why;
   return !why;
 }

@@ -47,7 +47,7 @@ std::optional<std::string> obstacle_here(int) {
   return found.empty() ? std::nullopt : std::optional(found);
 }
 
-constexpr std::array kRows = {
+constexpr std::array kDeviceRows = {
     WindowRow{"peer", "memory of the GPUs of ranks on this node, which they map",
               obstacle_here<obstacle_to_mapping>, open<PeerOpening>},
     WindowRow{"host_staged",
@@ -59,6 +59,6 @@ constexpr std::array kRows = {
 
 }  // namespace
 
-std::span<const WindowRow> device_window_rows() { return kRows; }
+std::span<const WindowRow> device_window_rows() { return kDeviceRows; }
 
 }  // namespace altorch

@@ -12,7 +12,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::size_t kByCopyEngine = 64 << 10;
+constexpr std::size_t kStagedByCopyEngine = 64 << 10;
 constexpr int kServedAtOnce = 16;
 constexpr std::chrono::seconds kPatience{10};
 
@@ -210,7 +210,7 @@ void StagedAccess::take(const WindowCall& call, Passage& passage) {
 // Of what was given up nothing is touched any more but by copy engines, which do not look.
 bool StagedAccess::move(const WindowMove& job, bool to_host, Stream stream) const {
   const auto bytes = static_cast<std::size_t>(job.row_bytes);
-  if (bytes >= kByCopyEngine) {
+  if (bytes >= kStagedByCopyEngine) {
     if (to_host) device_.copy_to_host(job.to, job.from, bytes, stream);
     if (!to_host) device_.copy_to_device(job.to, job.from, bytes, stream);
     return true;

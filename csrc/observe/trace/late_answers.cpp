@@ -12,7 +12,7 @@ namespace altorch {
 namespace {
 
 constexpr std::size_t kMostQuestions = 16, kLongestWords = 1024;
-constexpr std::chrono::milliseconds kPatience{250};  // with one process: there may be four, in a second
+constexpr std::chrono::milliseconds kProcessTimeout{250};  // with one process: there may be four, in a second
 constexpr int kMostTimes = 16;
 
 std::string prefix_of(const LateQuestion& question) {
@@ -77,7 +77,7 @@ void LateAnswers::answer(const LateQuestion& question, long pid) {
     const std::int64_t asked = count_in(store_->try_get(LateAnswer::count_key(question)).value_or(""));
     if (asked <= answered && std::exchange(is_sure, true)) return;
     if (asked <= answered) continue;
-    std::string words = words_of_process(pid, question.key, kPatience).value_or("");
+    std::string words = words_of_process(pid, question.key, kProcessTimeout).value_or("");
     store_->set(LateAnswer::key(question), LateAnswer{asked, std::move(words)}.encode());
     answered = asked;
   }

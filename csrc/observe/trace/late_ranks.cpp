@@ -11,8 +11,8 @@
 namespace altorch {
 namespace {
 
-constexpr std::size_t kMostAsked = 4;                // of this node, and of others
-constexpr std::chrono::milliseconds kPatience{500};  // with all of this node
+constexpr std::size_t kMostAsked = 4;                   // of this node, and of others
+constexpr std::chrono::milliseconds kNodeTimeout{500};  // with all of this node
 constexpr std::chrono::milliseconds kFarPatience{1000};
 
 }  // namespace
@@ -49,7 +49,7 @@ std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std
   }
   std::map<int, std::string> words;
   for (const auto& [rank, pid] : near) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(began + kPatience - WaitClock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(began + kNodeTimeout - WaitClock::now());
     if (left.count() <= 0) break;
     if (auto answer = words_of_process(pid, key, left)) words[rank] = *std::move(answer);
   }

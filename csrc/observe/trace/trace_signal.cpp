@@ -22,7 +22,7 @@ void ring(int) {
   if (getpid() == process.load()) {
     was_raised.store(true);
     const std::uint64_t one = 1;
-    if (write(bell_of_process.load(), &one, sizeof one) < 0) {
+    if (::write(bell_of_process.load(), &one, sizeof one) < 0) {
       // It rings already.
     }
   }

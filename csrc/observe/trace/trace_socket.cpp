@@ -15,7 +15,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};  // with one client
+constexpr std::chrono::seconds kClientTimeout{5};  // with one client
 constexpr std::chrono::seconds kDeaf{1};
 constexpr std::size_t kMostClients = 16, kLongestQuestion = 512;
 
@@ -97,7 +97,7 @@ void TraceSocket::accept_one() {
     return;
   }
   close_in_forks(made);
-  clients_.push_back({made, Clock::now() + kPatience});
+  clients_.push_back({made, Clock::now() + kClientTimeout});
 }
 
 bool TraceSocket::serve(Client& client) {

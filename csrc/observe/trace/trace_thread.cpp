@@ -24,7 +24,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kEndTimeout{1};
 constexpr int kPatienceMs = 1000;
 constexpr std::chrono::seconds kMetricsEvery{5};
 constexpr std::chrono::seconds kBetweenDumps{2};
@@ -40,7 +40,7 @@ int bell() {
 
 void ring() {
   const std::uint64_t one = 1;
-  if (write(bell(), &one, sizeof one) < 0) {
+  if (::write(bell(), &one, sizeof one) < 0) {
     // It rings already.
   }
 }
@@ -50,7 +50,7 @@ void write_to_standard_error(std::string_view text) {
   while (!text.empty()) {
     pollfd entry{STDERR_FILENO, POLLOUT, 0};
     if (poll(&entry, 1, kPatienceMs) <= 0) return;
-    const ssize_t written = write(STDERR_FILENO, text.data(), std::min(text.size(), kAtOnce));
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), std::min(text.size(), kAtOnce));
     if (written <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -92,7 +92,7 @@ TraceThread::~TraceThread() {
   if (state_->takes_signal) TraceSignal::give_back();
   state_->stopping.store(true);
   ring();
-  thread_.ends_within(kPatience);
+  thread_.ends_within(kEndTimeout);
 }
 
 int TraceThread::State::patience_ms() const {

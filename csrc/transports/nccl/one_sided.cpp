@@ -5,7 +5,7 @@
 namespace altorch::nccl {
 namespace {
 
-constexpr int kOldest = 22900;
+constexpr int kOldestWithWindows = 22900;
 constexpr char kGone[] = "the NCCL communicator of the window was aborted";
 
 }  // namespace
@@ -14,7 +14,8 @@ std::optional<std::string> NcclComm::one_sided_obstacle() {
   try {
     const Library& found = library();
     const Table& table = found.table;
-    if (found.version >= kOldest && table.add_window && table.put_signal && table.signal && table.wait_signal)
+    if (found.version >= kOldestWithWindows && table.add_window && table.put_signal && table.signal &&
+        table.wait_signal)
       return std::nullopt;
     return "NCCL " + found.version_text() + " has no ncclPutSignal and ncclWaitSignal (2.29 has)";
   } catch (const Error& error) {

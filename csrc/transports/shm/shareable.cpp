@@ -30,13 +30,13 @@ Registry& registry() {
   return *made;
 }
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_to_share(const std::string& what) {
   throw Error(ErrorKind::kTransport, "memory for windows: " + what + " failed: " + std::strerror(errno));
 }
 
 std::byte* map(const Descriptor& file, std::size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
-  if (memory == MAP_FAILED) fail("mapping " + std::to_string(bytes) + " bytes");
+  if (memory == MAP_FAILED) fail_to_share("mapping " + std::to_string(bytes) + " bytes");
   return static_cast<std::byte*>(memory);
 }
 
@@ -62,9 +62,10 @@ void release(std::byte* memory) { munmap(memory, forget(memory)); }
 std::shared_ptr<std::byte> allocate_shareable(std::size_t bytes) {
   bytes = bytes > 0 ? bytes : 1;
   Descriptor file(memfd_create("altorch window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (*file < 0) fail("memfd_create");
+  if (*file < 0) fail_to_share("memfd_create");
   // posix_fallocate() would take the pages at once, and fail instead of a first touch; nor do other allocators.
-  if (ftruncate(*file, static_cast<off_t>(bytes)) != 0) fail("taking " + std::to_string(bytes) + " bytes");
+  if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
+    fail_to_share("taking " + std::to_string(bytes) + " bytes");
   fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // no peer can pull it away
   std::byte* memory = map(file, bytes);
   remember_shareable(memory, bytes, std::move(file));
@@ -93,7 +94,7 @@ std::optional<Shareable> find_shareable(const void* block, std::size_t bytes) {
 
 std::shared_ptr<std::byte> map_shareable(const Descriptor& descriptor, std::size_t bytes) {
   struct stat status {};
-  if (fstat(*descriptor, &status) != 0) fail("looking at what a peer has sent");
+  if (fstat(*descriptor, &status) != 0) fail_to_share("looking at what a peer has sent");
   if (static_cast<std::size_t>(status.st_size) < bytes)
     throw Error(ErrorKind::kTransport, "memory for windows: a peer has sent less than it said");
   return {map(descriptor, bytes), [bytes](std::byte* memory) { munmap(memory, bytes); }};

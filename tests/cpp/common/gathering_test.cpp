@@ -15,14 +15,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Gathering come(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
+Gathering gather_of(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
   return gather(store, "g", rank, size, timeout, "to make group 'g'", {"word", std::to_string(rank)});
 }
 
 std::vector<Gathering> all_come(KeyValueStore& store, int size) {
   std::vector<Gathering> met(static_cast<std::size_t>(size));
   const auto errors =
-      on_threads(size, [&](int rank) { met[static_cast<std::size_t>(rank)] = come(store, rank, size); });
+      on_threads(size, [&](int rank) { met[static_cast<std::size_t>(rank)] = gather_of(store, rank, size); });
   EXPECT_EQ(errors, std::vector<std::string>(static_cast<std::size_t>(size)));
   return met;
 }
@@ -51,7 +51,7 @@ TEST(Gathering, WhatEarlierLivesLeftIsNotTakenForThisOne) {
   std::vector<Gathering> met(3);
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 0) std::this_thread::sleep_for(milliseconds(200));
-    met[static_cast<std::size_t>(rank)] = come(store, rank, 3);
+    met[static_cast<std::size_t>(rank)] = gather_of(store, rank, 3);
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
   for (const Gathering& one : met) {
@@ -64,7 +64,7 @@ TEST(Gathering, WhatEarlierLivesLeftIsNotTakenForThisOne) {
 TEST(Gathering, NamesWhoDidNotComeAndWorksWhenTheyComeTogetherLater) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
-    if (rank != 1) come(store, rank, 3, milliseconds(300));
+    if (rank != 1) gather_of(store, rank, 3, milliseconds(300));
   });
   for (const int rank : {0, 2})
     EXPECT_NE(errors[static_cast<std::size_t>(rank)].find("rank 1 has not come to make group 'g'"),
@@ -76,7 +76,7 @@ TEST(Gathering, NamesWhoDidNotComeAndWorksWhenTheyComeTogetherLater) {
 TEST(Gathering, WithoutRankZeroTheOthersSaySo) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
-    if (rank != 0) come(store, rank, 3, milliseconds(200));
+    if (rank != 0) gather_of(store, rank, 3, milliseconds(200));
   });
   EXPECT_NE(errors[2].find("rank 0 has not come"), std::string::npos) << errors[2];
 }
@@ -89,7 +89,7 @@ TEST(Gathering, CostsEachRankAFixedNumberOfRequests) {
     for (int rank = 0; rank < kSize; ++rank) stores.push_back(std::make_unique<CountingStore>(store));
     const auto errors = on_threads(kSize, [&](int rank) {
       std::this_thread::sleep_for(milliseconds(rank == 7 ? 500 : 0));
-      come(*stores[static_cast<std::size_t>(rank)], rank, kSize);
+      gather_of(*stores[static_cast<std::size_t>(rank)], rank, kSize);
     });
     EXPECT_EQ(errors, std::vector<std::string>(kSize));
     for (int rank = 0; rank < kSize; ++rank) {

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::vector<std::string> come(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
+std::vector<std::string> meet_at(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
   return meet(store, "here", rank, size, timeout, "to dance", std::to_string(rank));
 }
 
@@ -24,7 +24,7 @@ TEST(Meeting, CostsEachRankAFixedNumberOfRequests) {
   std::vector<std::unique_ptr<CountingStore>> stores;
   for (int rank = 0; rank < kSize; ++rank) stores.push_back(std::make_unique<CountingStore>(store));
   const auto errors = on_threads(kSize, [&](int rank) {
-    EXPECT_EQ(come(*stores[static_cast<std::size_t>(rank)], rank, kSize).back(), "63");
+    EXPECT_EQ(meet_at(*stores[static_cast<std::size_t>(rank)], rank, kSize).back(), "63");
   });
   EXPECT_EQ(errors, std::vector<std::string>(kSize));
   for (int rank = 1; rank < kSize; ++rank) {
@@ -37,17 +37,17 @@ TEST(Meeting, CostsEachRankAFixedNumberOfRequests) {
 TEST(Meeting, MayBeTriedAgain) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
-    if (rank != 1) come(store, rank, 3, milliseconds(100));
+    if (rank != 1) meet_at(store, rank, 3, milliseconds(100));
   });
   EXPECT_NE(errors[0].find("rank 1 has not come to dance: not there after 0.1 s"), std::string::npos)
       << errors[0];
-  EXPECT_EQ(on_threads(3, [&](int rank) { come(store, rank, 3); }), std::vector<std::string>(3));
+  EXPECT_EQ(on_threads(3, [&](int rank) { meet_at(store, rank, 3); }), std::vector<std::string>(3));
 }
 
 TEST(Meeting, NobodyIsWaitedForByARankAlone) {
   MapStore store;
   const auto began = std::chrono::steady_clock::now();
-  EXPECT_EQ(come(store, 0, 1), std::vector<std::string>{"0"});
+  EXPECT_EQ(meet_at(store, 0, 1), std::vector<std::string>{"0"});
   leave_in_turn(store, "left", 0, 1, seconds(20));
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(2));
 }
@@ -67,7 +67,7 @@ TEST(Meeting, OutlivesAStoreThatDoesNotAnswerForAWhile) {
   MapStore store;
   const auto errors = on_threads(2, [&](int rank) {
     SleepyStore sleepy(store);
-    EXPECT_EQ(come(sleepy, rank, 2).size(), 2u);
+    EXPECT_EQ(meet_at(sleepy, rank, 2).size(), 2u);
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
@@ -77,7 +77,7 @@ TEST(Meeting, ASilentStoreIsNotTakenForAnAbsentRank) {
   const auto errors = on_threads(2, [&](int rank) {
     SleepyStore silent(store);
     silent.looks = -1'000'000;
-    come(silent, rank, 2, milliseconds(100));
+    meet_at(silent, rank, 2, milliseconds(100));
   });
   for (const std::string& error : errors) {
     EXPECT_NE(error.find("some rank has not come"), std::string::npos) << error;
@@ -89,7 +89,7 @@ TEST(Meeting, WhoComesTooLateIsToldThatTheOthersHaveGone) {
   MapStore store;
   const auto errors = on_threads(2, [&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(600));
-    come(store, rank, 2, milliseconds(200));
+    meet_at(store, rank, 2, milliseconds(200));
   });
   EXPECT_NE(errors[0].find("rank 1 has not come"), std::string::npos) << errors[0];
   EXPECT_NE(errors[1].find("rank 0 has waited no longer for the last ones that came"), std::string::npos)

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;  // NOLINT
 using Clock = std::chrono::steady_clock;
 using staged::operation_of;
 
-constexpr std::int64_t kSmall = 100, kLarge = 140'000;
+constexpr std::int64_t kFailingSmall = 100, kFailingLarge = 140'000;
 
 Operation all_reduce(std::vector<float>& x) {
   return operation_of(OpKind::kAllReduce, x.data(), x.data(), static_cast<std::int64_t>(x.size()));
@@ -35,19 +35,19 @@ TEST(GpuRoutesFailures, ARouteThatOneRankCannotOpenIsPassedOverByAll) {
   places[1].cannot_pin_shared = "GPU 0 cannot use shared memory";
   GpuWorld world(places);
   world.run([](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kFailingSmall, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "nccl");
     EXPECT_EQ(me.call(all_reduce(x)), "nccl");
     me.finish();
-    EXPECT_EQ(x, std::vector<float>(kSmall, 9.0f));
+    EXPECT_EQ(x, std::vector<float>(kFailingSmall, 9.0f));
   });
   for (Surroundings& place : places) place.gpu = "the gpu";
   GpuWorld shared(places);
   shared.run([](GpuRank& me) {
-    std::vector<float> x(kLarge, 1.0f);
+    std::vector<float> x(kFailingLarge, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "host_relay");
     me.finish();
-    EXPECT_EQ(x, std::vector<float>(kLarge, 3.0f));
+    EXPECT_EQ(x, std::vector<float>(kFailingLarge, 3.0f));
   });
 }
 
@@ -59,10 +59,10 @@ TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBePinned) {
   GpuWorld world(places);
   const auto began = std::chrono::steady_clock::now();
   world.run([](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kFailingSmall, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "nccl");
     me.finish();
-    EXPECT_EQ(x, std::vector<float>(kSmall, 3.0f));
+    EXPECT_EQ(x, std::vector<float>(kFailingSmall, 3.0f));
   });
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));  // of 20
 }
@@ -74,10 +74,10 @@ TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBeMapped) {
   places[1].cannot_map = "GPU 1 cannot reach the memory of the other GPU";
   GpuWorld world(places);
   world.run([](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kFailingSmall, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "host_staged");
     me.finish();
-    EXPECT_EQ(x, std::vector<float>(kSmall, 3.0f));
+    EXPECT_EQ(x, std::vector<float>(kFailingSmall, 3.0f));
   });
 }
 
@@ -87,7 +87,7 @@ TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
   places[1].obstacle = "GPU 3 is too old";
   GpuWorld world(places);
   const auto errors = world.try_to([](GpuRank& me) {
-    std::vector<float> x(kSmall);
+    std::vector<float> x(kFailingSmall);
     me.call(all_reduce(x));
   });
   for (const std::string& error : errors)
@@ -105,7 +105,7 @@ TEST(GpuRoutesFailures, AnErrorOfOneRankInOpeningEndsTheWaitOfTheOthers) {
   world.nccl().fail("ncclCommInitRankConfig", 1);
   const auto began = Clock::now();
   const auto errors = world.try_to([](GpuRank& me) {
-    std::vector<float> x(kLarge);
+    std::vector<float> x(kFailingLarge);
     me.choose_or_give_up(all_reduce(x));
   });
   EXPECT_TRUE(says(errors[1], "ncclCommInitRankConfig failed: internal error")) << errors[1];
@@ -116,7 +116,7 @@ TEST(GpuRoutesFailures, AnErrorOfOneRankInOpeningEndsTheWaitOfTheOthers) {
 
 // Whoever comes later sees it; the others hear of it, and take no more calls either.
 TEST(GpuRoutesFailures, CallsThatDifferAreRefusedByAllRanks) {
-  for (const std::int64_t count : {kSmall, kLarge}) {
+  for (const std::int64_t count : {kFailingSmall, kFailingLarge}) {
     GpuWorld world(own_gpus(3));
     std::atomic<int> calls{0}, done{0};
     const auto errors = world.try_to(
@@ -163,7 +163,7 @@ TEST(GpuRoutesFailures, AnAbortEndsWhatHangsOnEveryRoute) {
     const auto errors = world.try_to(
         [&](GpuRank& me) {
           // As small as can be: kernels of the fake device look seldom whether they are to give up.
-          std::vector<float> small(2, 1.0f), large(kLarge, 1.0f), moved(2, 1.0f);
+          std::vector<float> small(2, 1.0f), large(kFailingLarge, 1.0f), moved(2, 1.0f);
           EXPECT_EQ(me.call(all_reduce(small)), "host_staged");
           EXPECT_EQ(me.call(all_reduce(large)), "nccl");
           EXPECT_EQ(me.call(broadcast(moved)), "host_relay");
@@ -211,7 +211,7 @@ TEST(GpuRoutesFailures, AnAbortIsKnownToAllRanksOfANode) {
   GpuWorld world(own_gpus(2));
   std::atomic<bool> aborted{false};
   const auto errors = world.try_to([&](GpuRank& me) {
-    std::vector<float> x(kLarge, 1.0f);
+    std::vector<float> x(kFailingLarge, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "nccl");
     me.finish();
     if (me.rank == 0) {
@@ -230,7 +230,7 @@ TEST(GpuRoutesFailures, AnAbortIsKnownToAllRanksOfANode) {
 TEST(GpuRoutesFailures, WhatNcclFindsOutIsTold) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {
-    std::vector<float> x(kLarge, 1.0f);
+    std::vector<float> x(kFailingLarge, 1.0f);
     me.call(all_reduce(x));
     me.finish();
     EXPECT_FALSE(me.routes.failure());
@@ -248,7 +248,7 @@ TEST(GpuRoutesFailures, WhatTheHostFindsOutIsTold) {
   std::atomic<bool> over{false};
   const auto errors = world.try_to(
       [&](GpuRank& me) {
-        std::vector<float> x(kSmall, 1.0f);
+        std::vector<float> x(kFailingSmall, 1.0f);
         me.call(all_reduce(x));
         me.finish();
         if (me.rank == 1) return wait_until([&] { return over.load(); });
@@ -271,7 +271,7 @@ TEST(GpuRoutesFailures, ARankWithoutKernelsSaysThatItCannotMark) {
   places[1].kernel_obstacle = "there is no NVRTC";
   GpuWorld world(places);
   world.run([](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kFailingSmall, 1.0f);
     EXPECT_EQ(me.call(all_reduce(x)), "nccl");
     EXPECT_EQ(me.routes.mark_results().value_or(""), me.rank == 1 ? "there is no NVRTC" : "");
     me.finish();
@@ -286,7 +286,7 @@ TEST(GpuRoutesFailures, ARankWithoutPinnedMemoryEndsTheWaitOfTheOthers) {
   GpuWorld world(places);
   const auto began = Clock::now();
   const auto errors = world.try_to([](GpuRank& me) {
-    std::vector<float> x(kSmall, 1.0f);
+    std::vector<float> x(kFailingSmall, 1.0f);
     me.choose_or_give_up(all_reduce(x));
   });
   EXPECT_TRUE(says(errors[1], "no more pinned memory")) << errors[1];

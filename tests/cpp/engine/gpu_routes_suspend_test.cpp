@@ -15,7 +15,7 @@ using staged::numbers;
 using staged::operation_of;
 using staged::sum;
 
-constexpr std::int64_t kSmall = 100, kLarge = 140'000;  // of float32: by peer or host_staged, and by NCCL
+constexpr std::int64_t kSuspendedSmall = 100, kSuspendedLarge = 140'000;  // of float32: by peer or host_staged, and by NCCL
 constexpr int kKeeps = 22907;                           // an NCCL that suspends
 
 void sums(const GpuRank& me, std::int64_t count, const std::string& route) {
@@ -59,8 +59,8 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereNcclKeepsNothing) {
     const std::string small = maps ? "peer" : "host_staged";
     world.run([&](GpuRank& me) {
       for (int again = 0; again < 2; ++again) {
-        sums(me, kSmall, small);
-        sums(me, kLarge, "nccl");
+        sums(me, kSuspendedSmall, small);
+        sums(me, kSuspendedLarge, "nccl");
         EXPECT_GT(me.routes.memory().suspendable, 0u);
         EXPECT_FALSE(me.routes.memory().suspended);
         suspend(me);
@@ -70,8 +70,8 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereNcclKeepsNothing) {
         EXPECT_EQ(me.routes.nccl_communicator(), nullptr);
         resume(me);
       }
-      sums(me, kSmall, small);
-      sums(me, kLarge, "nccl");
+      sums(me, kSuspendedSmall, small);
+      sums(me, kSuspendedLarge, "nccl");
     });
     EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 3 * 3);
     EXPECT_EQ(world.nccl().calls("ncclCommDestroy"), 3 * 3);
@@ -81,14 +81,14 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereNcclKeepsNothing) {
 TEST(SuspendGpuRoutes, LeaveTheCommunicatorToAnNcclThatCan) {
   GpuWorld world(mapped(2), kKeeps);
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     EXPECT_EQ(me.routes.memory().persistent, FakeNccl::kPersistent);
     EXPECT_GT(me.routes.memory().suspendable, FakeNccl::kSuspendable);
     suspend(me);
     EXPECT_EQ(me.routes.memory().persistent, FakeNccl::kPersistent);
     EXPECT_EQ(me.routes.memory().suspendable, 0u);
     resume(me);
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     suspend(me);  // and so it ends
   });
   EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 2);
@@ -99,26 +99,26 @@ TEST(SuspendGpuRoutes, LeaveTheCommunicatorToAnNcclThatCan) {
 TEST(SuspendGpuRoutes, KeepWhatGraphsUse) {
   GpuWorld world(mapped(2), kKeeps);
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
-    std::vector<float> x(kSmall, 1.0f);
+    sums(me, kSuspendedSmall, "peer");
+    std::vector<float> x(kSuspendedSmall, 1.0f);
     captures(me, x);
     suspend(me);
     const auto left = me.routes.memory();
     EXPECT_GT(left.persistent, FakeNccl::kPersistent);  // peer's
     EXPECT_EQ(left.suspendable, 0u);
     resume(me);
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
   });
   GpuWorld older(mapped(2));
   older.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
-    std::vector<float> x(kSmall, 1.0f);
+    sums(me, kSuspendedSmall, "peer");
+    std::vector<float> x(kSuspendedSmall, 1.0f);
     captures(me, x);
     expect_error([&] { suspend(me); },
                  "nothing can be given back: on rank 0 NCCL 2.28.9 cannot give a communicator's memory back "
                  "(2.29.7 can), and CUDA graphs use it");
     EXPECT_FALSE(me.routes.memory().suspended);
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
   });
 }
 
@@ -126,16 +126,16 @@ TEST(SuspendGpuRoutes, KeepWhatGraphsUse) {
 TEST(SuspendGpuRoutes, OfARankAlone) {
   GpuWorld world(own_gpus(1));
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "alone");
+    sums(me, kSuspendedSmall, "alone");
     EXPECT_EQ(me.routes.memory().suspendable, 0u);
     suspend(me);
     EXPECT_TRUE(me.routes.memory().suspended);
-    std::vector<float> x(kSmall);
-    const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
+    std::vector<float> x(kSuspendedSmall);
+    const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSuspendedSmall);
     expect_error([&] { me.routes.choose({&refused, 1}, /*capturing=*/false); }, "calls resume() first");
     expect_error([&] { suspend(me); }, "it is suspended already");
     resume(me);
-    sums(me, kLarge, "alone");
+    sums(me, kSuspendedLarge, "alone");
   });
   EXPECT_EQ(world.nccl().calls("ncclCommInitRankConfig"), 0);
 }
@@ -143,15 +143,15 @@ TEST(SuspendGpuRoutes, OfARankAlone) {
 TEST(SuspendGpuRoutes, RefuseCallsUntilTheyResume) {
   GpuWorld world(own_gpus(2));
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "host_staged");
+    sums(me, kSuspendedSmall, "host_staged");
     suspend(me);
-    std::vector<float> x(kSmall);
-    const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSmall);
+    std::vector<float> x(kSuspendedSmall);
+    const Operation refused = operation_of(OpKind::kAllReduce, x.data(), x.data(), kSuspendedSmall);
     expect_error([&] { me.routes.choose({&refused, 1}, /*capturing=*/false); }, "calls resume() first");
     expect_error([&] { suspend(me); }, "it is suspended already");
     resume(me);
     expect_error([&] { resume(me); }, "it is not suspended");
-    sums(me, kSmall, "host_staged");
+    sums(me, kSuspendedSmall, "host_staged");
   });
 }
 
@@ -159,7 +159,7 @@ TEST(SuspendGpuRoutes, RefuseCallsUntilTheyResume) {
 TEST(SuspendGpuRoutes, KeepWhatGraphsOfSomeRanksUse) {
   GpuWorld world(mapped(3), kKeeps);
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     std::vector<float> x(4, static_cast<float>(me.rank));
     if (me.rank < 2) {
       const OpKind kind = me.rank == 0 ? OpKind::kSend : OpKind::kReceive;
@@ -170,7 +170,7 @@ TEST(SuspendGpuRoutes, KeepWhatGraphsOfSomeRanksUse) {
     suspend(me);
     EXPECT_GT(me.routes.memory().persistent, FakeNccl::kPersistent);
     resume(me);
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
   });
 }
 
@@ -192,7 +192,7 @@ TEST(SuspendGpuRoutes, AreLookedAtMeanwhile) {
     int any = 0;
     const std::unique_ptr<int, decltype(join)> joined(&any, join);
     for (int again = 0; again < 8; ++again) {
-      sums(me, kSmall, "peer");
+      sums(me, kSuspendedSmall, "peer");
       suspend(me);
       resume(me);
     }
@@ -205,7 +205,7 @@ TEST(SuspendGpuRoutes, AnErrorOfOneRankEndsTheWaitOfTheOthers) {
   world.nccl().fail("ncclCommResume", 1);
   world.nccl().hang("ncclCommResume", 0);
   const auto errors = world.try_to([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     suspend(me);
     try {
       resume(me);
@@ -222,14 +222,14 @@ TEST(SuspendGpuRoutes, AnErrorOfOneRankEndsTheWaitOfTheOthers) {
 TEST(SuspendGpuRoutes, AreMadeAnewWhereCommunicatorsShareMemory) {
   GpuWorld world(mapped(2), kKeeps);
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     auto part =
         me.routes.nccl_communicator()->split(0, me.rank, 0, 2, std::chrono::seconds(20), {.split_share = 1});
     EXPECT_TRUE(says(part->suspend_obstacle().value_or(""), "split_share"));
     suspend(me);
     EXPECT_EQ(me.routes.nccl_communicator(), nullptr);
     resume(me);
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
   });
   EXPECT_EQ(world.nccl().calls("ncclCommSuspend"), 0);
 }
@@ -237,13 +237,13 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereCommunicatorsShareMemory) {
 TEST(SuspendGpuRoutes, RegisterNoMemoryMeanwhile) {
   GpuWorld world(mapped(2), kKeeps);
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     suspend(me);
-    std::vector<float> x(kSmall);
-    expect_error([&] { me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSmall, false); },
+    std::vector<float> x(kSuspendedSmall);
+    expect_error([&] { me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSuspendedSmall, false); },
                  "resume() it first");
     resume(me);
-    me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSmall, false);
+    me.routes.nccl_communicator()->add_buffer(x.data(), 4 * kSuspendedSmall, false);
     me.routes.nccl_communicator()->remove_buffer(x.data());
   });
 }
@@ -251,17 +251,17 @@ TEST(SuspendGpuRoutes, RegisterNoMemoryMeanwhile) {
 TEST(SuspendGpuRoutes, TheObstacleOfOneRankIsToldToAll) {
   GpuWorld world(mapped(2));
   world.run([&](GpuRank& me) {
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
     expect_error([&] { me.routes.suspend(call(), me.rank == 1 ? "a graph is captured" : ""); },
                  "on rank 1 a graph is captured");
-    sums(me, kSmall, "peer");
+    sums(me, kSuspendedSmall, "peer");
   });
 }
 
 TEST(SuspendGpuRoutes, SayWhoHasNotCome) {
   GpuWorld world(own_gpus(2));
   const auto errors = world.try_to([&](GpuRank& me) {
-    sums(me, kSmall, "host_staged");
+    sums(me, kSuspendedSmall, "host_staged");
     Operation soon = call();
     soon.timeout = std::chrono::milliseconds(300);
     if (me.rank == 0) me.routes.suspend(soon, "");

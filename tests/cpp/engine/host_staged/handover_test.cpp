@@ -12,7 +12,7 @@ namespace altorch {
 namespace {
 
 // Two results of floats, one behind the other, and a place for them that begins anywhere.
-struct Slot {
+struct HandoverSlot {
   static constexpr std::size_t kFirst = 5, kSecond = 3, kPlace = 64;
   alignas(64) float data[64] = {};
   float tensors[kFirst + kSecond] = {};
@@ -36,9 +36,9 @@ struct Slot {
 
 TEST(Handover, BringsResultsToAnotherPlace) {
   for (const std::size_t offset : {32, 33, 64}) {
-    Slot slot;
+    HandoverSlot slot;
     slot.hand_over(offset).succeed();
-    std::vector<float> expected(Slot::kFirst + Slot::kSecond);
+    std::vector<float> expected(HandoverSlot::kFirst + HandoverSlot::kSecond);
     std::iota(expected.begin(), expected.end(), 1.0f);
     EXPECT_EQ(slot.taken(), expected);
     EXPECT_GE(slot.outputs[0].host, reinterpret_cast<std::byte*>(slot.data) + offset);
@@ -46,15 +46,15 @@ TEST(Handover, BringsResultsToAnotherPlace) {
 }
 
 TEST(Handover, LeavesAMarkThatLateBytesDoNotReach) {
-  Slot slot;
+  HandoverSlot slot;
   slot.hand_over(32).give_up();
-  for (std::size_t i = 0; i < Slot::kFirst + Slot::kSecond; ++i) slot.data[i] = 7.0f;  // of a transport
+  for (std::size_t i = 0; i < HandoverSlot::kFirst + HandoverSlot::kSecond; ++i) slot.data[i] = 7.0f;  // of a transport
   for (const float value : slot.taken()) EXPECT_TRUE(std::isnan(value));
 }
 
 TEST(Handover, LeavesTheResultOfAnEarlierCallUntilItIsTaken) {
   Flag taken{};
-  Slot slot;
+  HandoverSlot slot;
   const Handover results = slot.hand_over(32, Gate{&taken, 1});
   results.succeed();  // for the earlier call's result
   const std::vector<float> good = slot.taken();

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-struct OneGroup : TraceSource {
+struct LateGroup : TraceSource {
   GroupReport report() const override { return group; }
   const FlightRecorder* recorder() const override { return nullptr; }
   GroupReport group;
@@ -49,7 +49,7 @@ LivenessSettings watched(std::map<int, ProcessId> members) {
 
 TEST(LateRanks, SayWhatTheyAreAt) {
   static auto* const board = new TraceBoard();  // never destroyed
-  OneGroup source;                              // of this process, which stands for another one
+  LateGroup source;                              // of this process, which stands for another one
   source.group.key = "0/abc";
   source.group.global_ranks = {0};
   source.group.closed = "it was destroyed";
@@ -75,7 +75,7 @@ TEST(LateRanks, SayWhatTheyAreAt) {
 // This process is both ranks, as far as that goes.
 TEST(LateRanks, SayItOnOtherNodesToo) {
   static auto* const board = new TraceBoard();  // never destroyed
-  OneGroup source;
+  LateGroup source;
   source.group.key = "0/abc";
   source.group.closed = "it was destroyed";
   board->add(source);

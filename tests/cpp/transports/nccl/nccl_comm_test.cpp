@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;  // NOLINT
 
-constexpr int kOldest = 21805, kWithBuffers = 21903, kNewest = 22809;
+constexpr int kOldest = 21805, kWithBuffers = 21903, kNewestVersion = 22809;
 const std::vector<std::string> kNone;
 
 struct EnvSetting {
@@ -64,7 +64,7 @@ TEST(NcclComm, SplitsByColor) {
 }
 
 TEST(NcclComm, TellsNcclOfBuffers) {
-  FakeNccl fake(kNewest);
+  FakeNccl fake(kNewestVersion);
   on_ranks(fake, 2, [&](NcclRank& me) {
     std::vector<float> plain(10), symmetric(10);
     me.comm->add_buffer(plain.data(), 40, /*symmetric=*/false);
@@ -80,7 +80,7 @@ TEST(NcclComm, TellsNcclOfBuffers) {
 }
 
 TEST(NcclComm, SaysWhatAnOldVersionLacks) {
-  for (const int version : {kOldest, kWithBuffers, kNewest}) {
+  for (const int version : {kOldest, kWithBuffers, kNewestVersion}) {
     FakeNccl fake(version);
     on_ranks(fake, 1, [&](NcclRank& me) {
       float buffer = 0;
@@ -90,7 +90,7 @@ TEST(NcclComm, SaysWhatAnOldVersionLacks) {
       const std::string plain = add(false), symmetric = add(true);
       EXPECT_EQ(plain,
                 version == kOldest ? "unsupported: NCCL 2.18.5 cannot register buffers (2.19 can)" : "");
-      EXPECT_EQ(symmetric, version == kNewest ? ""
+      EXPECT_EQ(symmetric, version == kNewestVersion ? ""
                                               : "unsupported: NCCL " + library().version_text() +
                                                     " cannot register symmetric memory (2.27 can)");
     });
