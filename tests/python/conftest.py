@@ -12,14 +12,15 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # tests.drill
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # tests.ranks, tests.drill
 os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 10**9)))
 # c10d's store looks up the name of every peer: ten seconds each where the name server does not answer.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import harness
-import launching
 import virtual_nodes
+
+from tests.ranks import launch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    backend, launcher = launching.backend_under_test(), launching.launcher_under_test()
+    backend, launcher = launch.backend_under_test(), launch.launcher_under_test()
     mpi = os.environ.get("ALTORCH_MPI", "altorch's choice")
     seed = os.environ["ALTORCH_TEST_SEED"]
     return f"altorch: backend {backend}, launcher {launcher}, MPI {mpi}, ALTORCH_TEST_SEED={seed}"

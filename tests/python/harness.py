@@ -31,8 +31,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import WORKER, LaunchPlan, backend_under_test, clean_environment, launch, launcher_under_test
 
+from tests.ranks.launch import (
+    LaunchPlan,
+    backend_under_test,
+    clean_environment,
+    launch,
+    launcher_under_test,
+)
+
+WORKER = Path(__file__).resolve().parent / "worker.py"
 TOKEN = "ALTORCH_TEST_TOKEN"
 # Slow or shared machines: ALTORCH_TEST_PATIENCE=3 triples every deadline.
 PATIENCE = float(os.environ.get("ALTORCH_TEST_PATIENCE", "1"))
@@ -136,6 +144,7 @@ class Cluster:
                 launcher=launcher or launcher_under_test(),
                 env=clean_environment(extra),
                 log_directory=self._directory,
+                forked="worker:main",
                 mpirun=mpirun,
                 node_prefixes=node_prefixes,
             )

@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Cluster
-from launching import backend_under_test
 from mpi_libraries import all_mpis
+
+from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own bootstrap: ALTORCH_TEST_BACKEND is not al"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import backend_under_test, clean_environment
+
+from tests.ranks.launch import backend_under_test, clean_environment
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own command line: ALTORCH_TEST_BACKEND is not al"

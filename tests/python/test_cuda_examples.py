@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from harness import Cluster
-from launching import REPOSITORY
 from test_examples import run_as_program
+
+from tests.ranks.launch import REPOSITORY
 
 pytestmark = pytest.mark.gpu
 

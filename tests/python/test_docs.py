@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import backend_under_test, clean_environment
+
+from tests.ranks.launch import backend_under_test, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from launching import backend_under_test
 
 from tests.drill import __main__ as command
 from tests.drill import needs
@@ -22,6 +21,7 @@ from tests.drill.report import markdown
 from tests.drill.routes import ROUTES
 from tests.drill.runner import Result, Runner
 from tests.drill.scene import is_marked
+from tests.ranks.launch import backend_under_test
 
 VERSION = torch.__version__.partition("+")[0]
 BY_NAME = {cell.name: cell for cell in CELLS}

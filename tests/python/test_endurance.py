@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from launching import backend_under_test
 
 from tests.endurance import soak, training
+from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, on_ranks
-from launching import REPOSITORY, backend_under_test, clean_environment
+
+from tests.ranks.launch import REPOSITORY, backend_under_test, clean_environment
 
 INFERENCE = REPOSITORY / "examples" / "tensor_parallel_inference.py"
 TINY = ["--width", "32", "--layers", "2", "--heads", "4", "--vocabulary", "64", "--new", "6", "--turns", "2"]

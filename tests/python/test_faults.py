@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, on_ranks
-from launching import free_port
 from torch import nn
+
+from tests.ranks.launch import free_port
 
 SECONDS_TO_NOTICE = 10
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, on_ranks
-from launching import clean_environment, free_port
 
 import altorch
+from tests.ranks.launch import clean_environment, free_port
 
 recorder = torch._C._distributed_c10d
 HAS_RECORDER = hasattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")

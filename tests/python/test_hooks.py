@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, on_ranks
-from launching import clean_environment, free_port
+
+from tests.ranks.launch import clean_environment, free_port
 
 HAS_HOOKS = hasattr(dist.ProcessGroup, "register_abort_hook")
 needs_hooks = pytest.mark.skipif(not HAS_HOOKS, reason=f"torch {torch.__version__} has no abort hooks")

@@ -15,7 +15,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
-from launching import clean_environment, free_port, launch
+
+from tests.ranks.launch import clean_environment, free_port, launch
 
 SECONDS_TO_NOTICE = 5
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
-from launching import backend_under_test
+
+from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="nodes are cut for backend al: ALTORCH_TEST_BACKEND is another"

@@ -13,7 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Cluster, on_ranks
-from launching import backend_under_test, clean_environment, free_port
+
+from tests.ranks.launch import backend_under_test, clean_environment, free_port
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own registration: ALTORCH_TEST_BACKEND is not al"

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, names_all
-from launching import backend_under_test
+
+from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own liveness: ALTORCH_TEST_BACKEND is not al"

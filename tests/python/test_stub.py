@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import backend_under_test
 
 import altorch
+from tests.ranks.launch import backend_under_test
 
 pytestmark = pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
 STUB = ast.parse((Path(altorch.__file__).parent / "_C.pyi").read_text())

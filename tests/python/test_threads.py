@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Cluster
-from launching import backend_under_test, launcher_under_test
+
+from tests.ranks.launch import backend_under_test, launcher_under_test
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al" or launcher_under_test() != "plain",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch_distributed_test as suite
-from launching import backend_under_test, launcher_under_test
+
+from tests.ranks.launch import backend_under_test, launcher_under_test
 
 
 @pytest.mark.parametrize(("persona", "ranks"), [("gloo", 2), ("gloo", 4), ("mpi", 2), ("nccl", 2)])

@@ -17,9 +17,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, catches
-from launching import backend_under_test, clean_environment, free_port, launcher_under_test
 
 from altorch.cli import _processes, _waits
+from tests.ranks.launch import backend_under_test, clean_environment, free_port, launcher_under_test
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al" or launcher_under_test() != "plain",

@@ -26,6 +26,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.ranks.launch import clean_environment
+
 HERE = Path(__file__).resolve().parent
 STATUSES = ("passed", "failed", "skipped", "not run")
 BASELINE = HERE / "torch_suite_baseline.json"
@@ -130,9 +132,6 @@ def obstacle(persona: str, ranks: int) -> str | None:
 
 
 def environment(persona: str, ranks: int, backend: str, deadline: int) -> dict[str, str]:
-    sys.path.insert(0, str(HERE))
-    from launching import clean_environment
-
     return clean_environment(
         {
             "ALTORCH_TEST_SUITE_PERSONA": persona,

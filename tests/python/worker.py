@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import hashlib
 import importlib
@@ -19,6 +17,10 @@ from datetime import timedelta
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
+
+# For tests.ranks, which the modules of test bodies import too.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from tests.ranks.fork_server import die_with_parent
 
 SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -144,8 +146,7 @@ def main() -> int:
     _redirect_output(rank)
     if nodes := os.environ.get("ALTORCH_TEST_NODES"):
         os.environ["ALTORCH_NODE"] = _node(nodes, rank, size)
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    die_with_parent()
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     connection = Client(os.environ["ALTORCH_TEST_CONTROL"], family="AF_UNIX")
     connection.send({"rank": rank})

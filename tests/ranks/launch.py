@@ -1,34 +1,33 @@
-"""How the ranks of a test are started: plain processes, torchrun, or an MPI's own mpirun.
+"""Starts ranks as plain processes, by torchrun, or by an MPI's own mpirun.
 
 Environment variables (documented in docs/testing.md):
   ALTORCH_TEST_BACKEND   the backend under test ("al" by default)
   ALTORCH_TEST_LAUNCHER  plain | torchrun | mpirun
   ALTORCH_TEST_MPIRUN    the mpirun command of the MPI that ALTORCH_MPI points to
-  ALTORCH_TEST_FORK      0: plain ranks start afresh, and are not forked (nursery.py)
+  ALTORCH_TEST_FORK      0: plain ranks are fresh interpreters, not forks (fork_server.py)
   ALTORCH_MPI            the MPI library that altorch loads (read by altorch itself)
 """
 
 from __future__ import annotations
 
 import os
-import random
 import shlex
 import shutil
-import socket
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from nursery import Forked, Nursery
+from tests.ranks.fork_server import ForkedProcess, ForkServer
+from tests.ranks.ports import free_port
 
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
-WORKER = HERE / "worker.py"
+REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHERS = ("plain", "torchrun", "mpirun")
 
-# Variables of an outer launcher: a test starts its ranks as if from a clean shell.
+# Variables that an outer launcher sets. Ranks start as if from a clean shell.
 _OUTER_LAUNCHER = (
     "RANK",
     "LOCAL_RANK",
@@ -55,19 +54,6 @@ def launcher_under_test() -> str:
     return launcher
 
 
-def free_port() -> int:
-    """A TCP port below the ephemeral range, so that no outgoing connection takes it meanwhile."""
-    for _ in range(1000):
-        port = random.SystemRandom().randint(15000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("No free TCP port was found between 15000 and 32000.")
-
-
 def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """The caller's environment without what an outer launcher left, plus `extra`."""
     env = {
@@ -75,13 +61,11 @@ def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in _OUTER_LAUNCHER and not name.startswith(_OUTER_PREFIXES)
     }
-    # More ranks than cores is the normal case here: one compute thread per rank keeps tests fast.
+    # There are often more ranks than cores: one compute thread per rank keeps tests fast.
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("OPENBLAS_NUM_THREADS", "1")
     env.setdefault("TORCH_SHOW_CPP_STACKTRACES", "0")
-    env.setdefault(
-        "TORCH_FR_DUMP_ON_TIMEOUT", "0"
-    )  # many tests fail a call; the files would go to the home folder
+    env.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")  # a failed call would write a file to the home folder
     env["PYTHONFAULTHANDLER"] = "1"
     env["PYTHONUNBUFFERED"] = "1"
     env.update(extra or {})
@@ -112,40 +96,63 @@ def default_mpirun() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
+Process = subprocess.Popen[bytes] | ForkedProcess
+
+
 @dataclass
 class LaunchPlan:
-    """One started job: its processes, and whether the harness itself names the ranks."""
+    """The processes of one started job: its ranks, or the launchers that started them."""
 
-    processes: list[subprocess.Popen[bytes] | Forked] = field(default_factory=list)
-    per_rank: bool = False  # processes[i] is rank i
+    processes: list[Process] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1)
-def nursery() -> Nursery:
-    return Nursery(clean_environment())
+def fork_server() -> ForkServer:
+    """The one that forks the ranks of this process's tests."""
+    return ForkServer(clean_environment(), preload=["pytest"])
 
 
-def spawn(command: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """In a session of its own, with its output at the end of `log`."""
+def rank_environment(rank: int, size: int, address: str, port: int | str) -> dict[str, str]:
+    """What torchrun sets for a rank of one node."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def spawn(
+    command: list[str], env: dict[str, str], log: Path, *, stdout: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process in its own session. Its output goes to the end of `log`, or stdout to where `stdout` says."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
             env=env,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=output if stdout is None else stdout,
             stderr=output,
             start_new_session=True,
         )
 
 
-def start_rank(program: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes] | Forked:
-    """A worker is forked where its environment allows that, and starts afresh otherwise, like all else."""
-    may_fork = program == [str(WORKER)] and os.environ.get("ALTORCH_TEST_FORK", "1") != "0"
-    if may_fork and nursery().can_start(env):
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that spawn() started, with the children that stayed in its process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def start_rank(program: list[str], forked: str | None, env: dict[str, str], log: Path) -> Process:
+    """Fork a rank where `forked` names its function and its environment allows that, else start an interpreter."""
+    if forked and os.environ.get("ALTORCH_TEST_FORK", "1") != "0" and fork_server().can_start(env):
         try:
-            return nursery().start(WORKER.stem, env, log)
-        except (EOFError, OSError) as error:  # it has ended, and said why
-            print(f"ranks are not forked from now on: {error!r}", file=sys.stderr)
+            return fork_server().start(forked, env, log)
+        except OSError as error:
+            print(f"this rank is not forked: {error!r}", file=sys.stderr)
     return spawn([sys.executable, *program], env, log)
 
 
@@ -156,11 +163,13 @@ def launch(
     launcher: str,
     env: dict[str, str],
     log_directory: Path,
+    forked: str | None = None,
     mpirun: str | None = None,
     node_prefixes: list[list[str]] | None = None,
 ) -> LaunchPlan:
     """Start `size` ranks of the Python program `program` (arguments after the interpreter).
 
+    `forked`: the program as a function, "module:function", which lets plain ranks be forked.
     With `node_prefixes` there is one torchrun for each (virtual) node, started behind its prefix; MASTER_ADDR in
     `env` is then an address of the first.
     """
@@ -168,17 +177,10 @@ def launch(
     address = env.get("MASTER_ADDR", "127.0.0.1")
     log = log_directory / "launcher.log"
     if launcher == "plain":
-        plan = LaunchPlan(per_rank=True)
+        plan = LaunchPlan()
         for rank in range(size):
-            rank_env = env | {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "LOCAL_WORLD_SIZE": str(size),
-                "MASTER_ADDR": address,
-                "MASTER_PORT": env.get("MASTER_PORT", str(port)),
-            }
-            plan.processes.append(start_rank(program, rank_env, log))
+            rank_env = env | rank_environment(rank, size, address, env.get("MASTER_PORT", port))
+            plan.processes.append(start_rank(program, forked, rank_env, log))
         return plan
     if launcher == "torchrun":
         prefixes = node_prefixes or [[]]

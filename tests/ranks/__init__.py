@@ -1,0 +1,1 @@
+"""Starts processes for tests, the drill, endurance runs and benchmarks: ranks by `launch`, forks by `fork_server`."""
