@@ -12,7 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.drill.cells import Cell
-from tests.drill.scene import Scene, die_with_parent
+from tests.drill.scene import Scene
+from tests.ranks.fork_server import die_with_parent
 
 
 def rank_program(folder: Path, cell: Cell, rank: int) -> Callable[[], int]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import secrets
+import pickle
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing.connection import Client
 from pathlib import Path
 
 from tests.drill.cells import Cell
 from tests.drill.expectations import Seen, objections
+from tests.drill.stage import SEEN
+from tests.ranks.fork_server import ForkServer
+from tests.ranks.launch import clean_environment
 
-ROOT = Path(__file__).resolve().parents[2]
 CLEARING_UP = 20.0  # seconds that a cell may take beyond its limit before it is given up
 
 
@@ -36,46 +35,51 @@ class Result:
 
 
 class Runner:
-    """Has a zygote, from entry to exit."""
+    """Has a fork server, from entry to exit."""
 
     def __enter__(self) -> Runner:
         self._folder = Path(tempfile.mkdtemp(prefix="altorch-drill-"))
-        self._address = str(self._folder / "zygote")
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.drill.zygote", self._address],
-            cwd=ROOT,
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
+        self._server = ForkServer(
+            environment(), preload=["altorch", "tests.drill.moments", "tests.drill.stage"]
         )
-        assert self._zygote.stdout is not None
-        if self._zygote.stdout.readline() != "ready\n":
-            raise RuntimeError("the drill's zygote did not start")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._zygote.kill()
-        self._zygote.communicate()
+        self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def process_id(self) -> int:
-        return self._zygote.pid
+        """The ancestor of all processes of the cells."""
+        return self._server.pid
 
     def run(self, cell: Cell, limit: float | None = None) -> Result:
         """`limit`: seconds; without one that of the cell."""
         if why := cell.obstacle:
             return Result(cell, Seen(skipped=why))
-        limit = cell.limit if limit is None else limit
-        with Client(self._address, family="AF_UNIX") as connection:
-            connection.send((cell.name, limit, str(self._folder / secrets.token_hex(4))))
-            try:
-                if connection.poll(limit + CLEARING_UP):
-                    return Result(cell, connection.recv())
-            except EOFError:
-                return Result(cell, Seen(broken="the cell's process ended"))
-        return Result(cell, Seen(broken="the cell's process never answered"))
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            return Result(cell, self._run(cell, cell.limit if limit is None else limit, folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, cell: Cell, limit: float, folder: Path) -> Seen:
+        log = folder / "cell.log"
+        try:
+            process = self._server.start("tests.drill.stage:run_cell", None, log, cell.name, limit, folder)
+        except OSError as error:
+            return Seen(broken=f"the cell's process was not started: {error}")
+        try:
+            code = process.wait(limit + CLEARING_UP)
+        except subprocess.TimeoutExpired:
+            process.kill()  # its ranks die with it
+            process.wait()
+            return Seen(broken=f"the cell's process did not end\n{tail(log)}")
+        try:
+            seen: Seen = pickle.loads((folder / SEEN).read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return Seen(broken=f"the cell's process ended with exit code {code}\n{tail(log)}")
+        return seen
 
     def run_all(self, cells: Iterable[Cell], jobs: int, latest: float = float("inf")) -> Iterator[Result]:
         """As they end. `latest`: when none begins any more (time.monotonic())."""
@@ -88,19 +92,14 @@ class Runner:
                 yield future.result()
 
 
-def clean_environment() -> dict[str, str]:
-    """Without what a launcher, or who tries things out, has left; one thread for a rank's computing."""
-    patience = {name: value for name, value in os.environ.items() if name == "ALTORCH_TEST_PATIENCE"}
-    foreign = ("ALTORCH_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MASTER_")
-    kept = {
+def tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:] if log.exists() else ""
+
+
+def environment() -> dict[str, str]:
+    """Of the fork server. What the caller's shell sets for altorch is left out."""
+    return {
         name: value
-        for name, value in os.environ.items()
-        if not name.startswith(foreign)
-        and name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    }
-    return (
-        kept
-        | patience
-        | {"RES_OPTIONS": "timeout:1 attempts:1"}  # c10d's store looks up the name of every peer
-        | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
-    )
+        for name, value in clean_environment().items()
+        if not name.startswith("ALTORCH_") or name == "ALTORCH_TEST_PATIENCE"
+    } | {"RES_OPTIONS": "timeout:1 attempts:1"}  # c10d's store looks up the name of every peer

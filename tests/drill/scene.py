@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 import time
@@ -207,9 +206,3 @@ def is_marked(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype.is_floating_point:
         return tensor.isnan()
     return tensor == torch.iinfo(tensor.dtype).min
-
-
-def die_with_parent() -> None:
-    """Nothing of a cell outlives whoever started it."""
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL

@@ -1,6 +1,6 @@
 """One cell: starts the store and the ranks, waits for their ends, ends what does not, looks for what is left.
 
-Runs in a process of its own between the zygote and the ranks, to which everything falls that the ranks leave behind.
+Runs in a process of its own, a child of the fork server. It is the subreaper of all that its ranks leave behind.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ import contextlib
 import ctypes
 import json
 import os
+import pickle
 import re
-import shutil
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.drill.cells import Cell
+from tests.drill.cells import CELLS, Cell
 from tests.drill.expectations import ERROR, RankEnd, Seen
 from tests.drill.leftovers import SharedMemory, descendants, threads_of
 from tests.drill.rank import rank_program, store_program
 
 Program = Callable[[], int]
+SEEN = "seen"  # the file in a cell's folder that holds what was seen, pickled
 
 # What torch itself says, with a stack, of a store whose host is gone.
 _STORE_WARNING = re.compile(
@@ -137,9 +139,15 @@ class Stage:
         return left
 
 
-def perform(cell: Cell, limit: float, folder: Path) -> Seen | Program:
-    (folder / "tmp").mkdir(parents=True)
-    outcome = Stage(cell, limit, folder).perform()
-    if isinstance(outcome, Seen):
-        shutil.rmtree(folder, ignore_errors=True)
-    return outcome
+def run_cell(name: str, limit: float, folder: Path) -> int:
+    """The program of a cell's process. The store and the ranks, which it forks, return from perform() too."""
+    cell = next(cell for cell in CELLS if cell.name == name)
+    try:
+        (folder / "tmp").mkdir()
+        outcome = Stage(cell, limit, folder).perform()
+    except Exception:
+        outcome = Seen(broken=traceback.format_exc())
+    if not isinstance(outcome, Seen):
+        return outcome()
+    (folder / SEEN).write_bytes(pickle.dumps(outcome))
+    return 0

@@ -77,6 +77,23 @@ def test_a_hang_is_ended_at_the_limit_and_reported(runner):
     assert descendants(runner.process_id) == []
 
 
+def test_a_process_of_a_cell_that_dies_or_hangs_is_reported(runner, monkeypatch):
+    cell, start = BY_NAME["killed before all_reduce @ shm"], runner._server.start
+
+    def seen_of(program, argument):
+        monkeypatch.setattr(
+            runner._server, "start", lambda _, env, log, *__: start(program, env, log, argument)
+        )
+        return str(runner.run(cell, limit=0.2).seen)
+
+    monkeypatch.setattr("tests.drill.runner.CLEARING_UP", 0.2)
+    assert "the drill broke: the cell's process did not end" in seen_of("time:sleep", 1000)
+    monkeypatch.setattr("tests.drill.runner.CLEARING_UP", 30.0)
+    assert "ended with exit code 7" in seen_of("sys:exit", 7)
+    assert "No module named 'nothing'" in seen_of("nothing:at_all", None)
+    assert list(runner._folder.iterdir()) == []
+
+
 def ends(**changes):
     """Of two ranks, the second of which was killed."""
     survivor = RankEnd(0, True, 0, ERROR, "altorch: group '0', rank 0: all_reduce #1: rank 1 is lost", 1.0, 0)
@@ -111,7 +128,7 @@ def test_what_is_not_as_expected_meets_one(changes, says):
 
 def test_neither_does_what_is_left_behind_nor_a_broken_drill():
     assert objections(KILLED, replace(ends(), left_behind=["process 7"])) == ["left behind: process 7"]
-    assert objections(KILLED, Seen(broken="no zygote"))
+    assert objections(KILLED, Seen(broken="no fork server"))
 
 
 def test_what_the_victim_reads_must_not_be_wrong():
