@@ -11,7 +11,6 @@ import shutil
 import statistics
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ import torch.distributed as dist
 
 import altorch
 from altorch.cli._output import Progress
-from tests.endurance.nursery import Nursery
+from tests.ranks.fork_server import ForkServer
+from tests.ranks.launch import clean_environment, rank_environment
 
 SIZES = (0, 1, 3, 1000, 70_001, 1_000_003)  # elements
 SAMPLES = 120  # in a run
@@ -203,29 +203,16 @@ class Rank:
             dist.broadcast(goes_on, 0)
 
 
-def run_rank(rank: int, size: int, seed: int, seconds: float, port: int, folder: Path) -> int:
-    with (folder / f"rank{rank}.log").open("w") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+def run_rank(rank: int, size: int, seed: int, seconds: float, folder: Path) -> None:
+    """The program of a forked process."""
     torch.set_num_threads(1)
     own = Rank(rank, size, seed)
     try:
-        os.environ |= {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
         dist.init_process_group("al", timeout=timedelta(seconds=60))
         own.run(seconds, folder / "progress")
         dist.destroy_process_group()
-    except BaseException:
-        traceback.print_exc()
-        return 1
     finally:
         (folder / f"rank{rank}.json").write_text(json.dumps({"calls": own.calls, "samples": own.samples}))
-    return 0
 
 
 def growth(samples: list[dict[str, float]], kind: str) -> float:
@@ -238,29 +225,29 @@ def growth(samples: list[dict[str, float]], kind: str) -> float:
 
 def run(minutes: float, ranks: int, seed: int) -> Report:
     report, folder = Report(minutes, ranks), Path(tempfile.mkdtemp(prefix="altorch-endurance-"))
-    port = folder / "port"
-    nursery = Nursery(
-        lambda rank: run_rank(rank, ranks, seed, minutes * 60, int(port.read_text()), folder)
-    )  # before the store, which starts threads; outside the ranks, for every group leaves some keys there
+    # The store is outside of the ranks, because each group leaves some keys there.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    port.write_text(str(store.port))
+    server = ForkServer(clean_environment(), preload=["tests.endurance.soak"])
+    processes = []
     for rank in range(ranks):
-        nursery.start(rank)
+        place = rank_environment(rank, ranks, "127.0.0.1", store.port)
+        env = server.env | place | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+        arguments = (rank, ranks, seed, minutes * 60, folder)
+        log = folder / f"rank{rank}.log"
+        processes.append(server.start("tests.endurance.soak:run_rank", env, log, *arguments))
     end, seen = time.monotonic() + minutes * 60 + 120, 0
     with Progress(SAMPLES) as progress:
-        while len(nursery.statuses) < ranks and time.monotonic() < end:
-            nursery.look()
+        while any(process.poll() is None for process in processes) and time.monotonic() < end:
             time.sleep(0.2)
             now = int((folder / "progress").read_text() or seen) if (folder / "progress").exists() else 0
             while seen < now:
                 seen += 1
                 progress.at(f"sample {seen} of {SAMPLES}")
-    for rank in range(ranks):
-        if nursery.statuses.get(rank) != 0:
+    for rank, process in enumerate(processes):
+        if (code := process.poll()) != 0:
             log = (folder / f"rank{rank}.log").read_text()[-2000:]
-            report.objections.append(
-                f"rank {rank} ended with {nursery.statuses.get(rank, 'nothing: it hangs')}: {log}"
-            )
+            ended = "hangs" if code is None else f"ended with {code}"
+            report.objections.append(f"rank {rank} {ended}: {log}")
             continue
         told = json.loads((folder / f"rank{rank}.json").read_text())
         report.calls, report.samples[rank] = told["calls"], told["samples"]
@@ -268,7 +255,7 @@ def run(minutes: float, ranks: int, seed: int) -> Report:
             if (grown := growth(told["samples"], kind)) > most:
                 report.objections.append(f"rank {rank}: {kind} grew by {grown:g}")
     report.keys = store.num_keys()
-    nursery.close()
+    server.close()
     shutil.rmtree(folder)
     return report
 

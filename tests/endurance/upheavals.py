@@ -22,9 +22,9 @@ import torch.distributed as dist
 
 from altorch.cli._output import Progress
 from tests.drill.leftovers import SharedMemory, descendants
-from tests.endurance import worker
-from tests.endurance.nursery import Nursery
 from tests.endurance.training import undisturbed
+from tests.ranks.fork_server import ForkedProcess, ForkServer
+from tests.ranks.launch import clean_environment
 
 HUNG = 40.0  # seconds after which a plan that has not begun to work counts as hung; a reconfigure() gives up after 30
 
@@ -42,31 +42,28 @@ class Run:
 
     def __init__(self, ranks: int, seed: int, folder: Path) -> None:
         self.ranks, self.folder, self.random = ranks, folder, random.Random(seed)
-        self.port = 0
-        self.nursery = Nursery(self._work)  # before the store, which starts threads
+        self.server = ForkServer(clean_environment(), preload=["tests.endurance.worker"])
+        self.processes: list[ForkedProcess] = []  # of all workers, by their numbers
         self.store = dist.TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
         )
-        (folder / "port").write_text(str(self.store.port))
         self.store.set("epoch", "0")
-        self.epoch, self.count = 0, 0
+        self.epoch = 0
         self.members: list[int] = []
         self.idle: list[int] = []  # alive, and left out
         self.killed: set[int] = set()
 
-    def _work(self, number: int) -> int:
-        return worker.run(number, int((self.folder / "port").read_text()), self.folder)
-
     def born(self, count: int) -> list[int]:
-        numbers = list(range(self.count, self.count + count))
-        self.count += count
+        numbers = list(range(len(self.processes), len(self.processes) + count))
         for number in numbers:
-            self.nursery.start(number)
+            log = self.folder / f"worker{number}.log"
+            arguments = (number, self.store.port, self.folder)
+            self.processes.append(self.server.start("tests.endurance.worker:run", None, log, *arguments))
         return numbers
 
     def kill(self, numbers: list[int]) -> None:
         for number in numbers:
-            os.kill(self.nursery.pids[number], signal.SIGKILL)
+            self.processes[number].kill()
         self.killed.update(numbers)
         self.members = [each for each in self.members if each not in numbers]
 
@@ -145,15 +142,14 @@ class Run:
         return ""
 
     def ended_by_themselves(self) -> str:
-        self.nursery.look()
-        odd = {
-            number: code
-            for number, code in self.nursery.statuses.items()
-            if number not in self.killed and code
-        }
+        codes = {number: process.poll() for number, process in enumerate(self.processes)}
+        odd = {number: code for number, code in codes.items() if code and number not in self.killed}
         return "".join(
             f"worker {number} ended with {code}: {self.tail(number)}" for number, code in odd.items()
         )
+
+    def running(self) -> set[int]:
+        return {number for number, process in enumerate(self.processes) if process.poll() is None}
 
     def tail(self, number: int) -> str:
         return (self.folder / f"worker{number}.log").read_text()[-2000:]
@@ -164,10 +160,9 @@ class Run:
         self.store.set(f"plan/{self.epoch}", "null")
         self.store.set("epoch", str(self.epoch))
         end = time.monotonic() + HUNG
-        while len(self.nursery.statuses) < self.count and time.monotonic() < end:
-            self.nursery.look()
+        while self.running() and time.monotonic() < end:
             time.sleep(0.01)
-        if left := last - set(self.nursery.statuses):
+        if left := last & self.running():
             return f"{sorted(left)} do not end"
         return self.ended_by_themselves()
 
@@ -209,7 +204,7 @@ def run(rounds: int, ranks: int, seed: int) -> Outcome:
             outcome.steps = state["step"]
             if not torch.equal(state["weights"], undisturbed(state["step"], folder)):
                 outcome.objections.append("the weights are not those of an undisturbed run")
-    play.nursery.close()
+    play.server.close()
     time.sleep(0.5)
     for pid in descendants(os.getpid()):
         outcome.objections.append(f"process {pid} is left")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -91,17 +88,7 @@ class Worker:
         dist.destroy_process_group()
 
 
-def run(number: int, port: int, folder: Path) -> int:
-    """What a forked process does; its exit code."""
-    with (folder / f"worker{number}.log").open("w") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    try:
-        torch.set_num_threads(1)
-        Worker(number, port, folder).run()
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stderr.flush()
-    return 0
+def run(number: int, port: int, folder: Path) -> None:
+    """The program of a forked process."""
+    torch.set_num_threads(1)
+    Worker(number, port, folder).run()
