@@ -15,21 +15,21 @@ from collections.abc import Iterator
 
 from rich.status import Status
 
-from altorch.bench import launcher, rows, table
+from altorch.bench import process_group, rows, table
 from altorch.bench.cases import CASES
-from altorch.bench.launcher import Emit
 from altorch.bench.rows import Row
 from altorch.bench.sweep import Sweep
 from altorch.cli._output import console
 from benchmarks import mpi_floor, report
+from benchmarks.ranks import Emit, run_ranks
 
 
 def work(config: Row, emit: Emit) -> None:
-    device = launcher.join("cpu", control="gloo")  # altorch may be left out
+    device = process_group.join("cpu", control="gloo")  # altorch may be left out
     modes = tuple(config.pop("modes", ("sync",)))
     skipped = Sweep(modes=modes, **config).measure(device, emit)
     emit({"skipped": skipped})
-    launcher.leave()
+    process_group.leave()
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def main() -> None:
                 status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
 
             with foreign_programs(arguments.busy):
-                found = launcher.run_ranks(
+                found = run_ranks(
                     "benchmarks.cpu_collectives:work", ranks, config, deadline=arguments.deadline, on_row=show
                 )
         about = (

@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 from rich.status import Status
 
-from altorch.bench import contenders, launcher, rows, turns
+from altorch.bench import contenders, process_group, rows, turns
 from altorch.bench.cases import CASES, Buffers
-from altorch.bench.launcher import Emit
 from altorch.bench.rows import Row
 from altorch.bench.turns import Lane
 from altorch.cli._output import console, human_bytes, print_table, short_number
 from benchmarks import report
 from benchmarks.kernels import KERNELS, Reduce, find
+from benchmarks.ranks import Emit, RanksFailed, run_ranks
 
 CASE = CASES["all_reduce"]
 SIZES = "8,256,1K,4K,16K,32K,64K,256K,1M,4M,16M,64M"
@@ -43,7 +43,7 @@ def lane(name: str, reduce: Reduce, buffers: Buffers) -> Lane:
 
 
 def work(config: Row, emit: Emit) -> None:
-    device = launcher.join("cpu", control="gloo")
+    device = process_group.join("cpu", control="gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
     def through_torch(name: str) -> Reduce:
@@ -67,7 +67,7 @@ def work(config: Row, emit: Emit) -> None:
         found = [turns.row_of(CASE, buffers, dtype, each, ranks) for each in lanes]
         for row in found if rank == 0 else ():
             emit({"benchmark": "cpu_kernels"} | row)
-    launcher.leave()
+    process_group.leave()
 
 
 def beside_kernels(measured: list[Row], key: str) -> list[tuple[str, ...]]:
@@ -105,8 +105,8 @@ def measure(config: Row, ranks: int, deadline: float) -> tuple[list[Row], str]:
                 measured.append(row)
 
         try:
-            launcher.run_ranks("benchmarks.cpu_kernels:work", ranks, config, deadline=deadline, on_row=take)
-        except launcher.RanksFailed as error:
+            run_ranks("benchmarks.cpu_kernels:work", ranks, config, deadline=deadline, on_row=take)
+        except RanksFailed as error:
             return measured, f"ended at or after {last['checking']}; {error}"
     return measured, ""
 

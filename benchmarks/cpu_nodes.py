@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from rich.status import Status
 
-from altorch.bench import launcher, rows, table
+from altorch.bench import rows, table
 from altorch.bench.rows import Row
 from altorch.cli._output import console
 from benchmarks import report
+from benchmarks.ranks import run_ranks
 
 NODES = 2
 SIZES = "1K,16K,64K,256K,1M,4M,16M"
@@ -44,7 +45,7 @@ def main() -> None:
             def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
                 status.update(f"{ranks} ranks: {row.get('operation')} {row.get('dtype')} {row.get('bytes')}")
 
-            found = launcher.run_ranks(
+            found = run_ranks(
                 "benchmarks.cpu_collectives:work",
                 ranks,
                 config,

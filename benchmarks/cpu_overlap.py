@@ -16,12 +16,12 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench import clocks, contenders, process_group, rows
 from altorch.bench.figures import slowest_median
-from altorch.bench.launcher import Emit
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table, short_number
 from benchmarks import report
+from benchmarks.ranks import Emit, run_ranks
 
 KINDS = ("products", "communication", "both")
 LONGER = 1.3  # the products than the communication
@@ -80,7 +80,7 @@ class Contender:
 
 def work(config: Row, emit: Emit) -> None:
     shape = argparse.Namespace(**config)
-    launcher.join("cpu", control="gloo")  # altorch may be left out
+    process_group.join("cpu", control="gloo")  # altorch may be left out
     for size in shape.sizes:
         taking = [Contender(name, size) for name in shape.contenders]
         for _ in range(shape.rounds):
@@ -92,7 +92,7 @@ def work(config: Row, emit: Emit) -> None:
             row = about | {"contender": contender.name} | contender.result_row()
             if dist.get_rank() == 0:
                 emit(row)
-    launcher.leave()
+    process_group.leave()
 
 
 def main() -> None:
@@ -109,7 +109,7 @@ def main() -> None:
     config = {name: getattr(arguments, name) for name in ("contenders", "sizes", "rounds")}
     for ranks in arguments.ranks:
         with console().status(f"{ranks} ranks"):
-            measured = launcher.run_ranks("benchmarks.cpu_overlap:work", ranks, config)
+            measured = run_ranks("benchmarks.cpu_overlap:work", ranks, config)
         columns = ["bytes", "contender", "products", *(f"{kind} [us]" for kind in KINDS), "hidden [%]"]
         lines = [
             [row["bytes"], row["contender"], row["products"]]

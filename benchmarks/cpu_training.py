@@ -20,12 +20,12 @@ import torch.distributed as dist
 from rich.status import Status
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
-from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench import clocks, contenders, process_group, rows
 from altorch.bench.figures import figures, slowest_of_each
-from altorch.bench.launcher import Emit
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table
 from benchmarks import report, training
+from benchmarks.ranks import Emit, run_ranks
 from examples import tensor_parallel_inference as decoding
 
 FLOOR = "none"
@@ -94,7 +94,7 @@ def row_of(workload: str, contender: str, took: Row, floor: Row | None, shape: a
 
 def work(config: Row, emit: Emit) -> None:
     shape = argparse.Namespace(**config)
-    device = launcher.join("cpu", control="gloo")  # altorch may be left out
+    device = process_group.join("cpu", control="gloo")  # altorch may be left out
     groups = {name: contenders.make(name, device, ()) for name in shape.contenders}
     groups[FLOOR] = contenders.make("fake", device, ())
     for workload in shape.workloads:
@@ -104,7 +104,7 @@ def work(config: Row, emit: Emit) -> None:
             if dist.get_rank() == 0:
                 emit(row)
         gc.collect()  # DDP and its reducer hold each other
-    launcher.leave()
+    process_group.leave()
 
 
 def line_of(row: Row, gloo: Row | None) -> list[str]:
@@ -140,7 +140,7 @@ def main() -> None:
             def show(row: Row, status: Status = status, ranks: int = ranks) -> None:
                 status.update(f"{ranks} ranks: {row.get('at', row.get('workload'))}")
 
-            found = launcher.run_ranks("benchmarks.cpu_training:work", ranks, config, on_row=show)
+            found = run_ranks("benchmarks.cpu_training:work", ranks, config, on_row=show)
         measured = [row for row in found if "workload" in row]
         millions = training.about(arguments)["parameters"] / 1e6
         title = f"{ranks} ranks, {millions:.1f} million parameters; of a step, of a token"

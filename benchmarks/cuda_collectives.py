@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from altorch.bench import floors, launcher, rows, table
+from altorch.bench import floors, process_group, rows, table
 from altorch.bench.rows import Row
 from altorch.bench.sweep import Sweep
 from altorch.cli._output import Progress
@@ -43,7 +43,7 @@ def main() -> None:
         parser.set_defaults(contenders=report.names(ROUTES), dtypes=["float32"], modes=["sync"])
     arguments = parser.parse_args()
 
-    device = launcher.join("cuda")
+    device = process_group.join("cuda")
     first = dist.get_rank() == 0
     sweep = Sweep(
         arguments.contenders,
@@ -73,7 +73,7 @@ def main() -> None:
     if first:
         table.show(run, measured, skipped)
         print(f"host links: {links} GB/s each way, on all GPUs at once")
-    launcher.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

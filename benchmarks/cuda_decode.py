@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import altorch.ops
-from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench import clocks, contenders, process_group, rows
 from altorch.bench.figures import figures, slowest_of_each
 from altorch.bench.rows import Row
 from altorch.cli._output import Progress, print_table, short_number
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=20, help="of a turn, default: %(default)s")
     parser.add_argument("--turns", type=int, default=15, help="default: %(default)s")
     arguments = parser.parse_args()
-    here = launcher.join("cuda")
+    here = process_group.join("cuda")
     groups = {
         name: contenders.make(name.removesuffix(FUSED), here, ())
         for name in arguments.contenders
@@ -161,7 +161,7 @@ def main() -> None:
         print_table(
             f"one layer, width {arguments.width}, bfloat16, in a graph", columns, cells, right=columns[2:]
         )
-    launcher.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

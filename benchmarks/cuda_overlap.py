@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench import clocks, contenders, process_group, rows
 from altorch.bench.figures import slowest, slowest_median
 from altorch.bench.rows import Row
 from altorch.cli._output import print_table, short_number
@@ -126,7 +126,7 @@ def main() -> None:
         help="multiprocessors that the products leave to the communication, default: %(default)s",
     )  # fmt: skip
     arguments = parser.parse_args()
-    here = launcher.join("cuda")
+    here = process_group.join("cuda")
     if arguments.leave:  # cuBLAS itself does not know the limit
         torch.backends.cuda.preferred_blas_library("cublaslt")
     dtype = getattr(torch, arguments.dtype)
@@ -155,7 +155,7 @@ def main() -> None:
         title = f"all_reduce, {arguments.bytes} bytes, {arguments.dtype}; products of bfloat16, {shape}"
         columns = ["contender", "products", *(f"{kind} [us]" for kind in KINDS), "hidden [%]", "host late"]
         print_table(title, columns, map(cells_of, measured), right=columns[1:])
-    launcher.leave()
+    process_group.leave()
 
 
 def cells_of(row: Row) -> list[Any]:

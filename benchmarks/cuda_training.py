@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from altorch.bench import contenders, launcher, rows
+from altorch.bench import contenders, process_group, rows
 from altorch.bench.figures import slowest, slowest_median
 from altorch.bench.rows import Row
 from altorch.cli._output import print_table
@@ -97,7 +97,7 @@ def arguments_of() -> argparse.Namespace:
 
 def main() -> None:
     arguments = arguments_of()
-    here = launcher.join("cuda")
+    here = process_group.join("cuda")
     names = [name for name in arguments.contenders if not contenders.obstacle(name, here)]
     groups = {name: contenders.make(name, here, ()) for name in names}
     model = training.about(arguments)
@@ -122,7 +122,7 @@ def main() -> None:
         tokens = f"{arguments.batch} x {arguments.sequence} tokens a rank"
         size = f"{model['parameters'] / 1e6:.1f} million parameters, {tokens}"
         print_table(size, COLUMNS, lines, right=COLUMNS[2:])
-    launcher.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

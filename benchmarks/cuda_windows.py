@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 import altorch
-from altorch.bench import clocks, contenders, launcher, rows
+from altorch.bench import clocks, contenders, process_group, rows
 from altorch.bench.figures import figures, slowest, slowest_median, slowest_of_each
 from altorch.bench.rows import Row
 from altorch.cli._output import Progress, human_bytes, print_table, short_number
@@ -234,7 +234,7 @@ def parse(words: list[str]) -> Any:
 
 def main() -> None:
     arguments = parse(sys.argv[1:])
-    here = launcher.join("cuda")
+    here = process_group.join("cuda")
     if dist.get_world_size() != 2:
         sys.exit("benchmarks.cuda_windows needs two ranks: torchrun --nproc-per-node 2")
     ways: dict[str, Way] = {}
@@ -260,7 +260,7 @@ def main() -> None:
     over_window = ways.get(WINDOW)
     if isinstance(over_window, CheckedWindow):
         over_window.window.tensor_deregister()
-    launcher.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

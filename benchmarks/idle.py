@@ -16,10 +16,10 @@ import torch.distributed as dist
 
 from altorch.bench import rows
 from altorch.bench.contenders import provide
-from altorch.bench.launcher import Emit, run_ranks
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table
 from benchmarks import report
+from benchmarks.ranks import Emit, run_ranks
 
 
 def ticks() -> int:

@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from altorch.bench import rows
 from altorch.bench.contenders import provide
-from altorch.bench.launcher import Emit, run_ranks
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table
 from benchmarks import report
+from benchmarks.ranks import Emit, run_ranks
 
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 1 << 10
 LARGE_EVERY = 1000  # one operation in so many is large

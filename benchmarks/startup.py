@@ -13,10 +13,10 @@ import torch.distributed as dist
 
 from altorch.bench import rows
 from altorch.bench.contenders import provide
-from altorch.bench.launcher import Emit, run_ranks, wait_for_all_ranks
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table
 from benchmarks import report
+from benchmarks.ranks import Emit, run_ranks, wait_for_all_ranks
 
 PHASES = ("init_ms", "first_barrier_ms", "total_ms", "destroy_ms")
 

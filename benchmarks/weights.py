@@ -21,11 +21,11 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from altorch.bench import launcher, rows
-from altorch.bench.launcher import Emit
+from altorch.bench import process_group, rows
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table
 from benchmarks import report
+from benchmarks.ranks import Emit, run_ranks
 
 WAYS = ("read", "written", "al", "gloo", "memcpy")
 TRAINER = 0
@@ -84,7 +84,7 @@ class Weights:
 
 def work(config: Row, emit: Emit) -> None:
     shape = argparse.Namespace(**config)
-    launcher.join("cpu", control="gloo")
+    process_group.join("cpu", control="gloo")
     weights = Weights(shape.bytes, shape.tensors)
     taken: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(shape.rounds + 1):  # the first is to warm up
@@ -112,7 +112,7 @@ def work(config: Row, emit: Emit) -> None:
                     "median_us": median * 1e6,
                 }
             )
-    launcher.leave()
+    process_group.leave()
 
 
 def main() -> None:
@@ -125,7 +125,7 @@ def main() -> None:
     rows.append(arguments.json, [report.where()])
     config = {name: getattr(arguments, name) for name in ("bytes", "tensors", "rounds")}
     with console().status(f"{arguments.receivers} receivers"):
-        measured = launcher.run_ranks("benchmarks.weights:work", 1 + arguments.receivers, config)
+        measured = run_ranks("benchmarks.weights:work", 1 + arguments.receivers, config)
     rows.append(arguments.json, measured)
     seconds = {row["contender"]: row["median_us"] / 1e6 for row in measured}
     print_table(

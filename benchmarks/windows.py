@@ -24,12 +24,12 @@ import torch
 import torch.distributed as dist
 
 import altorch
-from altorch.bench import launcher, rows
-from altorch.bench.launcher import Emit
+from altorch.bench import process_group, rows
 from altorch.bench.rows import Row
 from altorch.cli._output import console, print_table, short_number
 from benchmarks import report
 from benchmarks.one_sided import OverMessages, OverWindow, ping_pong
+from benchmarks.ranks import Emit, run_ranks
 
 WINDOWS = ("mapped", "plain", "messages")
 MESSAGES = ("al", "gloo")
@@ -74,7 +74,7 @@ def tenth(values: list[float]) -> float:
 
 def work(config: Row, emit: Emit) -> None:
     shape = argparse.Namespace(**config)
-    launcher.join("cpu", control="al")
+    process_group.join("cpu", control="al")
     most = max(shape.sizes)
     ways = [(NamedWindow if name in WINDOWS else NamedMessages)(name, most) for name in shape.contenders]
     about = {"benchmark": "windows", "ranks": 2, "device": "cpu", "dtype": "uint8"}
@@ -109,7 +109,7 @@ def work(config: Row, emit: Emit) -> None:
                 }
             )
     dist.barrier()
-    launcher.leave()
+    process_group.leave()
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def main() -> None:
     rows.append(arguments.json, [run])
     config = {name: getattr(arguments, name) for name in ("contenders", "sizes", "rounds")}
     with console().status("2 ranks"):
-        measured = launcher.run_ranks("benchmarks.windows:work", 2, config)
+        measured = run_ranks("benchmarks.windows:work", 2, config)
     rows.append(arguments.json, measured)
     took = {(row["operation"], row["contender"], row["bytes"]): row for row in measured}
     lines = []

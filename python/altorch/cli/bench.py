@@ -112,10 +112,10 @@ def _wanted(arguments: argparse.Namespace) -> list[str]:
 def _measure(arguments: argparse.Namespace) -> int:
     import torch.distributed as dist
 
-    from altorch.bench import launcher, rows, table
+    from altorch.bench import process_group, rows, table
     from altorch.bench.sweep import Sweep
 
-    device = launcher.join(arguments.device)
+    device = process_group.join(arguments.device)
     modes = ("sync", *(("async",) if arguments.lazy else ()), *(("graph",) if arguments.graph else ()))
     sweep = Sweep(
         contenders=_wanted(arguments),
@@ -137,5 +137,5 @@ def _measure(arguments: argparse.Namespace) -> int:
             print_json({"rows": [run, *measured], "skipped": skipped})
         else:
             table.show(run, measured, skipped)
-    launcher.leave()
+    process_group.leave()
     return 0
