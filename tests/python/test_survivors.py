@@ -288,9 +288,25 @@ def test_another_loss_in_the_middle_of_it(seed):
         assert left_of(cluster.run(lose_more_meanwhile, seed=seed), [1, 2]) == [0, 1]
 
 
+def store_sockets_of(pid):
+    """The names of the sockets at which this process hosts a job's next store. Other jobs have some of their own."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            inodes.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return {
+        line[7][1:]
+        for line in lines
+        if line[7:] and line[7].startswith("@altorch-store/") and line[6] in inodes
+    }
+
+
 def a_stranger_asks(world):
     """It connects to the place where the next store is found, and leaves without a word; rank 2 comes after it."""
     use(world)
+    pids = [None] * world.size
+    dist.all_gather_object(pids, os.getpid())
     if world.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(dist.DistBackendError):
@@ -299,10 +315,9 @@ def a_stranger_asks(world):
     if world.rank == 2:
         end, asked = time.monotonic() + STAY.total_seconds() / 2, 0
         while asked < 5 and time.monotonic() < end:
-            names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()]
-            for name in {each for each in names if each.startswith("@altorch-store/")}:
+            for name in store_sockets_of(pids[1]):  # the lowest rank that is left
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger, suppress(OSError):
-                    stranger.connect("\0" + name[1:])
+                    stranger.connect("\0" + name)
                     asked += 1
             time.sleep(0.02)
         assert asked
