@@ -93,7 +93,7 @@ def test_pool_runs_bodies_on_every_rank(world, word):
 
 @pytest.fixture(scope="module")
 def server():
-    with ForkServer(clean_environment()) as server:
+    with ForkServer(clean_environment(), preload=["test_harness"]) as server:
         yield server
 
 
@@ -179,6 +179,12 @@ def test_variables_that_torch_reads_at_import_need_a_fresh_interpreter(server):
     assert not server.can_start(server.env | {"TORCH_SHOW_CPP_STACKTRACES": "1"})
     assert not server.can_start({name: text for name, text in server.env.items() if name != "PATH"})
     assert server.can_start(server.env | {"RANK": "1", "ALTORCH_MPI": "none"})
+
+
+def test_a_request_that_is_too_large_is_refused_and_the_server_runs_on(server):
+    with pytest.raises(OSError):
+        server.start("test_harness:ends_with", None, None, "x" * (2 << 20))
+    assert server.start("test_harness:ends_with", None, None, 3).wait(30) == 3
 
 
 def test_children_die_with_the_server_which_starts_no_more():

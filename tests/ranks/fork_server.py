@@ -39,7 +39,7 @@ _READ_LATE = re.compile(
 _MAX_SHIFT = 1 << 16  # pages
 _MAX_REQUEST = 1 << 20  # bytes
 
-Request = tuple[str, dict[str, str], "str | None", tuple[Any, ...]]  # program, environment, log, arguments
+Request = tuple[str, dict[str, str], str | None, tuple[Any, ...]]  # program, environment, log, arguments
 
 
 def die_with_parent() -> None:
@@ -88,8 +88,9 @@ class ForkServer:
 
     def __init__(self, env: Mapping[str, str], preload: Iterable[str] = ()) -> None:
         self.env = dict(env)
-        # Each send is one message. start() raises OSError for one that exceeds the socket's buffer.
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A request is one message. The kernel doubles this size, and refuses a message that does not fit.
+        self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_REQUEST // 2)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
@@ -113,18 +114,21 @@ class ForkServer:
         """Run `program` ("module:function") in a child, whose exit code is what the function returns.
 
         `env`: the child's environment, by default the server's. Output goes to the end of `log`, by default to the
-        server's. Raises OSError when the server has died.
+        server's. Raises OSError when the server has died or the request is too large for its socket.
         """
         own_env, own_log = dict(self.env if env is None else env), None if log is None else str(log)
         request: Request = (program, own_env, own_log, arguments)
         status, theirs = Pipe(duplex=False)
-        with theirs:
-            socket.send_fds(self._requests, [pickle.dumps(request)], [theirs.fileno()])
         try:
+            with theirs:
+                socket.send_fds(self._requests, [pickle.dumps(request)], [theirs.fileno()])
             return ForkedProcess(status.recv(), status)
         except EOFError:
             status.close()
             raise ConnectionResetError("the fork server has died") from None
+        except OSError:
+            status.close()
+            raise
 
     def close(self) -> None:
         """Kill the server and its children."""
