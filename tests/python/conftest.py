@@ -18,12 +18,16 @@ os.environ.setdefault("ALTORCH_TEST_SEED", str(random.SystemRandom().randint(1, 
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import harness
+import tiers
 import virtual_nodes
 
 from tests.ranks import launch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=tiers.TIERS, default="full", help="which items run; the others are deselected"
+    )
     parser.addoption("--large", action="store_true", help="run the tests that move more than 2 GiB")
     parser.addoption("--torch-suite", action="store_true", help="run all of PyTorch's DistributedTest")
 
@@ -33,14 +37,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs GPUs; skipped, with the reason, where there are too few")
 
 
-def pytest_report_header() -> str:
+def pytest_report_header(config: pytest.Config) -> str:
     backend, launcher = launch.backend_under_test(), launch.launcher_under_test()
     mpi = os.environ.get("ALTORCH_MPI", "altorch's choice")
     seed = os.environ["ALTORCH_TEST_SEED"]
-    return f"altorch: backend {backend}, launcher {launcher}, MPI {mpi}, ALTORCH_TEST_SEED={seed}"
+    tier = config.getoption("--tier")
+    return (
+        f"altorch: tier {tier}, backend {backend}, launcher {launcher}, MPI {mpi}, ALTORCH_TEST_SEED={seed}"
+    )
 
 
+@pytest.hookimpl(trylast=True)  # of the items that -k and -m leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    selected = tiers.select(items, config.getoption("--tier"))
+    if deselected := set(items).difference(selected):
+        config.hook.pytest_deselected(items=[item for item in items if item in deselected])
+        items[:] = selected
     if not config.getoption("--large"):
         skip = pytest.mark.skip(reason="moves more than 2 GiB: run with --large")
         for item in items:

@@ -404,7 +404,10 @@ def pool_key_of(item: pytest.Item) -> PoolKey | None:
 
 
 def on_ranks(*sizes: int, deadline: float = 60, env: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """Make a test of `body(world, **parameters)`, run on every rank of each world size's pool."""
+    """Make a test of `body(world, **parameters)`, run on every rank of each world size's pool.
+
+    Without sizes the test's own parametrization gives `world_size`.
+    """
     rank_env = tuple(sorted((env or {}).items()))
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -428,6 +431,8 @@ def on_ranks(*sizes: int, deadline: float = 60, env: Mapping[str, str] | None = 
         test.pytestmark = list(getattr(body, "pytestmark", []))  # type: ignore[attr-defined]
         test.rank_body = body  # type: ignore[attr-defined]
         test.rank_env = rank_env  # type: ignore[attr-defined]
+        if not sizes:
+            return test
         return pytest.mark.parametrize("world_size", sizes, ids=lambda size: f"{size}ranks")(test)
 
     return decorate

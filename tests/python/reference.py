@@ -30,6 +30,7 @@ OPERATORS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREM
 _BITWISE = ("BAND", "BOR", "BXOR")
 # What ProcessGroupGloo does not take: the suite runs against Gloo too, to check its own expectations.
 _GLOO_TYPES = {torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS, *COMPLEX}
+GLOO_MOVABLE = {*_GLOO_TYPES, torch.bool}
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -38,7 +39,11 @@ def name_of(dtype: torch.dtype) -> str:
 
 def operators(world: World, dtype: torch.dtype) -> list[str]:
     """The reductions that torch defines for this type (and, under Gloo, that Gloo carries)."""
-    if world.is_al:
+    return operators_of(dtype, world.is_al)
+
+
+def operators_of(dtype: torch.dtype, is_al: bool) -> list[str]:
+    if is_al:
         if dtype in COMPLEX:
             return ["SUM", "AVG", "PREMUL_SUM"]
         if dtype is torch.bool:
@@ -129,22 +134,30 @@ def reduced(inputs: Sequence[torch.Tensor], op: str) -> np.ndarray[Any, Any]:
     return result
 
 
+def expected(inputs: Sequence[torch.Tensor], op: str) -> tuple[np.ndarray[Any, Any], Any]:
+    """The reduction of `inputs` and how far from it a result may be: None, or an array of bounds for floats."""
+    want = reduced(inputs, op)
+    dtype = inputs[0].dtype
+    if dtype not in FLOATS and dtype not in COMPLEX:
+        return want, None
+    magnitude = np.abs(want) if op == "PRODUCT" else sum(np.abs(exact_form(tensor)) for tensor in inputs)
+    finfo = torch.finfo(dtype)
+    bound = (len(inputs) + 1) * finfo.eps * magnitude + finfo.tiny
+    return want, np.zeros_like(bound) if op in ("MIN", "MAX") else bound
+
+
 def check_reduced(world: World, got: torch.Tensor, inputs: Sequence[torch.Tensor], op: str) -> None:
     """`got` is the reduction of `inputs`: exact for integers, within p roundings for floats."""
-    want = reduced(inputs, op)
+    check_expected(world, got, *expected(inputs, op))
+
+
+def check_expected(world: World, got: torch.Tensor, want: np.ndarray[Any, Any], bound: Any) -> None:
     have = exact_form(got)
     if have.shape != want.shape:
         raise AssertionError(f"{world.case}: shape {have.shape}, expected {want.shape}")
-    if got.dtype in FLOATS or got.dtype in COMPLEX:
-        magnitude = sum(np.abs(exact_form(tensor)) for tensor in inputs)
-        if op == "PRODUCT":
-            magnitude = np.abs(want)
-        finfo = torch.finfo(got.dtype)
-        bound = (len(inputs) + 1) * finfo.eps * magnitude + finfo.tiny
-        bound = np.zeros_like(bound) if op in ("MIN", "MAX") else bound
+    wrong = have != want
+    if bound is not None:  # floats: within the bound, or NaN where NaN is expected
         wrong = ~((np.abs(have - want) <= bound) | (np.isnan(have) & np.isnan(want)))
-    else:
-        wrong = have != want
     _report(world, wrong, have, want)
 
 

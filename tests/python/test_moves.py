@@ -1,4 +1,4 @@
-"""Conformance of the operations that move data: operation x type x size x async x world size."""
+"""Operations that move data: what the conformance matrix (test_matrix.py) does not vary."""
 
 from __future__ import annotations
 
@@ -9,19 +9,6 @@ import torch.distributed as dist
 from harness import on_ranks
 
 WORLDS = (1, 2, 3, 4)
-SIZES = (0, 1, 3, 17, 1000)
-BY_TYPE = pytest.mark.parametrize("dtype", ref.MOVABLE, ids=ref.name_of)
-SOME_TYPES = pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e5m2],
-    ids=ref.name_of,
-)
-_GLOO_MOVES = {*ref._GLOO_TYPES, torch.bool}
-
-
-def skip_unsupported(world, dtype):
-    if not world.is_al and dtype not in _GLOO_MOVES:
-        pytest.skip(f"{world.backend} does not move {ref.name_of(dtype)}")
 
 
 def inputs_of(world, dtype, shape):
@@ -31,49 +18,6 @@ def inputs_of(world, dtype, shape):
 def finish(work):
     if work is not None:
         work.wait()
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_broadcast(world, dtype):
-    skip_unsupported(world, dtype)
-    for index, size in enumerate((*SIZES, (3, 5), 70_001)):
-        root = index % world.size
-        world.case = f"broadcast {ref.name_of(dtype)} {size} from {root}"
-        inputs = inputs_of(world, dtype, size)
-        tensor = inputs[world.rank].clone()
-        finish(dist.broadcast(tensor, root, async_op=bool(index % 2)))
-        ref.check_equal(world, tensor, inputs[root])
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_all_gather(world, dtype):
-    skip_unsupported(world, dtype)
-    for index, size in enumerate((*SIZES, (2, 3), 20_001)):
-        world.case = f"all_gather {ref.name_of(dtype)} {size}"
-        inputs = inputs_of(world, dtype, size)
-        mine = inputs[world.rank].clone()
-        outputs = [torch.empty_like(tensor) for tensor in inputs]
-        finish(dist.all_gather(outputs, mine, async_op=bool(index % 2)))
-        for output, want in zip(outputs, inputs, strict=True):
-            ref.check_equal(world, output, want)
-        ref.check_equal(world, mine, inputs[world.rank])
-
-
-@on_ranks(1, 2, 3, 4)
-@SOME_TYPES
-def test_all_gather_uneven(world, dtype):
-    if not world.is_al:
-        pytest.skip("Gloo takes lists of equal sizes only")
-    for index, base in enumerate((0, 1, 17, 1000)):
-        counts = [base + 3 * ((rank + index) % world.size) for rank in range(world.size)]
-        world.case = f"all_gather {ref.name_of(dtype)} uneven {counts}"
-        inputs = [ref.random_tensor(world, dtype, counts[rank], rank) for rank in range(world.size)]
-        outputs = [torch.empty_like(tensor) for tensor in inputs]
-        finish(dist.all_gather(outputs, inputs[world.rank].clone(), async_op=bool(index % 2)))
-        for output, want in zip(outputs, inputs, strict=True):
-            ref.check_equal(world, output, want)
 
 
 @on_ranks(2, 3)
@@ -86,44 +30,6 @@ def test_all_gather_with_aliased_outputs(world):
     world.case = "all_gather into slices of one tensor, input among them"
     dist.all_gather(outputs, outputs[world.rank])
     ref.check_equal(world, joined, torch.cat(inputs))
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_all_gather_into_tensor(world, dtype):
-    skip_unsupported(world, dtype)
-    for index, size in enumerate((*SIZES, 4099)):
-        world.case = f"all_gather_into_tensor {ref.name_of(dtype)} {size}"
-        inputs = inputs_of(world, dtype, size)
-        want = torch.cat(inputs)
-        # Concatenated and stacked; Gloo takes the first form only.
-        for shape in ((size * world.size,), (world.size, size))[: 2 if world.is_al else 1]:
-            output = torch.empty(shape, dtype=dtype)
-            finish(dist.all_gather_into_tensor(output, inputs[world.rank].clone(), async_op=bool(index % 2)))
-            ref.check_equal(world, output.reshape(-1), want)
-        if size:
-            world.case += " in place"
-            output = torch.zeros(size * world.size, dtype=torch.uint8).to(dtype)
-            slot = output[world.rank * size : (world.rank + 1) * size]
-            slot.copy_(inputs[world.rank])
-            dist.all_gather_into_tensor(output, slot)
-            ref.check_equal(world, output, want)
-
-
-@on_ranks(2, 3)
-@SOME_TYPES
-def test_all_gather_into_tensor_coalesced(world, dtype):
-    skip_unsupported(world, dtype)
-    sizes = (3, 0, 1, 1000)
-    world.case = f"coalesced all_gather_into_tensor {ref.name_of(dtype)} {sizes}"
-    per_rank = [ref.random_tensor(world, dtype, sum(sizes), rank).split(sizes) for rank in range(world.size)]
-    outputs = [torch.empty(size * world.size, dtype=dtype) for size in sizes]
-    with dist._coalescing_manager(async_ops=True) as manager:
-        for output, source in zip(outputs, per_rank[world.rank], strict=True):
-            dist.all_gather_into_tensor(output, source.clone())
-    manager.wait()
-    for index, output in enumerate(outputs):
-        ref.check_equal(world, output, torch.cat([parts[index] for parts in per_rank]))
 
 
 @on_ranks(2, 3)
@@ -140,86 +46,6 @@ def test_all_gather_coalesced(world):
             ref.check_equal(world, a, b)
 
 
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_gather_and_scatter(world, dtype):
-    skip_unsupported(world, dtype)
-    if not world.is_al and dtype in ref.COMPLEX:
-        pytest.skip("Gloo does not gather complex numbers")
-    for index, size in enumerate((*SIZES, (2, 3), 5001)):
-        root = index % world.size
-        inputs = inputs_of(world, dtype, size)
-        world.case = f"gather {ref.name_of(dtype)} {size} to {root}"
-        outputs = [torch.empty_like(tensor) for tensor in inputs] if world.rank == root else None
-        finish(dist.gather(inputs[world.rank].clone(), outputs, root, async_op=bool(index % 2)))
-        for output, want in zip(outputs or [], inputs, strict=False):
-            ref.check_equal(world, output, want)
-
-        world.case = f"scatter {ref.name_of(dtype)} {size} from {root}"
-        output = torch.empty_like(inputs[world.rank])
-        parts = [tensor.clone() for tensor in inputs] if world.rank == root else None
-        finish(dist.scatter(output, parts, root, async_op=bool(index % 2)))
-        ref.check_equal(world, output, inputs[world.rank])
-
-
-@on_ranks(1, 2, 3, 4)
-@SOME_TYPES
-def test_gather_and_scatter_uneven(world, dtype):
-    """The vector forms: every rank brings or takes its own count; only the root knows them all."""
-    if not world.is_al:
-        pytest.skip("Gloo takes lists of equal sizes only")
-    for index, base in enumerate((0, 1, 33)):
-        root = index % world.size
-        counts = [base + 2 * ((rank + index) % world.size) for rank in range(world.size)]
-        world.case = f"uneven gather {ref.name_of(dtype)} {counts} to {root}"
-        inputs = [ref.random_tensor(world, dtype, counts[rank], rank) for rank in range(world.size)]
-        outputs = [torch.empty_like(tensor) for tensor in inputs] if world.rank == root else None
-        finish(dist.gather(inputs[world.rank].clone(), outputs, root, async_op=bool(index % 2)))
-        for output, want in zip(outputs or [], inputs, strict=False):
-            ref.check_equal(world, output, want)
-        world.case = f"uneven scatter {ref.name_of(dtype)} {counts} from {root}"
-        output = torch.empty_like(inputs[world.rank])
-        parts = [tensor.clone() for tensor in inputs] if world.rank == root else None
-        finish(dist.scatter(output, parts, root, async_op=bool(index % 2)))
-        ref.check_equal(world, output, inputs[world.rank])
-
-
-def parts_between(world, dtype, count):
-    """parts[a][b]: what rank a sends to rank b, of count(a, b) elements."""
-    rows = []
-    for sender in range(world.size):
-        counts = [count(sender, receiver) for receiver in range(world.size)]
-        rows.append(ref.random_tensor(world, dtype, sum(counts), sender).split(counts))
-    return rows
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_all_to_all_single(world, dtype):
-    """Even splits, uneven splits, and splits of nothing."""
-    skip_unsupported(world, dtype)
-    forms = {
-        "even": lambda a, b, n: n,
-        "uneven": lambda a, b, n: n + a + 2 * b,
-        "mostly empty": lambda a, b, n: n if (a + 1) % world.size == b else 0,
-    }
-    index = 0
-    for form, count in forms.items():
-        for size in (0, 1, 17, 1000):
-            index += 1
-            world.case = f"all_to_all_single {ref.name_of(dtype)} {form} {size}"
-            parts = parts_between(world, dtype, lambda a, b, count=count, size=size: count(a, b, size))
-            source = torch.cat(parts[world.rank])
-            want = torch.cat([row[world.rank] for row in parts])
-            output = torch.empty_like(want)
-            splits = {}
-            if form != "even":
-                splits["output_split_sizes"] = [row[world.rank].numel() for row in parts]
-                splits["input_split_sizes"] = [part.numel() for part in parts[world.rank]]
-            finish(dist.all_to_all_single(output, source, **splits, async_op=bool(index % 2)))
-            ref.check_equal(world, output, want)
-
-
 @on_ranks(2, 3)
 def test_all_to_all_single_of_rows(world):
     """Splits count rows of a matrix, not elements."""
@@ -232,22 +58,6 @@ def test_all_to_all_single_of_rows(world):
     dist.all_to_all_single(output, source, takes, mine)
     want = torch.cat([torch.full((n, 5), 10.0 * sender + world.rank) for sender, n in enumerate(takes)])
     ref.check_equal(world, output, want)
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_all_to_all(world, dtype):
-    if not world.is_al:
-        pytest.skip("Gloo has no all_to_all of lists on every torch")
-    for index, size in enumerate((0, 1, 17, 1000)):
-        uneven = index % 2
-        world.case = f"all_to_all {ref.name_of(dtype)} {size} {'uneven' if uneven else 'even'}"
-        parts = parts_between(world, dtype, lambda a, b, n=size, u=uneven: n + u * (a + 3 * b))
-        outputs = [torch.empty_like(row[world.rank]) for row in parts]
-        sources = [part.clone() for part in parts[world.rank]]
-        finish(dist.all_to_all(outputs, sources, async_op=bool(index % 2)))
-        for output, row in zip(outputs, parts, strict=True):
-            ref.check_equal(world, output, row[world.rank])
 
 
 @on_ranks(2, 3)
@@ -325,27 +135,6 @@ def test_single_names_of_newer_torch(world):
     output = torch.empty(5)
     dist.reduce_scatter_single(output, inputs[world.rank].clone())
     ref.check_reduced(world, output, [tensor.split(5)[world.rank] for tensor in inputs], "SUM")
-
-
-@on_ranks(1, 2, 3)
-@BY_TYPE
-def test_gather_single(world, dtype):
-    if not hasattr(dist, "gather_single"):
-        pytest.skip("new in torch 2.15")
-    if not world.is_al:
-        pytest.skip("Gloo has none")
-    for size in (0, 1, 17, 5000):
-        for root in range(world.size):
-            for asynchronous in (False, True):
-                world.case = f"gather_single {ref.name_of(dtype)} {size} to {root}"
-                mine = ref.random_tensor(world, dtype, size)
-                got = torch.empty(world.size * size, dtype=dtype) if world.rank == root else None
-                finish(dist.gather_single(mine, got, root, async_op=asynchronous))
-                if got is not None:
-                    want = torch.cat(
-                        [ref.random_tensor(world, dtype, size, rank) for rank in range(world.size)]
-                    )
-                    assert torch.equal(got.view(torch.uint8), want.view(torch.uint8))
 
 
 @on_ranks(2)

@@ -12,7 +12,6 @@ import reference as ref
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, names_all, on_ranks
-from test_moves import BY_TYPE
 
 import altorch
 
@@ -38,7 +37,7 @@ def opened(world, tensor):
 
 @on_ranks(1, 2, 3)
 @MEMORY
-@BY_TYPE
+@pytest.mark.parametrize("dtype", ref.MOVABLE, ids=ref.name_of)
 def test_put_and_get(world, memory, dtype):
     for size in (0, 1, 17, (3, 5), 70_001):
         world.case = f"{ref.name_of(dtype)} {size}"

@@ -1,4 +1,4 @@
-"""Conformance of send and recv in all their forms."""
+"""Messages: order, tags, any source, batches. send and recv of every type: test_matrix.py."""
 
 from __future__ import annotations
 
@@ -7,30 +7,10 @@ import reference as ref
 import torch
 import torch.distributed as dist
 from harness import on_ranks
-from test_moves import BY_TYPE, skip_unsupported
 
 
 def ring(world):
     return (world.rank + 1) % world.size, (world.rank - 1) % world.size
-
-
-@on_ranks(2, 3)
-@BY_TYPE
-def test_send_and_recv(world, dtype):
-    skip_unsupported(world, dtype)
-    if not world.is_al and dtype in ref.COMPLEX:
-        pytest.skip("Gloo does not send complex numbers")
-    for size in (0, 1, 17, (2, 3), 1000, 70_001):
-        for sender in range(world.size):
-            receiver = (sender + 1) % world.size
-            world.case = f"send {ref.name_of(dtype)} {size} {sender}->{receiver}"
-            want = ref.random_tensor(world, dtype, size, sender)
-            if world.rank == sender:
-                dist.send(want.clone(), receiver)
-            elif world.rank == receiver:
-                got = torch.empty_like(want)
-                assert dist.recv(got, sender) == sender
-                ref.check_equal(world, got, want)
 
 
 @on_ranks(2, 3, 4)

@@ -1,4 +1,4 @@
-"""Conformance of the operations that reduce: operation x type x operator x size x async x world size."""
+"""Operations that reduce: what the conformance matrix (test_matrix.py) does not vary."""
 
 from __future__ import annotations
 
@@ -8,42 +8,9 @@ import torch
 import torch.distributed as dist
 from harness import on_ranks
 
-WORLDS = (1, 2, 3, 4)
-SIZES = (0, 1, 2, 3, 17, 1000, 4099)
-BY_TYPE = pytest.mark.parametrize("dtype", ref.REDUCIBLE, ids=ref.name_of)
-
-
-def operators_or_skip(world, dtype):
-    operators = ref.operators(world, dtype)
-    if not operators:
-        pytest.skip(f"{world.backend} does not reduce {ref.name_of(dtype)}")
-    return operators
-
 
 def inputs_of(world, dtype, shape, op):
     return [ref.random_tensor(world, dtype, shape, rank, op) for rank in range(world.size)]
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_all_reduce(world, dtype):
-    for op in operators_or_skip(world, dtype):
-        pending = []
-        for index, size in enumerate((*SIZES, ())):  # () is a 0-dim tensor
-            world.case = f"all_reduce {ref.name_of(dtype)} {op} {size}"
-            inputs = inputs_of(world, dtype, size, op)
-            tensor = inputs[world.rank].clone()
-            asynchronous = index % 2 == 1
-            work = dist.all_reduce(tensor, ref.reduce_op(op), async_op=asynchronous)
-            if asynchronous:
-                pending.append((world.case, work, tensor, inputs))
-            else:
-                ref.check_reduced(world, tensor, inputs, op)
-                world.identical(tensor)
-        for world.case, work, tensor, inputs in reversed(pending):
-            work.wait()
-            ref.check_reduced(world, tensor, inputs, op)
-            world.identical(tensor)
 
 
 @on_ranks(2, 3, 4)
@@ -72,105 +39,6 @@ def test_all_reduce_gives_the_same_bits_again(world):
             results.append(tensor)
         for other in results[1:]:
             ref.check_equal(world, other, results[0])
-
-
-@on_ranks(1, 2, 3)
-@BY_TYPE
-def test_all_reduce_coalesced(world, dtype):
-    for op in operators_or_skip(world, dtype)[:2]:
-        world.case = f"all_reduce_coalesced {ref.name_of(dtype)} {op}"
-        shapes = [5, (3, 7), 1, 130]
-        per_rank = []
-        for rank in range(world.size):
-            joined = ref.random_tensor(world, dtype, 5 + 21 + 1 + 130, rank, op).split([5, 21, 1, 130])
-            per_rank.append([part.reshape(shape) for part, shape in zip(joined, shapes, strict=True)])
-        for asynchronous in (False, True):
-            tensors = [tensor.clone() for tensor in per_rank[world.rank]]
-            work = dist.all_reduce_coalesced(tensors, ref.reduce_op(op), async_op=asynchronous)
-            if asynchronous:
-                work.wait()
-            for index, tensor in enumerate(tensors):
-                ref.check_reduced(world, tensor, [inputs[index] for inputs in per_rank], op)
-                world.identical(tensor)
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_reduce(world, dtype):
-    for op in operators_or_skip(world, dtype):
-        for index, size in enumerate(SIZES):
-            root = index % world.size
-            world.case = f"reduce {ref.name_of(dtype)} {op} {size} to {root}"
-            inputs = inputs_of(world, dtype, size, op)
-            tensor = inputs[world.rank].clone()
-            work = dist.reduce(tensor, root, ref.reduce_op(op), async_op=bool(index % 2))
-            if work is not None:
-                work.wait()
-            if world.rank == root:
-                ref.check_reduced(world, tensor, inputs, op)
-            elif world.is_al:
-                # MPI and NCCL leave the input alone where it is not the output; Gloo uses it as scratch.
-                ref.check_equal(world, tensor, inputs[world.rank])
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_reduce_scatter(world, dtype):
-    """Lists: even for every backend; uneven where the backend takes them."""
-    for op in operators_or_skip(world, dtype):
-        for index, size in enumerate((0, 1, 3, 17, 1000)):
-            uneven = world.is_al and index % 2 == 1
-            counts = [size + (3 * rank if uneven else 0) for rank in range(world.size)]
-            world.case = f"reduce_scatter {ref.name_of(dtype)} {op} {counts}"
-            per_rank = [tensor.split(counts) for tensor in inputs_of(world, dtype, sum(counts), op)]
-            mine = [part.clone() for part in per_rank[world.rank]]
-            output = torch.empty(counts[world.rank], dtype=dtype)
-            work = dist.reduce_scatter(output, mine, ref.reduce_op(op), async_op=bool(index % 2))
-            if work is not None:
-                work.wait()
-            ref.check_reduced(world, output, [parts[world.rank] for parts in per_rank], op)
-            for part, original in zip(mine, per_rank[world.rank], strict=True):
-                ref.check_equal(world, part, original)  # inputs stay as they were
-
-
-@on_ranks(*WORLDS)
-@BY_TYPE
-def test_reduce_scatter_tensor(world, dtype):
-    for op in operators_or_skip(world, dtype):
-        for index, size in enumerate((0, 1, 3, 17, 1000, 4099)):
-            world.case = f"reduce_scatter_tensor {ref.name_of(dtype)} {op} {size}"
-            inputs = inputs_of(world, dtype, size * world.size, op)
-            want = [tensor.split(size)[world.rank] if size else tensor for tensor in inputs]
-            source, output = inputs[world.rank].clone(), torch.empty(size, dtype=dtype)
-            work = dist.reduce_scatter_tensor(output, source, ref.reduce_op(op), async_op=bool(index % 2))
-            if work is not None:
-                work.wait()
-            ref.check_reduced(world, output, want, op)
-            ref.check_equal(world, source, inputs[world.rank])
-            if world.is_al and size:  # in place: the output is this rank's slice of the input
-                world.case += " in place"
-                output = source[world.rank * size : (world.rank + 1) * size]
-                dist.reduce_scatter_tensor(output, source, ref.reduce_op(op))
-                ref.check_reduced(world, output, want, op)
-
-
-@on_ranks(2, 3)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=ref.name_of)
-def test_reduce_scatter_tensor_coalesced(world, dtype):
-    sizes = (3, 1, 1000)
-    world.case = f"coalesced reduce_scatter_tensor {ref.name_of(dtype)} {sizes}"
-    per_rank = []
-    for rank in range(world.size):
-        total = [size * world.size for size in sizes]
-        per_rank.append(ref.random_tensor(world, dtype, sum(total), rank).split(total))
-    outputs = [torch.empty(size, dtype=dtype) for size in sizes]
-    with dist._coalescing_manager(async_ops=True) as manager:
-        for output, source in zip(outputs, per_rank[world.rank], strict=True):
-            dist.reduce_scatter_tensor(output, source.clone())
-    manager.wait()
-    for index, output in enumerate(outputs):
-        want = [parts[index].split(sizes[index])[world.rank] for parts in per_rank]
-        ref.check_reduced(world, output, want, "SUM")
 
 
 @on_ranks(1, 2, 3)
