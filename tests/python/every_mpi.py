@@ -1,6 +1,7 @@
 """Runs tests over every MPI of this machine, started by each launcher, and prints a table.
 
-python tests/python/every_mpi.py                                  # the conformance files
+python tests/python/every_mpi.py                                  # the conformance files, in the tier `carrier`
+python tests/python/every_mpi.py --tier full                      # the whole matrix
 python tests/python/every_mpi.py --mpi 'Open MPI 5' --launcher mpirun tests/python/test_moves.py -x
 """
 
@@ -16,7 +17,13 @@ from pathlib import Path
 
 from mpi_libraries import Mpi, all_mpis
 
-CONFORMANCE = ("test_reductions.py", "test_moves.py", "test_point_to_point.py", "test_groups.py")
+CONFORMANCE = (
+    "test_matrix.py",
+    "test_reductions.py",
+    "test_moves.py",
+    "test_point_to_point.py",
+    "test_groups.py",
+)
 LAUNCHERS = ("torchrun", "mpirun")
 
 
@@ -58,8 +65,10 @@ def main() -> int:
     parser.add_argument("--mpi", action="append", choices=list(all_mpis()), help="default: all of them")
     parser.add_argument("--launcher", action="append", choices=LAUNCHERS, help="default: both")
     options, arguments = parser.parse_known_args()
+    # A later --tier among the arguments wins.
     if not any(word.endswith(".py") or "::" in word for word in arguments):
-        arguments += [str(Path(__file__).parent / name) for name in CONFORMANCE]
+        files = [str(Path(__file__).parent / name) for name in CONFORMANCE]
+        arguments = ["--tier", "carrier", *arguments, *files]
     rows = []
     for name in options.mpi or all_mpis():
         for launcher in options.launcher or LAUNCHERS:

@@ -18,7 +18,10 @@ import torch
 from covering import CoveringArray, covering_array, valid_rows
 from operations import LARGE, OPERATIONS, SCALAR, Size
 
-WAYS = ("async", "sync", "pending")
+FORMS_APART = (
+    "in place",
+    "mostly empty",
+)  # the full matrix has these and, beside them, one of the other forms
 NO_OPERATOR = "-"  # of operations that only move data
 
 
@@ -51,9 +54,7 @@ class Case:
     @property
     def layout(self) -> str:
         """The form without the way of waiting: "" (equal parts, not in place), "uneven", "in place", ..."""
-        return next(
-            (self.form.removesuffix(way).strip() for way in WAYS if self.form.endswith(way)), self.form
-        )
+        return self.form.removesuffix("async").removesuffix("sync").strip()
 
     @property
     def turn(self) -> int:
@@ -150,11 +151,13 @@ def cases(*, is_al: bool = True, **values: Sequence[Any]) -> Iterator[Case]:
 
 
 def matrix_cases(operation: str, dtype: torch.dtype, world_size: int, is_al: bool = True) -> Iterator[Case]:
-    """One item of the full matrix: every operator, size and layout, and the ways of waiting in turns."""
-    every = cases(is_al=is_al, operation=[operation], dtype=[dtype], world_size=[world_size])
-    for _, alike in groupby(every, key=lambda case: (case.operator, case.size, case.layout)):
-        ways = list(alike)
-        yield ways[ways[0].turn % len(ways)]
+    """One item of the full matrix: every operator and size, in place and not, and the other forms in turns."""
+    every = list(cases(is_al=is_al, operation=[operation], dtype=[dtype], world_size=[world_size]))
+    for _, alike in groupby(every, key=lambda case: (case.operator, case.size)):
+        forms = list(alike)
+        for apart in (False, True):
+            if turns := [case for case in forms if case.form.startswith(FORMS_APART) == apart]:
+                yield turns[turns[0].turn % len(turns)]
 
 
 def valid(case: Case, *, is_al: bool = True) -> bool:

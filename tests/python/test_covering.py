@@ -117,7 +117,7 @@ def test_the_conformance_array(worlds):
 
 
 def test_the_matrix_holds_every_possible_pair():
-    """Its items take the ways of waiting in turns; still none is missing."""
+    """Its items take the forms in turns; still no pair is missing."""
     pairs = set()
     for operation, dtype, size in product(
         *(matrix.FACTORS[name] for name in ("operation", "dtype", "world_size"))
