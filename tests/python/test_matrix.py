@@ -6,7 +6,7 @@ import matrix
 import pytest
 import reference as ref
 from harness import on_ranks
-from launching import backend_under_test
+from tests.ranks.launch import backend_under_test
 from operations import perform
 from tiers import COVERED_WORLDS
 
