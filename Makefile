@@ -69,7 +69,7 @@ test-python: build
 
 # The conformance suite over one carrier: a covering array of the matrix; CARRIER_TIER=full: the whole matrix.
 CARRIER_TIER ?= carrier
-CONFORMANCE := --tier $(CARRIER_TIER) tests/python/test_matrix.py tests/python/test_reductions.py tests/python/test_moves.py \
+CONFORMANCE := --tier=$(CARRIER_TIER) tests/python/test_matrix.py tests/python/test_reductions.py tests/python/test_moves.py \
   tests/python/test_point_to_point.py tests/python/test_groups.py tests/python/test_one_sided.py
 OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 /usr/lib/*-linux-gnu/libmpi.so.40))
 

@@ -1,7 +1,7 @@
 """Runs tests over every MPI of this machine, started by each launcher, and prints a table.
 
 python tests/python/every_mpi.py                                  # the conformance files, in the tier `carrier`
-python tests/python/every_mpi.py --tier full                      # the whole matrix
+python tests/python/every_mpi.py --tier=full                      # the whole matrix
 python tests/python/every_mpi.py --mpi 'Open MPI 5' --launcher mpirun tests/python/test_moves.py -x
 """
 
@@ -68,7 +68,7 @@ def main() -> int:
     # A later --tier among the arguments wins.
     if not any(word.endswith(".py") or "::" in word for word in arguments):
         files = [str(Path(__file__).parent / name) for name in CONFORMANCE]
-        arguments = ["--tier", "carrier", *arguments, *files]
+        arguments = ["--tier=carrier", *arguments, *files]
     rows = []
     for name in options.mpi or all_mpis():
         for launcher in options.launcher or LAUNCHERS:
