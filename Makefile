@@ -6,20 +6,25 @@
 PYTHON ?= python3
 TORCH ?= torch>=2.11,<2.16
 VENV ?= .venv
+#   PYTEST_WORKERS=4         how many tests run side by side; default: twice the cores, from 8 cores on three quarters of them
 RANKS ?= 2
 USE_SYSTEM ?=
-SANITIZER ?= address,undefined
+SANITIZER ?=
 PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 1
+CORES := $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 3 * $(CORES) / 4)))
 
 BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
+PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help demo test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
+	@echo 'make check     lint of what changed, quick C++ and multi-rank tests: two minutes, before each commit'
 	@echo 'make test      C++ unit tests and multi-rank Python tests'
 	@echo 'make test-mpi, test-openmpi, test-gloo  the collectives without shared memory, over the embedded MPI, ...'
 	@echo 'make test-nodes  the collectives on two nodes, cut out of this machine'
@@ -30,27 +35,30 @@ help:
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
-	@echo 'make sanitize  C++ tests under SANITIZER=address|thread|undefined|address,undefined'
+	@echo 'make sanitize  C++ tests under the address and undefined-behaviour sanitizers, then under the thread sanitizer;'
+	@echo '               SANITIZER=address|thread|undefined|address,undefined runs one'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
 	@echo 'make fuzz      each parser of outside input against libFuzzer, FUZZ_SECONDS=600 each, FUZZ_TARGETS=all'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
-	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  USE_SYSTEM=1 (offline)'
+	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  PYTEST_WORKERS=$(PYTEST_WORKERS)  USE_SYSTEM=1 (offline)'
 
 prerequisites:
 	@PYTHON='$(PYTHON)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/prerequisites.sh
 
 # The environment: made once, and again when what it holds is changed here.
 $(STAMP): pyproject.toml cmake/make_environment.sh | prerequisites
-	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' VENV='$(VENV)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/make_environment.sh
+	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' VENV='$(VENV)' BUILD='$(BUILD)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/make_environment.sh
 	@touch $@
 
-# CMake knows what is out of date, so it is asked every time; only the first time goes through pip.
+# CMake knows what is out of date, so it is asked every time. The first time setup.py asks it, with the progress in view,
+# and pip only registers what was built.
 build: $(STAMP)
-	@if [ -f $(BUILD)/build.ninja ] && [ -f $(BUILD)/.installed ] && [ $(BUILD)/.installed -nt $(STAMP) ]; then \
+	@if [ -f $(BUILD)/.installed ] && [ $(BUILD)/.installed -nt $(STAMP) ]; then \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD); \
 	else \
-	  echo 'Building altorch (a minute or two on an idle machine) ...'; \
+	  echo '2/3 building altorch: about two minutes on two cores'; \
+	  $(BIN)/python setup.py --quiet build_ext --inplace && echo '3/3 registering it in $(VENV)' && \
 	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
 	fi
 
@@ -60,12 +68,22 @@ demo: build
 test: test-cpp test-python
 	@echo 'make test: C++ and Python tests passed'
 
-test-cpp: build
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests
-	$(WITH_NVRTC) sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
+# CPP_SANITIZER=address,undefined: of a build with these sanitizers, as in CI.
+CPP_SANITIZER ?=
+test-cpp: $(if $(CPP_SANITIZER),$(STAMP),build)
+	$(if $(CPP_SANITIZER),$(MAKE) sanitize SANITIZER='$(CPP_SANITIZER)',$(RUN_CPP_TESTS))
+RUN_CPP_TESTS = PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests && \
+  $(WITH_NVRTC) sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
 
 test-python: build
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST)
+
+# What a change needs before it is committed. The tests of memory order and of scale take time, and are left to `make test`.
+check: build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" LINT_CHANGED=1 sh cmake/lint.sh $(BUILD)
+	$(RUN_CPP_TESTS) '-*Litmus*:ScaleOf*'
+	$(PYTEST) -q --tier=quick
+	@echo 'make check: passed'
 
 # The conformance suite over one carrier: a covering array of the matrix; CARRIER_TIER=full: the whole matrix.
 CARRIER_TIER ?= carrier
@@ -77,18 +95,18 @@ OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 
 test-mpi test-openmpi test-gloo: export ALTORCH_SHM_BYTES = 0
 
 test-mpi: build
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
+	$(PYTEST) $(CONFORMANCE)
 
 test-openmpi: build
 	@if [ -z '$(OPENMPI)' ]; then echo 'test-openmpi: skipped, no Open MPI here (apt install libopenmpi-dev openmpi-bin)'; \
-	else ALTORCH_MPI='$(OPENMPI)' $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE); fi
+	else ALTORCH_MPI='$(OPENMPI)' $(PYTEST) $(CONFORMANCE); fi
 
 # Two nodes, cut out of this machine: through memory on each, by messages between them.
 test-nodes: build
-	ALTORCH_TEST_NODES=2 $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
+	ALTORCH_TEST_NODES=2 $(PYTEST) $(CONFORMANCE)
 
 test-gloo: build
-	ALTORCH_MPI=none $(BIN)/python -m pytest $(PYTEST_ARGS) $(CONFORMANCE)
+	ALTORCH_MPI=none $(PYTEST) $(CONFORMANCE)
 
 # Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-HomeLinks*' runs nearly everything.
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:Meeting*:Env*:EnumTable*
@@ -147,7 +165,9 @@ test-gpu-windows: build
 	  tests/python/test_cuda_examples.py
 
 sanitize: $(STAMP)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/sanitize.sh '$(SANITIZER)'
+	@for sanitizer in $(if $(SANITIZER),'$(SANITIZER)',address,undefined thread); do \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/sanitize.sh "$$sanitizer" || exit 1; \
+	done
 
 # Only tests in which no kernel and no stream waits for another: the sanitizer may run them one after another.
 CUDA_HOME ?= /usr/local/cuda

@@ -62,6 +62,7 @@ class CMakeBuild(build_ext):
         build.mkdir(parents=True, exist_ok=True)
         arguments = [
             f"-DPython_EXECUTABLE={sys.executable}",
+            *("-DALTORCH_EXTENSION=ON", "-DALTORCH_SHIMS=ON"),
             f"-DALTORCH_PACKAGE_DIR={package}",
             f"-DALTORCH_OUTPUT_DIR={package / 'lib'}",
             # Named anew each time: an isolated build's tools lie in a folder that is gone the next time.
@@ -72,6 +73,7 @@ class CMakeBuild(build_ext):
             arguments.append(f"-DALTORCH_OPENMPI_INCLUDE={headers}")
         arguments += shlex.split(os.environ.get("CMAKE_ARGS", ""))
         environment = dict(os.environ, ALTORCH_BUILD_TORCH=str(torch["folder"]))
+        environment.setdefault("NINJA_STATUS", "[%f/%t, %e s] ")
         if "CMAKE_BUILD_PARALLEL_LEVEL" not in environment:
             environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(len(os.sched_getaffinity(0)))
         for command in (

@@ -18,6 +18,7 @@ NEEDED = {
     "rich": "rich (needed by the command line and the demo)",
     "sklearn": "scikit-learn (needed by the demo)",
     "pytest": "pytest (needed by the tests)",
+    "xdist": "pytest-xdist (needed by the tests)",
 }
 
 

@@ -1,8 +1,8 @@
 # Makes the environment that `make` works in: torch, the build tools, the tests' and the demo's packages.
-# Called by the Makefile with PYTHON, TORCH, VENV and USE_SYSTEM.
+# Called by the Makefile with PYTHON, TORCH, VENV, BUILD and USE_SYSTEM.
 set -e
 tools="cmake>=3.22 ninja setuptools>=70 wheel mpich>=5 rich>=13"
-tests="numpy scikit-learn pytest>=8 pytest-timeout expecttest matplotlib>=3.8"
+tests="numpy scikit-learn pytest>=8 pytest-timeout pytest-xdist>=3.6 expecttest matplotlib>=3.8"
 
 if [ -n "$USE_SYSTEM" ]; then
   # ensurepip may be missing, and the other environment's pip is visible anyway: hence --without-pip. A path file
@@ -13,8 +13,26 @@ if [ -n "$USE_SYSTEM" ]; then
 fi
 
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
-echo "Installing torch and the tools into $VENV (several GB the first time) ..."
-# torch first and alone: its version decides everything else, and a failure is then easy to read.
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$TORCH"
+install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"; }
+echo "1/3 installing torch and the tools into $VENV: a minute from pip's cache, else 3 GB to download"
 # shellcheck disable=SC2086
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check $tools $tests
+install $tools
+# The engine needs no torch, so one core compiles it meanwhile, in a process group of its own. What fails here fails
+# again, with its message, in the build that follows.
+stop_engine() {
+  [ -n "$engine" ] || return 0
+  kill -TERM -- "-$engine" 2>/dev/null || true
+  while kill -0 -- "-$engine" 2>/dev/null; do sleep 0.1; done
+}
+engine=
+trap stop_engine EXIT
+if [ ! -f "$BUILD/build.ninja" ] && command -v setsid >/dev/null 2>&1; then
+  PATH="$PWD/$VENV/bin:$PATH" BUILD="$BUILD" setsid nice sh -c 'exec >/dev/null 2>&1
+    cmake -S . -B "$BUILD" -G Ninja -DALTORCH_EXTENSION=OFF -DALTORCH_SHIMS=OFF $CMAKE_ARGS &&
+      cmake --build "$BUILD" --target altorch_engine --parallel 1' &
+  engine=$!
+fi
+# torch alone: its version decides everything else, and a failure is then easy to read.
+install "$TORCH"
+# shellcheck disable=SC2086
+install $tests

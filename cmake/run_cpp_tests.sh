@@ -1,8 +1,8 @@
-# Runs the C++ tests in as many processes as there are cores, four at most: a test that waits leaves its core to others, and
-# one under a sanitizer keeps a core busy. $1: the program, $2: --gtest_filter. What a process says is shown when it ends.
+# Runs the C++ tests in three processes a core, twelve at most: many tests wait, and leave their core to others.
+# $1: the program, $2: --gtest_filter, $3: processes, if other than that. What a process says is shown when it ends.
 set -e
-shards=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || echo 1) # which nproc heeds
-[ "$shards" -le 4 ] || shards=4
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || echo 1) # which nproc heeds
+shards=${3:-$((cores < 4 ? 3 * cores : 12))}
 folder=$(mktemp -d)
 pids=
 trap 'rm -rf "$folder"' EXIT

@@ -6,9 +6,10 @@ import matrix
 import pytest
 import reference as ref
 from harness import on_ranks
-from tests.ranks.launch import backend_under_test
 from operations import perform
 from tiers import COVERED_WORLDS
+
+from tests.ranks.launch import backend_under_test
 
 IS_AL = backend_under_test() != "gloo"
 

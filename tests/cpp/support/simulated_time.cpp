@@ -20,15 +20,15 @@ constexpr std::size_t kStack = 1 << 18;  // touched where it is used
 
 SimulatedTime* beginning = nullptr;  // hands itself to a new stack
 
-// What the C++ runtime keeps for a thread of the exceptions that it handles.
-struct Exceptions {
-  void* caught = nullptr;
-  unsigned int uncaught = 0;
-};
-
 }  // namespace
 
 struct SimulatedTime::Rank {
+  // The C++ runtime's state of the exceptions that a thread handles.
+  struct Exceptions {
+    void* caught = nullptr;
+    unsigned int uncaught = 0;
+  };
+
   int number = -1;
   ucontext_t context{};
   std::unique_ptr<char[]> stack;

@@ -8,11 +8,10 @@
 
 namespace altorch::conformance {
 
-inline void messages_arrive(Channel& channel) {
+inline void messages_arrive(Channel& channel, std::size_t largest = 5'000'000) {
   const int rank = channel.rank(), size = channel.size();
   // Every size to every rank, two tags out of order.
-  for (std::size_t bytes :
-       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300'000}, std::size_t{5'000'000}}) {
+  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300'000}, largest}) {
     std::vector<std::vector<unsigned char>> incoming(static_cast<std::size_t>(size) * 2);
     std::vector<unsigned char> outgoing(bytes);
     for (std::size_t i = 0; i < bytes; ++i)
@@ -96,8 +95,9 @@ inline void sizes_are_compared(Channel& channel) {
   }
 }
 
-inline void channel_conforms(Channel& channel) {
-  messages_arrive(channel);
+// `largest`: bytes of the largest message.
+inline void channel_conforms(Channel& channel, std::size_t largest = 5'000'000) {
+  messages_arrive(channel, largest);
   sizes_are_compared(channel);
 }
 
