@@ -6,14 +6,14 @@
 PYTHON ?= python3
 TORCH ?= torch>=2.11,<2.16
 VENV ?= .venv
-#   PYTEST_WORKERS=4         how many tests run side by side; default: twice the cores, from 8 cores on three quarters of them
+#   PYTEST_WORKERS=4         how many tests run side by side; default: three a core, 12 at most
 RANKS ?= 2
 USE_SYSTEM ?=
 SANITIZER ?=
 PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 1
 CORES := $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 3 * $(CORES) / 4)))
+PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 3 * $(CORES) : 12)))
 
 BIN := $(VENV)/bin
 BUILD := build/dev

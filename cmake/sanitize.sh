@@ -10,7 +10,8 @@ if ! said=$("${CXX:-c++}" "-fsanitize=$1" "$folder/probe.cpp" -o "$folder/probe"
   echo "$said" | head -n 5
   exit 0
 fi
-cmake -S . -B "$folder" -G Ninja "-DALTORCH_SANITIZE=$1"
+# shellcheck disable=SC2086
+cmake -S . -B "$folder" -G Ninja "-DALTORCH_SANITIZE=$1" $CMAKE_ARGS
 cmake --build "$folder" --target altorch_tests
 # Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow. Those run in a process of
 # their own, without other threads: AddressSanitizer's allocator may be locked for ever

@@ -23,6 +23,9 @@ import virtual_nodes
 
 from tests.ranks import launch
 
+# Each has tests of 20 seconds and more.
+LONG_MODULES = ("test_fail_and_go_on", "test_torch_suite", "test_examples", "test_cli")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -63,11 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(skip)
-    # Tests of one pool follow one another, so that each pool starts once.
+    # Long tests first, so that no worker is left alone with one. Tests of one pool follow one another, so that each
+    # pool starts once.
     keys = [key for key in map(harness.pool_key_of, items) if key]
     in_order = sorted(dict.fromkeys(keys), key=lambda key: (key[1], key[0]))
     order = {key: index for index, key in enumerate(in_order)}
-    items.sort(key=lambda item: order.get(harness.pool_key_of(item), -1))  # type: ignore[arg-type]
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        return order.get(harness.pool_key_of(item), -1), item.path.stem not in LONG_MODULES  # type: ignore[arg-type]
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(trylast=True)

@@ -99,7 +99,7 @@ def signals_and_environment(world):
 
 
 @MPIS
-@pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("plain", 3)])
+@pytest.mark.parametrize(("launcher", "size"), [("torchrun", 4), ("plain", 3)])
 def test_started_over_the_store(name, launcher, size):
     mpi = library_or_skip(name)
     env = {"ALTORCH_MPI": mpi.library, **dict(mpi.env)}

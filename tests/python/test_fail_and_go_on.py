@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
 
-SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "60"))
+SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "20"))
 TIMEOUT = 4 * PATIENCE  # of the groups that are hurt
 SIZES = (1, 5, 63, 1024, 30_011, 300_007)
 TYPES = (torch.float32, torch.int64, torch.float64, torch.int32)
@@ -339,7 +339,7 @@ def test_a_rank_killed_at_a_random_moment(carrier):
         assert error is not None and right == 0, (seed, step, error, right)
 
 
-def a_million(world, calls):
+def many_calls(world, calls):
     """Groups that failed in some way, and calls afterwards by the hundred thousand: more than tags come round."""
     counts = {}
     for kind in ("refused by all", "refused by one", "timeout", "roots", "sizes"):
@@ -378,10 +378,10 @@ def a_million(world, calls):
     return counts
 
 
-def test_a_million_calls_after_failures():
-    calls = 200_000
+def test_many_calls_after_failures():
+    calls = int(os.environ.get("ALTORCH_TEST_CALLS", "40000"))  # of each of five kinds
     with Cluster(2, launcher="plain") as cluster:
-        for counts in cluster.check(a_million, deadline=300, calls=calls):
+        for counts in cluster.check(many_calls, deadline=60 + calls / 1000, calls=calls):
             for kind, (right, wrong, raised) in counts.items():
                 assert wrong == 0, (kind, counts)
                 assert (right == calls) if kind == "refused by all" else (raised >= calls - 1), (kind, counts)

@@ -15,13 +15,32 @@ import tiers
 HERE = Path(__file__).parent
 
 
+# One interpreter collects every tier: importing torch and the files takes most of the time.
+COLLECT = """
+import sys, pytest
+for tier in ("full", "carrier", "quick", "carrier"):
+    print("tier", tier)
+    assert pytest.main(["--collect-only", "-q", f"--tier={tier}", *sys.argv[1:]]) == 0
+"""
+
+
 @lru_cache
-def collected(tier, *arguments):
-    """The test ids that pytest collects in a tier."""
+def collected():
+    """The tiers and the test ids that pytest collects in them; the last is the tier `carrier` once more."""
     files = sorted({f"{module}.py" for files in tiers.FILES.values() for module in files})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--tier={tier}", *arguments, *files]
+    command = [sys.executable, "-c", COLLECT, *files]
     output = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [line.rpartition("/")[2] for line in output.splitlines() if "::" in line]
+    found = []
+    for line in output.splitlines():
+        if line.startswith("tier "):
+            found.append((line.removeprefix("tier "), []))
+        elif "::" in line:
+            found[-1][1].append(line.rpartition("/")[2])
+    return found
+
+
+def ids_of(tier):
+    return dict(collected())[tier]
 
 
 def functions_of(ids):
@@ -29,20 +48,20 @@ def functions_of(ids):
 
 
 def test_full_leaves_out_the_covering_array_alone():
-    functions = functions_of(collected("full"))
+    functions = functions_of(ids_of("full"))
     assert "test_matrix.py::test_covering_array" not in functions
     assert functions["test_matrix.py::test_matrix"] > 900
 
 
 @pytest.mark.parametrize("tier", ["carrier", "quick"])
 def test_a_tier_has_one_item_of_each_function(tier):
-    functions = functions_of(collected(tier))
+    functions = functions_of(ids_of(tier))
     array = functions.pop("test_matrix.py::test_covering_array")
     assert array == len(matrix.FACTORS["dtype"]) * len(tiers.COVERED_WORLDS[tier])
     assert set(functions.values()) == {1}
     everything = {
         name
-        for name in functions_of(collected("full"))
+        for name in functions_of(ids_of("full"))
         if name.partition(".")[0] in tiers.FILES[tier] and name.partition("::")[2] != tiers.MATRIX
     }
     left_out = {name.partition("::")[2] for name in everything - set(functions)}
@@ -53,7 +72,7 @@ def test_a_tier_has_one_item_of_each_function(tier):
 def test_world_sizes_are_taken_in_turns():
     sizes = Counter(
         size
-        for each in collected("carrier")
+        for each in ids_of("carrier")
         for size in (2, 3, 4)
         if f"{size}ranks" in each and "array" not in each
     )
@@ -61,4 +80,5 @@ def test_world_sizes_are_taken_in_turns():
 
 
 def test_selection_is_deterministic():
-    assert collected("carrier") == collected("carrier", "-p", "no:cacheprovider")
+    first, again = [ids for tier, ids in collected() if tier == "carrier"]
+    assert first == again
