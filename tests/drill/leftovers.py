@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 SHARED = Path("/dev/shm")
-PATIENCE = 1.0  # seconds for others on this machine to remove what is theirs
+SETTLING = 10.0  # seconds for other jobs on this machine to remove their files
 # What the CUDA driver and NCCL keep there for a process stays when it is killed, in whichever cell.
 FOREIGN = ("cuda.shm.", "nccl-")
 
 
 class SharedMemory:
-    """What is new in /dev/shm, and mapped by no living process: of that, it may have belonged to somebody else."""
+    """Files that are new in /dev/shm, that stay, and that no living process maps. Other jobs make files there, too."""
 
     def __init__(self) -> None:
         self._before = self._names()
@@ -25,11 +25,17 @@ class SharedMemory:
         return {name for name in names if not name.startswith(FOREIGN)}
 
     def new_and_unused(self) -> list[str]:
-        end = time.monotonic() + PATIENCE
-        while (new := self._names() - self._before) and time.monotonic() < end:
+        end = time.monotonic() + SETTLING
+        while unused := self._unused(self._names() - self._before):
+            if time.monotonic() > end:
+                break
             time.sleep(0.1)
-        used = _mapped() if new else ""
-        return sorted(name for name in new if name not in used)
+        return unused
+
+    @staticmethod
+    def _unused(names: set[str]) -> list[str]:
+        used = _mapped() if names else ""
+        return sorted(name for name in names if name not in used)
 
 
 def _mapped() -> str:
