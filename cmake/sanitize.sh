@@ -13,13 +13,18 @@ fi
 # shellcheck disable=SC2086
 cmake -S . -B "$folder" -G Ninja "-DALTORCH_SANITIZE=$1" $CMAKE_ARGS
 cmake --build "$folder" --target altorch_tests
-# Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow. Those run in a process of
-# their own, without other threads: AddressSanitizer's allocator may be locked for ever
-# in a child forked beside one.
+# Some tests fork their peers: those start threads, which ThreadSanitizer must be told to allow. They run in a process of
+# their own, without other threads: AddressSanitizer's allocator may stay locked in a child that is forked beside one. Tests
+# whose ranks are stacks of one thread have their own process, too: AddressSanitizer takes other tests' stacks for wrong
+# afterwards.
 export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
-# Of their own, too, are those whose ranks are stacks that one thread changes between: AddressSanitizer takes other tests'
-# stacks for wrong afterwards.
-for tests in 'HomeLinks*:TraceSignal*' 'ScaleOf*'; do
-  "$folder/tests/cpp/altorch_tests" --gtest_brief=1 --gtest_filter="$tests"
-done
-sh cmake/run_cpp_tests.sh "$folder/tests/cpp/altorch_tests" '-HomeLinks*:TraceSignal*:ScaleOf*'
+program=$folder/tests/cpp/altorch_tests
+"$program" --gtest_brief=1 --gtest_filter='ScaleOf*' >"$folder/scale.log" 2>&1 &
+scale=$!
+trap 'kill $scale 2>/dev/null' EXIT
+"$program" --gtest_brief=1 --gtest_filter='HomeLinks*:TraceSignal*'
+sh cmake/run_cpp_tests.sh "$program" '-HomeLinks*:TraceSignal*:ScaleOf*'
+code=0
+wait $scale || code=$?
+cat "$folder/scale.log"
+exit $code
