@@ -18,6 +18,7 @@ PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 3 * $(CORES) : 12)))
 BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
+LINT_STAMP := $(VENV)/.lint-ready
 PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: help demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
@@ -51,15 +52,15 @@ $(STAMP): pyproject.toml cmake/make_environment.sh | prerequisites
 	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' VENV='$(VENV)' BUILD='$(BUILD)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/make_environment.sh
 	@touch $@
 
-# CMake knows what is out of date, so it is asked every time. The first time setup.py asks it, with the progress in view,
-# and pip only registers what was built.
+# CMake knows what is out of date, so it is asked every time. The first build goes through setup.py, which shows progress;
+# pip then only registers the result.
 build: $(STAMP)
 	@if [ -f $(BUILD)/.installed ] && [ $(BUILD)/.installed -nt $(STAMP) ]; then \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD); \
 	else \
 	  echo '2/3 building altorch: about two minutes on two cores'; \
-	  $(BIN)/python setup.py --quiet build_ext --inplace && echo '3/3 registering it in $(VENV)' && \
-	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python setup.py --quiet build_ext --inplace && echo '3/3 registering it in $(VENV)' && \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
 	fi
 
 demo: build
@@ -68,18 +69,23 @@ demo: build
 test: test-cpp test-python
 	@echo 'make test: C++ and Python tests passed'
 
-# CPP_SANITIZER=address,undefined: of a build with these sanitizers, as in CI.
-CPP_SANITIZER ?=
-test-cpp: $(if $(CPP_SANITIZER),$(STAMP),build)
-	$(if $(CPP_SANITIZER),$(MAKE) sanitize SANITIZER='$(CPP_SANITIZER)',$(RUN_CPP_TESTS))
 RUN_CPP_TESTS = PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_tests && \
   $(WITH_NVRTC) sh cmake/run_cpp_tests.sh $(BUILD)/tests/cpp/altorch_tests
+# CPP_SANITIZER=address,undefined runs the C++ tests in a build with these sanitizers, as CI does.
+CPP_SANITIZER ?=
+ifeq ($(CPP_SANITIZER),)
+test-cpp: build
+	$(RUN_CPP_TESTS)
+else
+test-cpp: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" SANITIZER_REQUIRED=1 sh cmake/sanitize.sh '$(CPP_SANITIZER)'
+endif
 
 test-python: build
 	$(PYTEST)
 
 # What a change needs before it is committed. The tests of memory order and of scale take time, and are left to `make test`.
-check: build
+check: build $(LINT_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" LINT_CHANGED=1 sh cmake/lint.sh $(BUILD)
 	$(RUN_CPP_TESTS) '-*Litmus*:ScaleOf*'
 	$(PYTEST) -q --tier=quick
@@ -188,8 +194,11 @@ FUZZ_TARGETS ?=
 fuzz: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/fuzz.sh '$(FUZZ_SECONDS)' '$(FUZZ_TARGETS)'
 
-lint: build
+$(LINT_STAMP): cmake/lint_tools.txt | $(STAMP)
 	@[ -n "$(USE_SYSTEM)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check -r cmake/lint_tools.txt
+	@touch $@
+
+lint: build $(LINT_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/lint.sh $(BUILD)
 
 format: $(STAMP)

@@ -68,6 +68,8 @@ class CMakeBuild(build_ext):
             # Named anew each time: an isolated build's tools lie in a folder that is gone the next time.
             f"-DCMAKE_MAKE_PROGRAM={ninja}",
         ]
+        if not self.inplace:
+            arguments.append("-DALTORCH_TESTS=OFF")
         headers = fetch_openmpi_headers.fetch(ROOT / "build" / "openmpi-headers")
         if headers:
             arguments.append(f"-DALTORCH_OPENMPI_INCLUDE={headers}")

@@ -12,13 +12,13 @@ target_include_directories(altorch_engine PUBLIC "${CMAKE_SOURCE_DIR}/csrc" PRIV
 target_link_libraries(altorch_engine PUBLIC Threads::Threads ${CMAKE_DL_LIBS} rt)
 # The standard headers that most files include: they are most of what the compiler reads.
 target_precompile_headers(altorch_engine PRIVATE ${ALTORCH_STANDARD_HEADERS})
-# Compiled one by one: rows of a table, of which each defines the same names for itself; kernels, which choose an
-# instruction set for a whole file; and what GCC would warn of in a file that another includes.
+# Compiled one by one: table rows, which define the same local names; kernels, which select an instruction set per file;
+# and message_window.cpp, of which GCC warns when another file includes it.
 file(GLOB alone CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/collectives/*/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/engine/*/*row.cpp"
   "${CMAKE_SOURCE_DIR}/csrc/reduction/kernels_*.cpp" "${CMAKE_SOURCE_DIR}/csrc/transports/message_window.cpp")
 set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 altorch_unity(altorch_engine 8)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # Its bug 105651 again: a precompiled header is no system header to it.
+  # GCC bug 105651: GCC does not treat a precompiled header as a system header.
   target_compile_options(altorch_engine PRIVATE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()

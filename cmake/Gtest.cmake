@@ -1,5 +1,6 @@
-# GTest::gtest and GTest::gtest_main: the system's, or built from source. The source is that of the system's package where
-# it is installed (for another architecture, say), and otherwise comes from GitHub, checked by its hash.
+# GTest::gtest and GTest::gtest_main: the system's (package libgtest-dev), else built from source. The source is that of the
+# package googletest, for another architecture say, else comes from GitHub and is checked by its hash. Without network
+# there is no such target, and no C++ test.
 if(NOT CMAKE_CROSSCOMPILING)
   find_package(GTest QUIET)
 endif()
@@ -7,18 +8,35 @@ if(GTest_FOUND)
   message(STATUS "C++ tests: the GoogleTest of this system")
   return()
 endif()
-if(EXISTS /usr/src/googletest/CMakeLists.txt AND NOT FETCHCONTENT_SOURCE_DIR_GOOGLETEST)
+if(NOT EXISTS /usr/src/googletest/CMakeLists.txt)
+  set(archive "${CMAKE_BINARY_DIR}/googletest-1.14.0.tar.gz")
+  if(NOT EXISTS "${archive}" AND NOT DEFINED ENV{ALTORCH_BUILD_OFFLINE})
+    file(DOWNLOAD https://github.com/google/googletest/archive/refs/tags/v1.14.0.tar.gz "${archive}" TIMEOUT 60 STATUS done)
+    if(NOT done MATCHES "^0;")
+      file(REMOVE "${archive}")
+    endif()
+  endif()
+  if(NOT EXISTS "${archive}")
+    message(STATUS "C++ tests: left out, there is no GoogleTest here (package libgtest-dev), and it cannot be fetched")
+    return()
+  endif()
+elseif(NOT FETCHCONTENT_SOURCE_DIR_GOOGLETEST)
   set(FETCHCONTENT_SOURCE_DIR_GOOGLETEST /usr/src/googletest)
 endif()
 message(STATUS "C++ tests: GoogleTest is built from source")
 include(FetchContent)
-FetchContent_Declare(googletest
-  URL https://github.com/google/googletest/archive/refs/tags/v1.14.0.tar.gz
-  URL_HASH SHA256=8ad598c73ad796e0d8280b082cebd82a630d73e73cd3c70057938a6501bba5d7
-  DOWNLOAD_EXTRACT_TIMESTAMP ON)
+if(POLICY CMP0135)
+  cmake_policy(SET CMP0135 NEW)
+endif()
+FetchContent_Declare(googletest URL "${archive}"
+  URL_HASH SHA256=8ad598c73ad796e0d8280b082cebd82a630d73e73cd3c70057938a6501bba5d7)
 set(BUILD_GMOCK OFF CACHE BOOL "" FORCE)
 set(INSTALL_GTEST OFF CACHE BOOL "" FORCE)
 FetchContent_MakeAvailable(googletest)
 foreach(library gtest gtest_main)
   target_compile_options(${library} PRIVATE -w)
+  set_target_properties(${library} PROPERTIES EXCLUDE_FROM_ALL ON)
+  if(NOT TARGET GTest::${library})
+    add_library(GTest::${library} ALIAS ${library})
+  endif()
 endforeach()

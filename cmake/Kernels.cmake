@@ -12,8 +12,8 @@ foreach(name Numbers Reduce Small Pairs Poison Rounds Parts Fold Shares Mail Lin
 endforeach()
 file(GENERATE OUTPUT "${kernel_include}/device/kernels/source.inc" CONTENT "${kernel_text}")
 
-# Where a GPU is present, and in wheels, nvcc compiles the usual types and operators ahead, into the engine. It takes two
-# minutes of a core, so a machine without a GPU leaves it out.
+# Where an NVIDIA driver is loaded, nvcc compiles the usual types and operators into the engine ahead of time. This takes
+# two minutes of a core.
 set(has_gpu OFF)
 if(EXISTS "/proc/driver/nvidia/version")
   set(has_gpu ON)
@@ -21,8 +21,10 @@ endif()
 option(ALTORCH_AHEAD "Compile GPU kernels ahead, with nvcc (default: where an NVIDIA driver is loaded)" ${has_gpu})
 find_program(ALTORCH_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
 set(why_not_ahead "")
-if(NOT ALTORCH_AHEAD OR ALTORCH_SANITIZE OR CMAKE_CROSSCOMPILING)
-  set(why_not_ahead "ALTORCH_AHEAD=${ALTORCH_AHEAD}, a sanitizer, or another machine")
+if(NOT ALTORCH_AHEAD)
+  set(why_not_ahead "ALTORCH_AHEAD=OFF")
+elseif(ALTORCH_SANITIZE OR CMAKE_CROSSCOMPILING)
+  set(why_not_ahead "a build with a sanitizer or for another machine")
 elseif(NOT ALTORCH_NVCC)
   set(why_not_ahead "there is no nvcc")
 else()

@@ -17,15 +17,21 @@ install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-chec
 echo "1/3 installing torch and the tools into $VENV: a minute from pip's cache, else 3 GB to download"
 # shellcheck disable=SC2086
 install $tools
-# The engine needs no torch, so one core compiles it meanwhile, in a process group of its own. What fails here fails
-# again, with its message, in the build that follows.
+# The engine needs no torch, so one core compiles it while pip installs torch. It runs in a process group of its own. Its
+# output is dropped, because the build that follows repeats any error.
 stop_engine() {
   [ -n "$engine" ] || return 0
-  kill -TERM -- "-$engine" 2>/dev/null || true
-  while kill -0 -- "-$engine" 2>/dev/null; do sleep 0.1; done
+  kill -TERM "-$engine" 2>/dev/null || true
+  tries=0 # bounded: a zombie that no process reaps stays in the group
+  while [ $tries -lt 50 ] && kill -0 "-$engine" 2>/dev/null; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
 }
 engine=
 trap stop_engine EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 if [ ! -f "$BUILD/build.ninja" ] && command -v setsid >/dev/null 2>&1; then
   PATH="$PWD/$VENV/bin:$PATH" BUILD="$BUILD" setsid nice sh -c 'exec >/dev/null 2>&1
     cmake -S . -B "$BUILD" -G Ninja -DALTORCH_EXTENSION=OFF -DALTORCH_SHIMS=OFF $CMAKE_ARGS &&

@@ -25,7 +25,7 @@ def free_port() -> int:
         try:
             reservation.bind(f"\0altorch-test-port-{port}")
             with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("", port))
         except OSError:
             reservation.close()
             continue
