@@ -24,7 +24,9 @@ target_include_directories(altorch_torch PRIVATE "${CMAKE_SOURCE_DIR}/csrc")
 target_precompile_headers(altorch_torch PRIVATE <ATen/ATen.h> <torch/csrc/distributed/c10d/Backend.hpp>
   <torch/csrc/distributed/c10d/PrefixStore.hpp> <torch/csrc/distributed/c10d/Work.hpp>
   <torch/csrc/utils/pybind.h> <pybind11/chrono.h> <pybind11/functional.h> <pybind11/stl.h>)
-altorch_unity(altorch_torch 8)
+# Half of the bindings' time, so compiled beside them.
+set_source_files_properties("${CMAKE_SOURCE_DIR}/csrc/bindings/module.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+altorch_unity(altorch_torch 5)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # A precompiled system header is none to it, so that more comes of its bug 105651 than Settings.cmake keeps quiet.
   target_compile_options(altorch_torch PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
