@@ -26,7 +26,7 @@ target_precompile_headers(altorch_torch PRIVATE <ATen/ATen.h> <torch/csrc/distri
   <torch/csrc/utils/pybind.h> <pybind11/chrono.h> <pybind11/functional.h> <pybind11/stl.h>)
 # Half of the bindings' time, so compiled beside them.
 set_source_files_properties("${CMAKE_SOURCE_DIR}/csrc/bindings/module.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-altorch_unity(altorch_torch 5)
+altorch_unity(altorch_torch 8)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # A precompiled system header is none to it, so that more comes of its bug 105651 than Settings.cmake keeps quiet.
   target_compile_options(altorch_torch PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
