@@ -6,20 +6,21 @@
 PYTHON ?= python3
 TORCH ?= torch>=2.11,<2.16
 VENV ?= .venv
-#   PYTEST_WORKERS=4         how many tests run side by side; default: three a core, 12 at most
+#   PYTEST_WORKERS=4         how many tests run side by side; default: three a core, one for conformance tests, 12 at most
 RANKS ?= 2
 USE_SYSTEM ?=
 SANITIZER ?=
 PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 1
 CORES := $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? 3 * $(CORES) : 12)))
+PYTEST_WORKERS ?=
 
 BIN := $(VENV)/bin
 BUILD := build/dev
 STAMP := $(VENV)/.ready
 LINT_STAMP := $(VENV)/.lint-ready
-PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+# Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
+pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: help demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
@@ -42,7 +43,7 @@ help:
 	@echo 'make fuzz      each parser of outside input against libFuzzer, FUZZ_SECONDS=600 each, FUZZ_TARGETS=all'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
-	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  PYTEST_WORKERS=$(PYTEST_WORKERS)  USE_SYSTEM=1 (offline)'
+	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  PYTEST_WORKERS=n  USE_SYSTEM=1 (offline)'
 
 prerequisites:
 	@PYTHON='$(PYTHON)' USE_SYSTEM='$(USE_SYSTEM)' sh cmake/prerequisites.sh
@@ -82,13 +83,13 @@ test-cpp: $(STAMP)
 endif
 
 test-python: build
-	$(PYTEST)
+	$(call pytest_on,3 * $(CORES))
 
 # What a change needs before it is committed. The tests of memory order and of scale take time, and are left to `make test`.
 check: build $(LINT_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" LINT_CHANGED=1 sh cmake/lint.sh $(BUILD)
 	$(RUN_CPP_TESTS) '-*Litmus*:ScaleOf*'
-	$(PYTEST) -q --tier=quick
+	$(call pytest_on,$(CORES)) -q --tier=quick
 	@echo 'make check: passed'
 
 # The conformance suite over one carrier: a covering array of the matrix; CARRIER_TIER=full: the whole matrix.
@@ -101,18 +102,18 @@ OPENMPI ?= $(firstword $(wildcard /usr/lib/*-linux-gnu/openmpi/lib/libmpi.so.40 
 test-mpi test-openmpi test-gloo: export ALTORCH_SHM_BYTES = 0
 
 test-mpi: build
-	$(PYTEST) $(CONFORMANCE)
+	$(call pytest_on,$(CORES)) $(CONFORMANCE)
 
 test-openmpi: build
 	@if [ -z '$(OPENMPI)' ]; then echo 'test-openmpi: skipped, no Open MPI here (apt install libopenmpi-dev openmpi-bin)'; \
-	else ALTORCH_MPI='$(OPENMPI)' $(PYTEST) $(CONFORMANCE); fi
+	else ALTORCH_MPI='$(OPENMPI)' $(call pytest_on,$(CORES)) $(CONFORMANCE); fi
 
 # Two nodes, cut out of this machine: through memory on each, by messages between them.
 test-nodes: build
-	ALTORCH_TEST_NODES=2 $(PYTEST) $(CONFORMANCE)
+	ALTORCH_TEST_NODES=2 $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
 test-gloo: build
-	ALTORCH_MPI=none $(PYTEST) $(CONFORMANCE)
+	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
 # Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-HomeLinks*' runs nearly everything.
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:Meeting*:Env*:EnumTable*
