@@ -14,7 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::vector<std::string> meet_at(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
+std::vector<std::string> meet_at(KeyValueStore& store, int rank, int size,
+                                 milliseconds timeout = seconds(20)) {
   return meet(store, "here", rank, size, timeout, "to dance", std::to_string(rank));
 }
 

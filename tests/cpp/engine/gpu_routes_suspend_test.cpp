@@ -15,8 +15,9 @@ using staged::numbers;
 using staged::operation_of;
 using staged::sum;
 
-constexpr std::int64_t kSuspendedSmall = 100, kSuspendedLarge = 140'000;  // of float32: by peer or host_staged, and by NCCL
-constexpr int kKeeps = 22907;                           // an NCCL that suspends
+constexpr std::int64_t kSuspendedSmall = 100,
+                       kSuspendedLarge = 140'000;  // of float32: by peer or host_staged, and by NCCL
+constexpr int kKeeps = 22907;                      // an NCCL that suspends
 
 void sums(const GpuRank& me, std::int64_t count, const std::string& route) {
   auto x = numbers(count, me.rank);

@@ -11,7 +11,8 @@ namespace altorch::conformance {
 inline void messages_arrive(Channel& channel, std::size_t largest = 5'000'000) {
   const int rank = channel.rank(), size = channel.size();
   // Every size to every rank, two tags out of order.
-  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300'000}, largest}) {
+  for (std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300'000}, largest}) {
     std::vector<std::vector<unsigned char>> incoming(static_cast<std::size_t>(size) * 2);
     std::vector<unsigned char> outgoing(bytes);
     for (std::size_t i = 0; i < bytes; ++i)

@@ -48,7 +48,8 @@ TEST(Handover, BringsResultsToAnotherPlace) {
 TEST(Handover, LeavesAMarkThatLateBytesDoNotReach) {
   HandoverSlot slot;
   slot.hand_over(32).give_up();
-  for (std::size_t i = 0; i < HandoverSlot::kFirst + HandoverSlot::kSecond; ++i) slot.data[i] = 7.0f;  // of a transport
+  for (std::size_t i = 0; i < HandoverSlot::kFirst + HandoverSlot::kSecond; ++i)
+    slot.data[i] = 7.0f;  // of a transport
   for (const float value : slot.taken()) EXPECT_TRUE(std::isnan(value));
 }
 

@@ -49,7 +49,7 @@ LivenessSettings watched(std::map<int, ProcessId> members) {
 
 TEST(LateRanks, SayWhatTheyAreAt) {
   static auto* const board = new TraceBoard();  // never destroyed
-  LateGroup source;                              // of this process, which stands for another one
+  LateGroup source;                             // of this process, which stands for another one
   source.group.key = "0/abc";
   source.group.global_ranks = {0};
   source.group.closed = "it was destroyed";

@@ -91,8 +91,8 @@ TEST(NcclComm, SaysWhatAnOldVersionLacks) {
       EXPECT_EQ(plain,
                 version == kOldest ? "unsupported: NCCL 2.18.5 cannot register buffers (2.19 can)" : "");
       EXPECT_EQ(symmetric, version == kNewestVersion ? ""
-                                              : "unsupported: NCCL " + library().version_text() +
-                                                    " cannot register symmetric memory (2.27 can)");
+                                                     : "unsupported: NCCL " + library().version_text() +
+                                                           " cannot register symmetric memory (2.27 can)");
     });
     EXPECT_EQ(allocator_obstacle(), version == kOldest ? "NCCL 2.18.5 has no ncclMemAlloc (2.19 has)" : "");
   }
