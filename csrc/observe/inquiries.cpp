@@ -9,7 +9,7 @@ namespace altorch {
 namespace {
 
 constexpr const char* kCounter = "inquiries";
-constexpr std::int64_t kMaxOpenInquiries = 64;  // older ones have long been answered, or nobody can
+constexpr std::int64_t kMaxOpenInquiries = 64;  // older ones have been answered, or no rank can answer them
 constexpr int kPatience = 5;                    // looks
 
 std::string key_of(std::int64_t number) { return "inquiry/" + std::to_string(number); }

@@ -97,7 +97,7 @@ def tail(log: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Of the fork server. What the caller's shell sets for altorch is left out."""
+    """The environment of the fork server, without the caller's ALTORCH_ variables."""
     return {
         name: value
         for name, value in clean_environment().items()

@@ -65,7 +65,7 @@ def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("OPENBLAS_NUM_THREADS", "1")
     env.setdefault("TORCH_SHOW_CPP_STACKTRACES", "0")
-    env.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")  # a failed call would write a file to the home folder
+    env.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")  # a failed call would write a file to the home directory
     env["PYTHONFAULTHANDLER"] = "1"
     env["PYTHONUNBUFFERED"] = "1"
     env.update(extra or {})

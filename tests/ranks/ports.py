@@ -6,10 +6,8 @@ import random
 import socket
 from collections import deque
 
-FIRST, LAST = (
-    15000,
-    32000,
-)  # below the ephemeral range, from which the kernel takes ports of outgoing connections
+# Below the ephemeral range, from which the kernel takes ports of outgoing connections.
+FIRST, LAST = 15000, 32000
 MAX_RESERVATIONS = 64
 _reservations: deque[socket.socket] = deque()
 
