@@ -22,9 +22,13 @@ export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
 program=$folder/tests/cpp/altorch_tests
 "$program" --gtest_brief=1 --gtest_filter='ScaleOf*' >"$folder/scale.log" 2>&1 &
 scale=$!
-trap 'kill $scale 2>/dev/null' EXIT
+# A trap that fails ends the script with 1 under `set -e`, whatever the tests said.
+trap 'kill $scale 2>/dev/null || true' EXIT
 "$program" --gtest_brief=1 --gtest_filter='HomeLinks*:TraceSignal*'
-sh cmake/run_cpp_tests.sh "$program" '-HomeLinks*:TraceSignal*:ScaleOf*'
+# Tests of one thread have no race, but take half of the thread sanitizer's time.
+one_thread=
+[ "$1" != thread ] || one_thread=':SmallKernels.*:*.IsProvedFor*:Plan.*:Reduce.*:*Nvrtc.*'
+sh cmake/run_cpp_tests.sh "$program" "-HomeLinks*:TraceSignal*:ScaleOf*$one_thread"
 code=0
 wait $scale || code=$?
 cat "$folder/scale.log"
