@@ -82,7 +82,10 @@ test-cpp: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" SANITIZER_REQUIRED=1 sh cmake/sanitize.sh '$(CPP_SANITIZER)'
 endif
 
+# Ranks of test_mpi_bootstrap.py: not those of a sanitized build, for MPI libraries have leaks of their own.
+MPI_RANKS = PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(BUILD) --target altorch_mpi_ranks
 test-python: build
+	$(MPI_RANKS)
 	$(call pytest_on,3 * $(CORES))
 
 # What a change needs before it is committed. The tests of memory order and of scale take time, and are left to `make test`.

@@ -28,14 +28,11 @@ DEADLINE = 100
 
 @lru_cache
 def ranks_program() -> str:
-    """The newest that was built."""
-    found = sorted(
-        REPOSITORY.glob("build/*/tests/cpp/bootstrap/altorch_mpi_ranks"),
-        key=lambda path: path.stat().st_mtime,
-    )
-    if not found:
+    """The one of the development build."""
+    program = REPOSITORY / "build" / "dev" / "tests" / "cpp" / "bootstrap" / "altorch_mpi_ranks"
+    if not program.exists():
         pytest.skip("altorch_mpi_ranks is not built: cmake --build build/dev --target altorch_mpi_ranks")
-    return str(found[-1])
+    return str(program)
 
 
 @dataclass(frozen=True)
