@@ -94,16 +94,16 @@ std::uint64_t* Board::pair_place(int from, int to) const {
 
 const std::uint32_t* Board::abort_flag() const { return &note().aborted; }
 
-void Board::abort(const std::string& why, std::uint32_t round) {
+void Board::abort(const std::string& why, std::uint32_t pieces, std::uint32_t messages) {
   note().write(why);
   for (int rank = 0; rank < layout_.ranks; ++rank) {
     for (std::size_t slot = 0; slot < layout_.slots; ++slot) {
       Post& entry = post(rank, slot);
-      for (Flag* flag : {&entry.posted, &entry.reduced, &entry.done}) flag->raise(round + kFarAhead);
+      for (Flag* flag : {&entry.posted, &entry.reduced, &entry.done}) flag->raise(pieces + kFarAhead);
     }
     for (std::size_t slot = 0; slot < layout_.message_slots && rank != rank_; ++slot) {
-      message_slot(rank, rank_, slot).filled.raise(round + kFarAhead);
-      message_slot(rank_, rank, slot).emptied.raise(round + kFarAhead);
+      message_slot(rank, rank_, slot).filled.raise(messages + kFarAhead);
+      message_slot(rank_, rank, slot).emptied.raise(messages + kFarAhead);
     }
   }
 }

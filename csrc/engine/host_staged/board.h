@@ -73,9 +73,10 @@ class Board {
   std::uint64_t* small_place(int rank) const;
   std::uint64_t* pair_place(int from, int to) const;
 
-  // Gives up for all ranks: raises every flag that this rank may wait for above `round`, so that no stream is
-  // left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags back.
-  void abort(const std::string& why, std::uint32_t round);
+  // Aborts on all ranks: raises every flag that this rank may wait for above the numbers of its last piece and of its last
+  // message, so that no stream is left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags
+  // back.
+  void abort(const std::string& why, std::uint32_t pieces, std::uint32_t messages);
   // Why a rank gave up, or nothing.
   std::optional<std::string> aborted() const;
   // Not 0 from then on.

@@ -152,6 +152,7 @@ bool HostRelay::collective(const Operation& operation, Stream stream) {
   const PieceCutter cutter(operation, carrier_->rank(), size, step_of(operation, size, piece_bytes_));
   const std::uint64_t whole = append_call(operation.history, fingerprint(operation));
   const auto sides = sides_.fork(stream, cutter.pieces() > 1 ? 2 : 0);
+  SideStreams::Join join(sides_, stream, sides);
   const Stream down = sides[0], up = sides[1];
   bool hands_over = cutter.pieces() <= 1;
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
@@ -188,7 +189,7 @@ bool HostRelay::collective(const Operation& operation, Stream stream) {
       device_->raise(*slot.free, slot.round, up);
     }
   }
-  sides_.join(stream, sides);
+  join.now();
   return hands_over;
 }
 
@@ -207,10 +208,11 @@ bool HostRelay::exchange(std::vector<BlockMessage>& messages, Stream stream) {
     if (message.kind == OpKind::kReceive) taken += message.bytes;
   const bool hands_over = Handover::fits(taken, taken, piece_bytes_);  // each of them then
   const auto sides = sides_.fork(stream, overlaps ? 2 : 0);
+  SideStreams::Join join(sides_, stream, sides);
   for_each_piece(messages, piece_bytes_, [&](const BlockMessage& part) {
     part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, hands_over, sides[1]);
   });
-  sides_.join(stream, sides);
+  join.now();
   return hands_over;
 }
 

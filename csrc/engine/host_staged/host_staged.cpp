@@ -28,15 +28,17 @@ SmallExchanges::Places places_on(const Board& board, int rank) {
 }  // namespace
 
 HostStaged::HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank,
-                       bool own_gpus)
+                       bool own_gpus, std::uint64_t counted)
     : device_(std::move(device)),
       board_(std::move(board)),
       scratch_(std::move(scratch)),
       rank_(rank),
       size_(board_.layout().ranks),
       sides_(*device_, board_.layout().slots + kLanes),
-      sent_(static_cast<std::size_t>(size_), 0),
-      taken_(static_cast<std::size_t>(size_), 0) {
+      pieces_(counted),
+      sent_(static_cast<std::size_t>(size_), counted),
+      taken_(static_cast<std::size_t>(size_), counted),
+      messages_(counted) {
   // A slot's flags are raised in order because all its pieces come up on one stream where no rank waits.
   const std::size_t slots = board_.layout().slots;
   if (slots % kLanes != 0 || slots + kLanes > SideStreams::kMost)
@@ -60,7 +62,7 @@ HostStaged::Held HostStaged::holds() {
 }
 
 void HostStaged::abort(const std::string& why) {
-  board_.abort(why, std::max(pieces_.load(), messages_.load()));
+  board_.abort(why, static_cast<std::uint32_t>(pieces_.load()), static_cast<std::uint32_t>(messages_.load()));
 }
 
 void HostStaged::enqueue(std::span<const Operation> operations, Stream stream) {
@@ -93,32 +95,35 @@ void HostStaged::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   order_messages(messages, rank_, size_);
   // A single message in one direction needs no second stream; two might wait for each other.
   const auto sides = sides_.fork(stream, messages.size() > 1 ? 2 : 0);
+  SideStreams::Join join(sides_, stream, sides);
   for_each_piece(messages, board_.layout().message_bytes, [&](const BlockMessage& part) {
     part.kind == OpKind::kSend ? send(part, sides[0]) : receive(part, sides[1]);
   });
-  sides_.join(stream, sides);
+  join.now();
 }
 
 void HostStaged::send(const BlockMessage& message, Stream stream) {
-  const std::uint32_t number = ++sent_[static_cast<std::size_t>(message.peer)];
+  const std::uint64_t number = ++sent_[static_cast<std::size_t>(message.peer)];
   messages_.store(std::max(messages_.load(), number));
   const auto slots = static_cast<std::uint32_t>(board_.layout().message_slots);
+  const auto round = static_cast<std::uint32_t>(number);
   Board::MessageSlot& place = board_.message_slot(rank_, message.peer, number % slots);
-  wait_for(place.emptied, number - slots, stream);
+  wait_for(place.emptied, round - slots, stream);
   device_->copy_to_host(board_.message_data(rank_, message.peer, number % slots), message.data, message.bytes,
                         stream);
-  device_->raise(place.filled, number, stream);
+  device_->raise(place.filled, round, stream);
 }
 
 void HostStaged::receive(const BlockMessage& message, Stream stream) {
-  const std::uint32_t number = ++taken_[static_cast<std::size_t>(message.peer)];
+  const std::uint64_t number = ++taken_[static_cast<std::size_t>(message.peer)];
   messages_.store(std::max(messages_.load(), number));
   const auto slots = static_cast<std::uint32_t>(board_.layout().message_slots);
+  const auto round = static_cast<std::uint32_t>(number);
   Board::MessageSlot& place = board_.message_slot(message.peer, rank_, number % slots);
-  wait_for(place.filled, number, stream);
+  wait_for(place.filled, round, stream);
   device_->copy_to_device(message.data, board_.message_data(message.peer, rank_, number % slots),
                           message.bytes, stream);
-  device_->raise(place.emptied, number, stream);
+  device_->raise(place.emptied, round, stream);
 }
 
 }  // namespace altorch

@@ -38,7 +38,9 @@ class HostStaged : public GpuRoute {
 
   // `own_gpus`: no two ranks share a GPU, so that a kernel may wait for another rank's.
   // `scratch`: scratch_bytes() of the board's layout, on the device.
-  HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus);
+  // `counted`: pieces and messages before the first, for tests; the board's flags must be at that number.
+  HostStaged(std::unique_ptr<Device> device, Board board, DeviceMemory scratch, int rank, bool own_gpus,
+             std::uint64_t counted = 0);
   static std::size_t scratch_bytes(const BoardLayout& layout);
 
   // Null where a kernel cannot wait for another rank's.
@@ -57,8 +59,8 @@ class HostStaged : public GpuRoute {
     const Operation& operation;
     const PieceCutter& cutter;
     std::int64_t index;
-    std::uint32_t number;  // of all pieces so far; what its flags are raised to
-    std::size_t slot;
+    std::uint32_t number;  // of all pieces so far, modulo 2^32; its flags are raised to it
+    std::size_t slot;      // of the whole number: 2^32 need not be a multiple of the slots
     Stream down, up;
     std::byte* scratch;  // on the device, for the others' parts; null: a kernel reads them where they lie
   };
@@ -73,7 +75,7 @@ class HostStaged : public GpuRoute {
   // The pieces that reduced what a collective gathers, of `step` elements each, from the `first` on. Step 0:
   // it gathers what is there.
   struct Source {
-    std::uint32_t first;
+    std::uint64_t first;
     std::int64_t step;
   };
 
@@ -114,9 +116,9 @@ class HostStaged : public GpuRoute {
   std::optional<SmallExchanges> small_;
   SideStreams sides_;
   std::vector<std::int64_t> blocks_;         // of an all_reduce in two steps
-  std::atomic<std::uint32_t> pieces_{0};     // of all collectives so far
-  std::vector<std::uint32_t> sent_, taken_;  // messages, by peer
-  std::atomic<std::uint32_t> messages_{0};   // the most of any pair
+  std::atomic<std::uint64_t> pieces_;        // of all collectives so far
+  std::vector<std::uint64_t> sent_, taken_;  // messages, by peer
+  std::atomic<std::uint64_t> messages_;      // the most of any pair
 };
 
 }  // namespace altorch

@@ -56,8 +56,9 @@ void HostStaged::collective(const Operation& operation, Stream stream) {
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
   if (overlap(pieces) && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);
   const Lanes lanes = fork(operation, pieces, stream);
+  SideStreams::Join join(sides_, stream, lanes.streams);
   enqueue_pieces(operation, cutter, lanes);
-  sides_.join(stream, lanes.streams);
+  join.now();
 }
 
 HostStaged::Lanes HostStaged::fork(const Operation& operation, std::size_t pieces, Stream stream) {
@@ -79,14 +80,14 @@ void HostStaged::enqueue_pieces(const Operation& operation, const PieceCutter& c
   const bool overlaps = overlap(static_cast<std::size_t>(cutter.pieces()));
   if (operation.reduces()) device_->prepare(operation.dtype, operation.op, Device::kParts);
   for (std::int64_t index = 0; index < cutter.pieces(); ++index) {
-    const std::uint32_t number = pieces_.load() + 1;
+    const std::uint64_t number = pieces_.load() + 1;
     pieces_.store(number);
     const std::size_t up = static_cast<std::size_t>(index) % lanes.ups;
     const PieceTransfer transfer{
         operation,
         cutter,
         index,
-        number,
+        static_cast<std::uint32_t>(number),
         number % board_.layout().slots,
         lanes.streams[lanes.downs ? static_cast<std::size_t>(index) % lanes.downs : up],
         lanes.streams[lanes.downs + up],
@@ -104,8 +105,9 @@ void HostStaged::wait_for_source(const Source& source, const PieceCutter& cutter
   const std::int64_t begin = transfer.index * cutter.step(),
                      count = cutter.block(transfer.index, rank_).count;
   for (std::int64_t at = begin / source.step; at * source.step < begin + count; ++at) {
-    const std::uint32_t number = source.first + static_cast<std::uint32_t>(at);
-    wait_for(board_.post(rank_, number % board_.layout().slots).done, number, transfer.down);
+    const std::uint64_t number = source.first + static_cast<std::uint64_t>(at);
+    wait_for(board_.post(rank_, number % board_.layout().slots).done, static_cast<std::uint32_t>(number),
+             transfer.down);
   }
 }
 
@@ -129,11 +131,12 @@ void HostStaged::reduce_and_gather(const Operation& operation, Stream stream) {
   }
   // The copies down of the second follow the first's at once, each when its part is reduced.
   Lanes lanes = fork(scatter, pieces, stream);
+  SideStreams::Join join(sides_, stream, lanes.streams);
   const Source source{pieces_.load() + 1, scattered.step()};
   enqueue_pieces(scatter, scattered, lanes);
   lanes.ups = kLanes;
   enqueue_pieces(gather, cut(gather), lanes, source);
-  sides_.join(stream, lanes.streams);
+  join.now();
 }
 
 PieceCutter::Range HostStaged::share(const PieceTransfer& transfer, int rank) const {

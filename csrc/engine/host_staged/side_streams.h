@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <exception>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -29,12 +31,33 @@ class SideStreams {
     }
     return lanes;
   }
-  // `stream` goes on after what fork() gave.
-  void join(Stream stream, const Lanes& lanes) {
-    for (const Stream lane : lanes) {
-      if (lane != stream) device_.wait_for_stream(stream, lane);
+
+  // Right behind fork(): `stream` goes on after the lanes, at the latest when this ends. An exception may end the call while
+  // copies into the caller's memory stand on the lanes; memory that the caller then frees is used again behind `stream`.
+  class Join {
+   public:
+    Join(SideStreams& sides, Stream stream, const Lanes& lanes)
+        : sides_(sides), stream_(stream), lanes_(lanes) {}
+    Join(const Join&) = delete;
+    void now() {
+      if (std::exchange(joined_, true)) return;
+      for (const Stream lane : lanes_) {
+        if (lane != stream_) sides_.device_.wait_for_stream(stream_, lane);
+      }
     }
-  }
+    ~Join() {
+      try {
+        now();
+      } catch (const std::exception&) {  // the device is lost, and every later call says so
+      }
+    }
+
+   private:
+    SideStreams& sides_;
+    const Stream stream_;
+    const Lanes lanes_;
+    bool joined_ = false;
+  };
 
  private:
   Device& device_;

@@ -213,9 +213,10 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   });
   if (!several) return wave([](const BlockMessage&) { return true; }, stream);
   const auto sides = sides_.fork(stream, 2);
+  SideStreams::Join join(sides_, stream, sides);
   while (std::any_of(messages.begin(), messages.end(), sent)) wave(sent, sides[0]);
   while (std::any_of(messages.begin(), messages.end(), taken)) wave(taken, sides[1]);
-  sides_.join(stream, sides);
+  join.now();
 }
 
 // What a rank wants of a reduction, in elements of the input: its block, or all.

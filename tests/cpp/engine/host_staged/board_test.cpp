@@ -68,8 +68,8 @@ TEST(Board, GivesUpForEverybodyWithTheFirstReason) {
   const auto memory = memory_for(layout);
   Board first(memory, layout, 0), second(memory, layout, 1);
   EXPECT_FALSE(second.aborted());
-  first.abort("it is enough", 7);
-  second.abort("something else", 7);
+  first.abort("it is enough", 7, 7);
+  second.abort("something else", 7, 7);
   EXPECT_EQ(second.aborted(), "it is enough");
   for (const std::uint32_t value : {1u, 7u, 5000u}) {
     EXPECT_TRUE(first.post(1, 0).posted.reached(value));

@@ -54,6 +54,44 @@ TEST(HostRelay, TakesNoMorePinnedMemoryThanItMay) {
 
 TEST(HostRelay, MarksResultsThatAreGivenUp) { marks_what_is_given_up(relay); }
 
+// Closes the group when so many copies to the host are enqueued: the next piece is refused.
+class ClosingDevice : public FakeDevice {
+ public:
+  ClosingDevice(FakeDeviceOptions options, Communicator& group, int copies)
+      : FakeDevice(options), group_(group), copies_(copies) {}
+  void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) override {
+    FakeDevice::copy_to_host(host, device, bytes, stream);
+    if (--copies_ == 0) group_.close("the test closed it");
+  }
+
+ private:
+  Communicator& group_;
+  int copies_;
+};
+
+TEST(HostRelay, WritesNothingBehindACallThatRaised) {
+  ThreadGroup groups(2);
+  const auto errors = groups.run([&](int number, Communicator& group) {
+    FakeDeviceOptions options;
+    options.seed = static_cast<unsigned>(number + 1);
+    auto device = std::make_unique<ClosingDevice>(options, group, 6);
+    FakeDevice* kept = device.get();
+    const Stream stream = device->make_stream();
+    HostRelay route(std::move(device), group.shared_from_this(), kSmall);
+    const std::int64_t count = 32 * kPieceOfFloats;
+    auto x = numbers(count, number);
+    const auto call = operation_of(OpKind::kAllReduce, x.data(), x.data(), count);
+    EXPECT_THROW(route.enqueue({&call, 1}, stream), Error);
+    route.abort("the test gives up");
+    // Memory that the caller frees is used again in the order of this stream.
+    ASSERT_TRUE(kept->synchronize(stream));
+    std::fill(x.begin(), x.end(), -1.0f);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_EQ(x, std::vector<float>(static_cast<std::size_t>(count), -1.0f));
+  });
+  for (const std::string& error : errors) EXPECT_TRUE(error.empty()) << error;
+}
+
 // Where processes share a GPU, a kernel waits until it switches between them.
 TEST(HostRelay, NeedsNoKernelForSmallResults) {
   on_ranks(relay, 3, [](Rank& me) {

@@ -50,6 +50,36 @@ TEST(HostStaged, ExchangesBlocksOfAnySizeOneAfterAnother) {
   many_exchanges(shared);
   many_exchanges(shared_on_one_gpu);
 }
+// A little before its counters of 32 bits come round: 2^32 is no multiple of its six slots.
+std::unique_ptr<GpuRoute> shared_for_long(std::unique_ptr<Device> device, Communicator& group) {
+  constexpr std::uint64_t kCounted = 0x1FFFFFFF0;
+  const BoardLayout layout{
+      .ranks = group.size(), .slots = 6, .slot_bytes = kPiece, .message_slots = 2, .message_bytes = kPiece};
+  auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
+  auto scratch = device->allocate(HostStaged::scratch_bytes(layout));
+  Board board(std::move(memory), layout, group.rank());
+  const auto begin = static_cast<std::uint32_t>(kCounted);
+  for (std::size_t slot = 0; slot < layout.slots; ++slot) {
+    Board::Post& mine = board.post(group.rank(), slot);
+    mine.posted.count = mine.reduced.count = mine.done.count = begin;
+  }
+  for (int peer = 0; peer < group.size(); ++peer) {
+    for (std::size_t slot = 0; slot < layout.message_slots && peer != group.rank(); ++slot) {
+      board.message_slot(group.rank(), peer, slot).filled.count = begin;
+      board.message_slot(peer, group.rank(), slot).emptied.count = begin;
+    }
+  }
+  meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
+  return std::make_unique<HostStaged>(std::move(device), std::move(board), std::move(scratch), group.rank(),
+                                      /*own_gpus=*/false, kCounted);
+}
+TEST(HostStaged, GoesOnWhenItsCountersComeRound) {
+  vectors_of_any_size(shared_for_long);
+  blocks_even_and_uneven(shared_for_long);
+  exchanges_larger_than_its_memory(shared_for_long);
+}
+TEST(HostStaged, LetsStreamsGoOnWhenItsCountersComeRound) { lets_streams_go_on(shared_for_long); }
+
 TEST(HostStaged, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(shared); }
 TEST(HostStaged, MarksResultsThatAreGivenUp) { marks_what_is_given_up(shared); }
 TEST(HostStaged, MarksResultsThatAreGivenUpOnASharedGpu) { marks_what_is_given_up(shared_on_one_gpu); }
