@@ -1,9 +1,11 @@
 #include "backend/store.h"
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "observe/sockets.h"
 
 namespace altorch::backend {
 
@@ -62,6 +64,18 @@ std::string C10dStore::claim(const c10::intrusive_ptr<c10d::Store>& place, const
     there->assign(found.begin(), found.end());
   });
   return *there;
+}
+
+bool C10dStore::is_hosted() {
+  c10::intrusive_ptr<c10d::Store> store;
+  try {
+    store = worker_->original();
+  } catch (const Error&) {  // of a process that has let it go
+    return false;
+  }
+  const auto* tcp = dynamic_cast<c10d::TCPStore*>(store.get());
+  if (!tcp) return true;
+  return !nothing_listens(tcp->getHost(), tcp->getPort());
 }
 
 // Who asks again for what was asked already, and is late, waits for that answer: a store that is slow, and

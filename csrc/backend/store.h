@@ -29,6 +29,7 @@ class C10dStore : public KeyValueStore {
   std::optional<std::string> try_get(const std::string& key) override;
   std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
+  bool is_hosted() override;
 
   // Writes `value` where nothing is, and returns what is there then, over the connection and under the prefixes of `place`. Waits
   // until `timeout`, for a host that is stopped or a caller who blocks there.

@@ -29,6 +29,9 @@ class KeyValueStore {
   // Adds to a counter that starts at 0 and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
 
+  // False when the process that hosts it has gone, as far as 100 ms can show. A request to it would fail, and torch would log
+  // a stack trace.
+  virtual bool is_hosted() { return true; }
   // Called again and again by who waits for other ranks. Throws Error when it is known that they will not
   // come.
   virtual void attend() {}

@@ -19,6 +19,7 @@ class StoreView : public KeyValueStore {
     return store_.multi_get(keys);
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
+  bool is_hosted() override { return store_.is_hosted(); }
   void attend() override { store_.attend(); }
 
  private:

@@ -19,6 +19,7 @@ std::string entry_key(std::int64_t number) { return "death/" + std::to_string(nu
 
 void DeathList::add(int rank) noexcept {
   try {
+    if (is_gone_ || (is_gone_ = !store_->is_hosted())) return;  // perhaps at the healthy end of the job
     if (store_->add("death/of/" + std::to_string(rank), 1) > kTellers) return;
     store_->set(entry_key(store_->add(kCount, 1)), std::to_string(rank));
   } catch (const std::exception&) {

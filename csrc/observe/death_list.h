@@ -20,6 +20,7 @@ class DeathList {
 
  private:
   const std::shared_ptr<KeyValueStore> store_;
+  bool is_gone_ = false;  // the process that hosts it
   std::int64_t heard_ = 0;
   int missed_ = 0;  // looks at entries that were counted, and not all there
 };

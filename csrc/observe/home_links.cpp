@@ -27,7 +27,9 @@ constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
 constexpr std::size_t kMostStrangers = 64, kMostQuestions = 64;
-constexpr int kMostFailures = 7;  // of the store, one after another, in half a second, before it is gone
+constexpr char kAccepted = '+';
+constexpr int kMostRefusals = 10;  // two seconds in which nothing listens: the hub is gone, not busy
+constexpr int kMostFailures = 7;   // of the store, one after another, in half a second, before it is gone
 
 KeyValueStore& store_of(const LivenessSettings& settings) {
   return settings.patient ? *settings.patient : *settings.store;
@@ -101,8 +103,10 @@ HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
   try {
     const bool called = listener_ >= 0 && !entries.empty() && entries.back().revents != 0;
     for (std::size_t i = links_.size(); i-- > 0;) {
+      const bool over =
+          entries[i].revents != 0 && is_over(links_[i], deaths);  // first: the greeting may lie there
       const bool late = links_[i].rank < 0 && Clock::now() - links_[i].since > kGreetWithin;
-      if (!late && (entries[i].revents == 0 || !is_over(links_[i], deaths))) continue;
+      if (!over && !late) continue;
       close_unforked(links_[i].socket);
       links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -170,6 +174,18 @@ void HomeLinks::connect_to_hub(Deaths& deaths) {
     next_try_ = {};
     return;
   }
+  if (refusals_ > 0 && ++refusals_ > kMostRefusals) {
+    next_try_ = {};
+    deaths.emplace_back(hub_, "it has closed the connection to it, and takes no other; process " +
+                                  std::to_string(settings_.members.at(hub_).pid) + " has ended");
+  }
+}
+
+void HomeLinks::try_again() {
+  refusals_ = 1;
+  pause_ = kFirstPause;
+  next_try_ = Clock::now() + pause_;
+  last_try_ = next_try_ + kTryFor;
 }
 
 // Reads who it is; false when it is nobody of ours.
@@ -183,7 +199,8 @@ bool HomeLinks::greet(Link& link) {
   for (const int rank : leaders_) {
     if (link.greeting != greeting(token_, rank)) continue;
     link.rank = rank;
-    return true;
+    link.accepted = true;
+    return send(link.socket, &kAccepted, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
   }
   return false;
 }
@@ -194,12 +211,22 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
   const ssize_t got = recv(link.socket, bytes, sizeof bytes, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got > 0) {
-    const auto asked = link.words.hear({bytes, static_cast<std::size_t>(got)});
+    std::string_view said(bytes, static_cast<std::size_t>(got));
+    if (!link.accepted && said.front() == kAccepted) {
+      link.accepted = true;
+      refusals_ = 0;
+      said.remove_prefix(1);
+    }
+    const auto asked = link.words.hear(said);
     if (!asked) return true;
     if (questions_.size() < kMostQuestions) questions_.insert(questions_.end(), asked->begin(), asked->end());
     return false;
   }
   const int why = link.broke != 0 ? link.broke : got < 0 ? errno : 0;
+  if (!link.accepted) {
+    try_again();
+    return true;
+  }
   const bool process_ended = why == 0 || why == ECONNRESET || why == EPIPE;
   if (process_ended) {
     const long pid = settings_.members.at(link.rank).pid;

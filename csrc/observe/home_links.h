@@ -2,8 +2,9 @@
 //
 // The job's first rank (the hub) listens, where there are several homes only, and the first process of every
 // other home connects. The hub hands out a random token through the store; a connection that does not present
-// it is dropped. Nothing else is ever sent but questions about ranks that are missed (late_question.h) and a
-// goodbye: a connection that closes without one is a death. The kernel keeps the connection of a stopped
+// it is dropped, one that does gets a byte. Nothing else is ever sent but questions about ranks that are missed
+// (late_question.h) and a goodbye: a connection that closes without one is a death. Before the byte it may only
+// have been one too many for the hub, and is tried again. The kernel keeps the connection of a stopped
 // process, and notices a node that is gone (ALTORCH_SILENCE_SECONDS). Thread rules: one thread, the monitor's.
 #pragma once
 
@@ -58,11 +59,14 @@ class HomeLinks {
     std::string greeting;
     Clock::time_point since;
     LinkWords words = {};
-    int broke = 0;  // the errno of a send, which nobody is told twice
+    int broke = 0;          // the errno of a send that failed: recv() does not report it again
+    bool accepted = false;  // the hub has accepted the greeting
   };
   void accept_all();
   void connect_to_hub(Deaths& deaths);
   bool greet(Link& link);
+  // The hub closed a connection before it accepted it.
+  void try_again();
   // True when the link is over; a death is added where it is one.
   bool is_over(Link& link, Deaths& deaths);
   Deaths node_of(int rank) const;
@@ -76,7 +80,8 @@ class HomeLinks {
   std::vector<Link> links_;
   std::vector<LateQuestion> questions_;  // that were heard
   Clock::time_point next_try_{}, last_try_{};
-  int failures_ = 0;                   // of the store since it last answered
+  int failures_ = 0;  // of the store since it last answered
+  int refusals_ = 0;  // tries since the hub closed a connection unread; 0: it has closed none
   std::chrono::milliseconds pause_{};  // after the next try
 };
 

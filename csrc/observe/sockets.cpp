@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -70,6 +71,26 @@ int connect_to(const std::string& host, int port) {
     close(made);
   }
   return -1;
+}
+
+bool nothing_listens(const std::string& host, int port) {
+  constexpr int kPatienceMs = 100;
+  const Addresses all = look_up(host, port, 0);
+  bool refused = false;
+  for (const addrinfo* entry = all.get(); entry; entry = entry->ai_next) {
+    const int made = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made < 0) continue;
+    int error = connect(made, entry->ai_addr, entry->ai_addrlen) == 0 ? 0 : errno;
+    pollfd waits{made, POLLOUT, 0};
+    if (error == EINPROGRESS && poll(&waits, 1, kPatienceMs) > 0) {
+      socklen_t length = sizeof error;
+      if (getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    }
+    close(made);
+    if (error != ECONNREFUSED) return false;
+    refused = true;
+  }
+  return refused;
 }
 
 void keep_alive(int socket) {

@@ -170,6 +170,57 @@ TEST_F(HomeLinksTest, AStrangerProvesNothing) {
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(300)));
 }
 
+HomeLinks::Deaths step(HomeLinks& links) {
+  std::vector<pollfd> entries;
+  links.add_to(entries);
+  poll(entries.data(), static_cast<nfds_t>(entries.size()), 5);
+  return links.look(entries);
+}
+
+TEST_F(HomeLinksTest, AHubThatClosesAConnectionUnreadIsTriedAgain) {
+  const LivenessSettings of_hub = settings_of(3), of_leader = settings_of(4);
+  HomeLinks hub(of_hub), leader(of_leader);
+  hub.open();
+  std::vector<int> strangers;
+  for (int i = 0; i < 80; ++i) {  // more than it keeps of those that say nothing
+    strangers.push_back(connect_to("127.0.0.1", hub_place(*store_->try_get("hub"))->port));
+    ASSERT_GE(strangers.back(), 0);
+  }
+  step(hub);
+  leader.open();
+  for (int i = 0; i < 200; ++i) {
+    step(hub);
+    EXPECT_EQ(step(leader), HomeLinks::Deaths()) << "look " << i;
+  }
+  for (const int stranger : strangers) close(stranger);
+  std::vector<LateQuestion> asked;
+  for (int i = 0; i < 1000 && asked.empty(); ++i) {
+    EXPECT_EQ(step(leader), HomeLinks::Deaths());
+    leader.pass_on({.rank = 3, .key = "group"});
+    step(hub);
+    asked = hub.take_questions();
+  }
+  EXPECT_FALSE(asked.empty()) << "the leader is connected in the end";
+}
+
+TEST_F(HomeLinksTest, AHubThatEndsBeforeItAcceptsAConnectionIsDead) {
+  const LivenessSettings of_leader = settings_of(4);
+  HomeLinks leader(of_leader);
+  const auto [listener, port] = listen_on("127.0.0.1");
+  store_->set("hub", std::to_string(port) + " " + std::string(32, 'a') + " 127.0.0.1");
+  leader.open();
+  std::vector<pollfd> entries;
+  while (entries.empty()) {
+    EXPECT_EQ(step(leader), HomeLinks::Deaths());
+    leader.add_to(entries);
+  }
+  close(listener);  // the connection is reset
+  HomeLinks::Deaths deaths;
+  for (int i = 0; i < 2000 && deaths.empty(); ++i) deaths = step(leader);
+  ASSERT_EQ(deaths.size(), 1u);
+  EXPECT_EQ(deaths.front().first, 3);
+}
+
 TEST(HubPlace, IsAPortATokenAndPerhapsAnAddress) {
   const std::string token(32, 'a');
   EXPECT_EQ(hub_place("4000 " + token + " 10.0.0.1")->address, "10.0.0.1");
