@@ -11,6 +11,7 @@
 #include "common/cores.h"
 #include "common/env.h"
 #include "common/error.h"
+#include "common/host_namespace.h"
 
 namespace altorch {
 namespace {
@@ -51,6 +52,7 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
   try {
     peer.node = same_node_key();
     peer.cores = usable_cores();
+    peer.network = host_namespace("net");
     peer.memory = own_memory_probe();
     peer.free_shared_memory = free_shared_memory();
     const RouteToHost route = route_to(options.master_address);

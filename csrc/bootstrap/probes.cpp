@@ -77,7 +77,8 @@ std::string same_node_key() {
   const bool has_shared = stat("/dev/shm", &shared) == 0;
   std::string key =
       boot_id + "/" + namespace_id("pid") + "/" + namespace_id("ipc") +
-      "/shm:" + (has_shared ? std::to_string(shared.st_dev) + ":" + std::to_string(shared.st_ino) : "none");
+      "/shm:" + (has_shared ? std::to_string(shared.st_dev) + ":" + std::to_string(shared.st_ino) : "none") +
+      "/uid:" + std::to_string(geteuid());
   if (const char* extra = std::getenv("ALTORCH_TEST_NODE")) key += std::string("/") + extra;
   return key;
 }

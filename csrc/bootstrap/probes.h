@@ -9,7 +9,7 @@
 namespace altorch {
 
 // Processes with equal keys can share memory as an MPI expects it of ranks on one node: same kernel, same
-// process and IPC namespaces, same /dev/shm. The key has neither spaces nor newlines. ALTORCH_TEST_NODE adds
+// process and IPC namespaces, same /dev/shm, same user. The key has neither spaces nor newlines. ALTORCH_TEST_NODE adds
 // to it, so that a test can split one machine into several nodes.
 std::string same_node_key();
 

@@ -66,6 +66,11 @@ void prepare_network(ScopedEnvironment& environment, const std::string& interfac
   environment.set_default("OMPI_MCA_oob_tcp_if_include", interface);
 }
 
+// UCX takes ranks of one kernel for neighbours, and waits for memory that another user or a container keeps from them.
+void prepare_split_host(ScopedEnvironment& environment, const Topology& topology) {
+  if (topology.splits_a_host) environment.set_default("UCX_TLS", "^posix,sysv,cma,knem,xpmem");
+}
+
 // Open MPI spins in MPI_Init and MPI_Comm_create_group: with more ranks than cores each waits for the others'
 // time slices.
 void prepare_crowd(ScopedEnvironment& environment, const Topology& topology) {
@@ -93,6 +98,7 @@ class Pmi1Manager : public ProcessManager {
     environment.set("PMI_SIZE", std::to_string(topology_.size()));
     const bool open_mpi = library_.family == MpiFamily::kOpenMpi;
     prepare_network(environment, topology_.interface, open_mpi);
+    prepare_split_host(environment, topology_);
     if (open_mpi) return prepare_flux(environment);
     environment.set("MPIR_CVAR_PMI_VERSION", "1");
     if (!topology_.memory_is_readable) environment.set_default("MPIR_CVAR_CH4_CMA_ENABLE", "0");
@@ -143,6 +149,7 @@ class PmixManager : public ProcessManager {
       if (equals != std::string::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
     }
     prepare_network(environment, topology_.interface, /*open_mpi=*/true);
+    prepare_split_host(environment, topology_);
     if (!topology_.memory_is_readable) environment.set_default("OMPI_MCA_smsc", "^cma");
     prepare_crowd(environment, topology_);
   }

@@ -1,6 +1,7 @@
 #include "bootstrap/topology.h"
 
 #include <algorithm>
+#include <map>
 
 #include "bootstrap/probes.h"
 #include "common/cores.h"
@@ -11,19 +12,22 @@ namespace {
 
 // Shared memory that one rank takes of /dev/shm: 5.3 MB with MPICH 5, 4 MB and some with Open MPI 4.
 constexpr std::uint64_t kSharedMemoryPerRank = 6'000'000;
+// MPICH 5 takes 1 to 2 MiB for a rank that is alone on its node, too.
+constexpr std::uint64_t kSharedMemoryAlone = 2'500'000;
 
 // The same verdict on every rank, for all know the same of each other.
 void check_shared_memory(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     const auto ranks = static_cast<std::uint64_t>(std::count(nodes.begin(), nodes.end(), nodes[i]));
-    if (ranks == 1 || peers[i].free_shared_memory >= ranks * kSharedMemoryPerRank) continue;
-    throw Error(
-        ErrorKind::kUnsupported,
-        "/dev/shm on the node of rank " + std::to_string(i) + " has " +
-            std::to_string(peers[i].free_shared_memory / 1'000'000) + " MB free, and MPI needs " +
-            std::to_string(ranks * kSharedMemoryPerRank / 1'000'000) + " MB for the " +
-            std::to_string(ranks) +
-            " ranks there, or dies of SIGBUS. Free some, or make it larger (docker run --shm-size=1g).");
+    if (ranks == 1 && peers[i].version.find("Open MPI") != std::string::npos) continue;  // it takes none
+    const std::uint64_t needed = ranks == 1 ? kSharedMemoryAlone : ranks * kSharedMemoryPerRank;
+    if (peers[i].free_shared_memory >= needed) continue;
+    throw Error(ErrorKind::kUnsupported,
+                "/dev/shm on the node of rank " + std::to_string(i) + " has " +
+                    std::to_string(peers[i].free_shared_memory / 1'000'000) + " MB free, and MPI needs " +
+                    std::to_string(needed / 1'000'000) + " MB for the " + std::to_string(ranks) +
+                    (ranks == 1 ? " rank" : " ranks") +
+                    " there, or dies of SIGBUS. Free some, or make it larger (docker run --shm-size=1g).");
   }
 }
 
@@ -44,6 +48,13 @@ bool has_more_ranks_than_cores(const std::vector<PeerInfo>& peers, const std::ve
     if (nodes[each] == nodes[static_cast<std::size_t>(rank)]) cores.push_back(peers[each].cores);
   }
   return static_cast<int>(cores.size()) > count_cores(cores).value_or(1);
+}
+
+bool splits_a_host(const std::vector<PeerInfo>& peers) {
+  std::map<std::string, std::string> nodes;  // by network
+  return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return nodes.try_emplace(peer.network, peer.node).first->second != peer.node;
+  });
 }
 
 // The interface that reaches the other nodes. On the master's own node the route to the master is the
@@ -73,6 +84,7 @@ Topology survey(const BootstrapOptions& options, const PeerTable& table) {
   const std::vector<int>& nodes = topology.node_of_rank;
   topology.node_count = *std::max_element(nodes.begin(), nodes.end()) + 1;
   check_shared_memory(table.peers, nodes);
+  topology.splits_a_host = splits_a_host(table.peers);
   topology.more_ranks_than_cores = has_more_ranks_than_cores(table.peers, nodes, options.rank);
   if (topology.node_count > 1) {
     topology.interface = outward_interface(table.peers, nodes, options.rank, options.master_address);

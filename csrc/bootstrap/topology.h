@@ -18,7 +18,8 @@ struct Topology {
   int rank = 0;
   bool memory_is_readable = true;      // cross-memory attach works everywhere
   bool more_ranks_than_cores = false;  // on this node
-  std::string interface;               // towards the other nodes; empty on one node, and when it is not known
+  bool splits_a_host = false;  // ranks of one network and kernel that cannot share memory: users, containers
+  std::string interface;       // towards the other nodes; empty on one node, and when it is not known
 
   int size() const { return static_cast<int>(peers.size()); }
 };

@@ -27,6 +27,7 @@ PeerInfo example() {
   peer.address = "10.0.0.1";
   peer.address_is_loopback = false;
   peer.cores = "0-3,8";
+  peer.network = "boot/net:[1]";
   return peer;
 }
 
@@ -43,6 +44,7 @@ TEST(PeerInfo, SurvivesTheStore) {
   EXPECT_EQ(peer.address, "10.0.0.1");
   EXPECT_FALSE(peer.address_is_loopback);
   EXPECT_EQ(peer.cores, "0-3,8");
+  EXPECT_EQ(peer.network, "boot/net:[1]");
 }
 
 TEST(PeerInfo, EmptyFieldsSurvive) {
