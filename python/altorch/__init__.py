@@ -43,10 +43,8 @@ if not altorch_hooks.only_reporting:
     if any(name in os.environ for name in altorch_hooks.LAUNCHER_RANKS):
         from altorch import _launcher, _rendezvous
 
-        if (found := _launcher.detect()).starts_mpi:
-            _rendezvous.fill_environment(
-                found
-            )  # so that a script may read LOCAL_RANK under mpirun as under torchrun
+        # So that a script may read LOCAL_RANK under mpirun and srun as under torchrun.
+        _rendezvous.fill_environment(_launcher.detect())
 
 
 def __getattr__(name: str) -> Any:

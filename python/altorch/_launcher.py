@@ -6,6 +6,8 @@ torchrun comes first: `srun torchrun` leaves the variables of the Slurm step in 
 from __future__ import annotations
 
 import os
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +20,8 @@ class Launcher:
     local_rank: int | None = None
     local_size: int | None = None
     starts_mpi: bool = False  # an MPI started here finds its peers by itself
+    # Where torch's store can be, where the launcher says so: rank 0's host, and a port that is this step's own.
+    store: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,9 @@ _MPI_LAUNCHERS = (
         "JSM_NAMESPACE_LOCAL_SIZE",
     ),
     _Variables("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", ""),
-    _Variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
 )
+# Whether an MPI finds its peers depends on --mpi and on the MPI: it starts over torch's store, as under torchrun.
+_SLURM = _Variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
@@ -74,9 +79,27 @@ def detect(environment: Mapping[str, str] | None = None) -> Launcher:
         found = _launcher(env, row, starts_mpi=True)
         if None not in (found.rank, found.size, found.local_rank):
             return found
+    found = _launcher(env, _SLURM)
+    if None not in (found.rank, found.size, found.local_rank):
+        return replace(found, store=_store_of_step(env))
     if _number(env, told.rank) is not None and _number(env, told.size) is not None:
         return _launcher(env, replace(told, name="RANK and WORLD_SIZE in the environment"))
     return Launcher("none")
+
+
+def _store_of_step(env: Mapping[str, str]) -> tuple[str, int] | None:
+    """Slurm puts task 0 on the first node of the step. Each step has a port of its own, below the ephemeral ones."""
+    nodes = env.get("SLURM_STEP_NODELIST", "")
+    if not nodes or env.get("SLURM_STEP_NUM_TASKS") == "1":  # an interactive step may run several programs
+        return None
+    step = f"{env.get('SLURM_JOB_ID', '')}.{env.get('SLURM_STEP_ID', '')}"
+    return first_node(nodes), 20_000 + zlib.crc32(step.encode()) % 12_000
+
+
+def first_node(nodes: str) -> str:
+    """Of a list as Slurm writes it: "gpu[07-09,12],cpu1" begins with "gpu07"."""
+    first = re.match(r"(?:\[[^\]]*\]|[^,\[])*", nodes)
+    return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group() if first else nodes)
 
 
 def _launcher(env: Mapping[str, str], row: _Variables, starts_mpi: bool = False) -> Launcher:

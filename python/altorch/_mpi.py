@@ -116,12 +116,12 @@ def _candidates() -> Iterator[Library]:
     """In order of preference."""
     yield from _loaded_in_this_process()
     launcher = _launcher.detect()
-    if launcher.starts_mpi:
+    if launcher.starts_mpi or launcher.store:
         found = False
         for row in _of_launcher(launcher):
             found = True
             yield row
-        if not found:
+        if not found and launcher.starts_mpi:
             yield Library(None, "", f"the MPI of {launcher.name} was not found; name it with ALTORCH_MPI")
     yield from _of_wheel("mpich", MPICH)
     yield from _of_system(MPICH)

@@ -113,24 +113,30 @@ def _reachable(addresses: list[str], port: int) -> str:
 
 
 def env_rendezvous(original: Any, url: str, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
-    """torch's env://, which under an MPI launcher needs no variable of torch's."""
+    """torch's env://, which under mpirun and srun needs no variable of torch's."""
     launcher = _launcher.detect()
-    if launcher.starts_mpi:
-        fill_environment(launcher)
-        if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
-            return mpi_rendezvous(url, **kwargs)
+    fill_environment(launcher)
+    if launcher.name == "srun" and launcher.size == 1:
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "0")
+    if launcher.starts_mpi and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        return mpi_rendezvous(url, **kwargs)
     found: Iterator[tuple[Any, int, int]] = original(url, **kwargs)
     return found
 
 
 def fill_environment(launcher: _launcher.Launcher) -> None:
     """RANK and its kin, as torchrun would give them; what is set already stays."""
-    values = {
+    if not launcher.starts_mpi and launcher.name != "srun":
+        return
+    values: dict[str, str | int | None] = {
         "RANK": launcher.rank,
         "WORLD_SIZE": launcher.size,
         "LOCAL_RANK": launcher.local_rank,
         "LOCAL_WORLD_SIZE": launcher.local_size,
     }
+    if launcher.store:
+        values["MASTER_ADDR"], values["MASTER_PORT"] = launcher.store
     for name, value in values.items():
         if value is not None:
             os.environ.setdefault(name, str(value))

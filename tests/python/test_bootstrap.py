@@ -5,18 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from harness import Cluster
+from harness import PATIENCE, Cluster
 from mpi_libraries import all_mpis
 
-from tests.ranks.launch import backend_under_test
+from tests.ranks.launch import backend_under_test, clean_environment, free_port
 
 pytestmark = pytest.mark.skipif(
     backend_under_test() != "al", reason="altorch's own bootstrap: ALTORCH_TEST_BACKEND is not al"
@@ -163,6 +165,94 @@ def test_variables_of_an_outer_launcher_do_no_harm(name):
     with Cluster(2, launcher="torchrun", env=env) as cluster:
         carried = cluster.check(work, deadline=120)
         assert all(mpi.says in text for text in carried), carried
+
+
+FROM_SRUN = """
+import os, altorch, torch, torch.distributed as dist
+assert os.environ["LOCAL_RANK"] == os.environ["SLURM_LOCALID"]
+dist.init_process_group("al")
+tensor = torch.ones(2)
+dist.all_reduce(tensor)
+assert tensor.tolist() == [2, 2]
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "plugin", [{}, {"PMI_RANK": "{rank}", "PMI_SIZE": "2", "PMI_FD": "99"}, {"PMIX_RANK": "{rank}"}]
+)
+def test_srun_needs_no_variables_of_torch(plugin):
+    """With Slurm's default, as with pmi2 and pmix: the step says which rank this is, and where the store can be."""
+    step = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_TASKS": "2",
+    }
+    ranks = []
+    for rank in range(2):
+        own = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
+        own |= {name: value.format(rank=rank) for name, value in plugin.items()}
+        ranks.append(subprocess.Popen([sys.executable, "-c", FROM_SRUN], env=clean_environment(step | own)))
+    try:
+        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+def test_the_first_node_of_a_step():
+    from altorch._launcher import first_node
+
+    assert first_node("gpu[07-09,12],cpu1") == "gpu07"
+    assert first_node("node1,node2") == "node1"
+    assert first_node("rack[2-3]node[01-04]") == "rack2node01"
+    assert first_node("one") == "one"
+
+
+APART = {
+    "users": "setpriv --reuid 65533 --regid 65533 --clear-groups",
+    "process ids": "unshare --pid --fork --mount-proc",
+    "1 MiB of /dev/shm": "unshare --mount sh -c 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\"' sh",
+}
+ONE_SUM = """
+import time, torch, torch.distributed as dist
+began = time.monotonic()
+dist.init_process_group("al")
+tensor = torch.ones(100_000)
+dist.all_reduce(tensor)
+assert tensor.eq(2).all()
+assert time.monotonic() - began < 10, "UCX waits 20 s for memory that it cannot have"
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("apart", APART)
+def test_ranks_of_one_machine_that_cannot_share_memory(apart):
+    """Users, containers, a small /dev/shm: the second rank is kept from the first one's memory."""
+    wrapper = shlex.split(APART[apart])
+    tried = subprocess.run(
+        [*wrapper, sys.executable, "-c", "import altorch"], capture_output=True, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(f"no rank with other {apart} can be started here: {tried.stderr.decode()[-200:]}")
+    env = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "ALTORCH_SHM_BYTES": "0",
+    }
+    ranks = [
+        subprocess.Popen(
+            [*command, sys.executable, "-c", ONE_SUM], env=clean_environment(env | {"RANK": str(rank)})
+        )
+        for rank, command in enumerate(([], wrapper))
+    ]
+    try:
+        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
 
 
 def shared_memory_of(processes):
