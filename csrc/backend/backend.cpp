@@ -8,6 +8,9 @@
 #include "backend/group_making.h"
 #include "backend/issue.h"
 #include "backend/publish_nccl.h"
+#include "backend/without_python.h"
+#include "common/keep_for_ever.h"
+#include "engine/progress.h"
 #include "transports/loopback/channel.h"
 
 namespace altorch::backend {
@@ -34,23 +37,45 @@ AlBackend::AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, co
       finished_(c10::make_intrusive<AlWork>(getRank(), c10d::OpType::UNKNOWN, 0, Tensors())) {
   if (log_) communicator_->add(log_);
   communicator_->add(hooks_);
-  trace_ = std::make_unique<GroupTrace>(*communicator_, log_, [this] { return calls_on_devices(); });
+  try {
+    trace_ = std::make_unique<GroupTrace>(*communicator_, log_, [this] { return calls_on_devices(); });
+  } catch (const Error& error) {  // other ranks may have their part already
+    communicator_->close(
+        std::string("it was not made on rank ") + std::to_string(getRank()) + ": " + error.what(),
+        /*tell=*/true);
+    throw;
+  }
   group.is_made();
 }
 
 std::shared_ptr<Communicator> AlBackend::join(Rendezvous& group, Transport& transport) {
-  const bool alone = group.group().size() == 1;  // who needs no transport
-  return std::make_shared<Communicator>(
-      group.group(), alone ? std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0]))
-                           : transport.open(group.group(), group.store()));
+  const Membership& made = group.group();
+  if (made.size() == 1) {  // it needs no transport
+    return std::make_shared<Communicator>(
+        made, std::make_unique<MessageLinks>("self", std::move(make_loopback_channels(1)[0])));
+  }
+  try {
+    return std::make_shared<Communicator>(made, transport.open(made, group.store()));
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with("altorch: ")) throw;
+    throw error.with_prefix("altorch: group '" + made.name + "', rank " + std::to_string(made.rank) + ": ");
+  }
 }
 
-AlBackend::~AlBackend() { AlBackend::release_resources(); }
+// A group's end waits: for the device, for other ranks, for threads.
+AlBackend::~AlBackend() {
+  const WithoutPython released;
+  AlBackend::release_resources();
+}
 
 void AlBackend::release_resources() {
   if (!communicator_) return;
   trace_.reset();
   shutdown();
+  if (!ProgressThread::usable()) {  // a forked child: what NCCL and the device have in flight is its parent's
+    for (std::shared_ptr<CudaGroup>& group : cuda_groups_)
+      keep_for_ever(std::make_unique<std::shared_ptr<CudaGroup>>(std::move(group)));
+  }
   cuda_groups_.clear();
   communicator_.reset();
   store_lease_.reset();
@@ -85,7 +110,8 @@ void AlBackend::shutdown() {
 }
 
 std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {
-  return (timeout.count() > 0 ? timeout : options_->timeout) + hooks_->extension();
+  return clamp_timeout(clamp_timeout(timeout.count() > 0 ? timeout : options_->timeout) +
+                       hooks_->extension());
 }
 
 void AlBackend::check_rank(std::int64_t rank, const char* what) const {

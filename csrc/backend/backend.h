@@ -82,7 +82,7 @@ class AlBackend : public c10d::Backend {
   // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
   // collective.
   void eagerConnectSingleDevice(at::Device device) override;
-  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = clamp_timeout(timeout); }
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
     hooks_->on_completion(std::move(hook));
     onCompletionHook_ = [](std::shared_ptr<c10d::WorkInfo>) {};  // torch looks whether there is one

@@ -115,8 +115,9 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
 // Rank 0 hears from everyone, then lets everyone go: unlike a barrier it can say who has not come.
 void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   guarded([&] {
+    SignalCheck::refuse_in_handler();
     const std::int64_t tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
-    const auto timeout = options.timeout.count() >= 0 ? options.timeout : options_->timeout;
+    const auto timeout = clamp_timeout(options.timeout.count() >= 0 ? options.timeout : options_->timeout);
     const std::string self = "Rank " + std::to_string(getRank());
     Operation whole;
     whole.sequence = communicator_->sequence();

@@ -10,8 +10,10 @@
 #include "backend/cuda_watch.h"
 #include "backend/errors.h"
 #include "backend/one_sided.h"
+#include "backend/without_python.h"
 #include "common/keep_for_ever.h"
 #include "common/reduce_op.h"
+#include "common/signal_check.h"
 #include "device/cuda_device.h"
 #include "engine/explain.h"
 #include "transports/shm/shareable.h"
@@ -152,6 +154,7 @@ template <class Body>
 auto AlWindow::asked(const Asking& asking, std::optional<std::int64_t> rank, Body&& body) const
     -> decltype(body(0)) {
   return guarded([&] {
+    SignalCheck::refuse_in_handler();
     const bool exists = !rank || (*rank >= 0 && *rank < communicator_->size());
     const int peer = rank && exists ? static_cast<int>(*rank) : kAnySource;
     try {
@@ -449,7 +452,7 @@ std::string AlWindow::route() {
 namespace {
 
 AlWindow::Patience patience_of(std::chrono::milliseconds timeout) {
-  return timeout == c10d::kUnsetTimeout ? AlWindow::Patience() : timeout;
+  return timeout == c10d::kUnsetTimeout ? AlWindow::Patience() : clamp_timeout(timeout);
 }
 
 }  // namespace
@@ -492,6 +495,7 @@ struct ExportedTensor {
   explicit ExportedTensor(int gpu) : index(gpu), device(gpu) {}
   ~ExportedTensor() {
     if (!memory) return;
+    const WithoutPython released;  // another thread may be about to call what the device waits for
     forget_shareable(memory.get());
     const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
     bool idle = false;

@@ -30,7 +30,7 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::merge(const c10::intrusive_ptr<c10d
     merged.name = options && !options->group_name.empty() ? options->group_name
                                                           : communicator_->membership().name + ":merge";
     merged.rank = rank;
-    merged.timeout = options ? options->timeout : options_->timeout;
+    merged.timeout = clamp_timeout(options ? options->timeout : options_->timeout);
     if (rank < 0 || rank >= size) {
       throw Error(ErrorKind::kInvalidArgument, "altorch: group '" + merged.name + "': merge: rank " +
                                                    std::to_string(rank) + " of " + std::to_string(size) +
@@ -81,7 +81,7 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::make_split(const c10::intrusive_ptr
   }
   const auto* asked = dynamic_cast<const AlOptions*>(options.get());
   const AlOptions& child_options = asked ? *asked : *options_;
-  child.timeout = options ? options->timeout : options_->timeout;
+  child.timeout = clamp_timeout(options ? options->timeout : options_->timeout);
   Rendezvous group(store, std::move(child), key, child_options);
   auto made = c10::make_intrusive<AlBackend>(group, transport_, child_options);
   if (group.group().size() == 1) {

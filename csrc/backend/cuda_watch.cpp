@@ -1,12 +1,11 @@
 #include "backend/cuda_watch.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "common/log.h"
+#include "common/native_thread.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
 
@@ -23,6 +22,7 @@ std::atomic<bool> exists{false}, stopped{false};
 // Never destroyed: the thread lives as long as the process.
 CudaWatch& CudaWatch::instance() {
   static auto* watch = new CudaWatch();
+  if (!exists.load(std::memory_order_acquire)) watch->start();
   return *watch;
 }
 
@@ -39,13 +39,17 @@ bool CudaWatch::stop() {
   return idle;
 }
 
-CudaWatch::CudaWatch() : look_(&Watched::look), poll_(&Watched::poll) {
-  exists.store(true);
+CudaWatch::CudaWatch() : look_(&Watched::look), poll_(&Watched::poll) {}
+
+// A start that failed is tried again by the next caller.
+void CudaWatch::start() {
+  const std::lock_guard lock(mutex_);
   for (const auto& [round, name] : {std::pair(&look_, "al-cuda-watch"), std::pair(&poll_, "al-cuda-poll")}) {
-    std::thread thread([this, round = round] { loop(*round); });
-    pthread_setname_np(thread.native_handle(), name);
-    thread.detach();
+    if (round->started) continue;
+    start_native_thread(name, [this, round = round] { loop(*round); });
+    round->started = true;
   }
+  exists.store(true, std::memory_order_release);
 }
 
 void CudaWatch::add(const std::shared_ptr<Watched>& group) {

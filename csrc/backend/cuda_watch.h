@@ -17,6 +17,7 @@ namespace altorch::backend {
 // Thread rules: any thread.
 class CudaWatch {
  public:
+  // Throws Error(kTransport) where its threads cannot be started.
   static CudaWatch& instance();
 
   void add(const std::shared_ptr<Watched>& group);
@@ -35,8 +36,10 @@ class CudaWatch {
     bool (Watched::*const visit)();
     std::atomic<bool> awake{false};
     std::timed_mutex busy;  // held while groups are visited
+    bool started = false;   // guarded by mutex_
   };
   CudaWatch();
+  void start();
   void loop(Round& round);
 
   Round look_, poll_;

@@ -1,5 +1,7 @@
 #include "backend/errors.h"
 
+#include <utility>
+
 namespace altorch::backend {
 
 void throw_as_torch(const Error& error) {
@@ -13,6 +15,23 @@ void throw_as_torch(const Error& error) {
     default:
       C10_THROW_ERROR(DistBackendError, error.what());
   }
+}
+
+namespace {
+
+// Thrown to the caller in place of the Error that it ended a call with.
+std::exception_ptr& kept_for_caller() {
+  static thread_local auto* kept = new std::exception_ptr();  // never freed: it may belong to Python
+  return *kept;
+}
+
+}  // namespace
+
+void keep_for_caller(std::exception_ptr raised) { kept_for_caller() = std::move(raised); }
+
+void rethrow_kept() {
+  if (!kept_for_caller()) return;
+  std::rethrow_exception(std::exchange(kept_for_caller(), nullptr));
 }
 
 std::exception_ptr as_torch(const Error& error) {
@@ -31,6 +50,7 @@ c10d::ErrorType error_type(ErrorKind kind) {
       return c10d::ErrorType::REMOTE_ERROR;
     case ErrorKind::kMismatch:
     case ErrorKind::kTransport:
+    case ErrorKind::kInterrupted:
     case ErrorKind::kInternal:
       return c10d::ErrorType::COMM_ERROR;
     case ErrorKind::kInvalidArgument:

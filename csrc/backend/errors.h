@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <type_traits>
 
 #include "common/error.h"
 
@@ -18,12 +19,26 @@ std::exception_ptr as_torch(const Error& error);
 // was closed at the caller's wish.
 c10d::ErrorType error_type(ErrorKind kind);
 
+// What a signal handler of the program raised while a call waited (common/signal_check.h), until the call ends: guarded() throws
+// it then in place of the Error. Of the calling thread.
+void keep_for_caller(std::exception_ptr raised);
+// Does nothing where nothing is kept.
+void rethrow_kept();
+
 // Runs `body`, mapping what it throws.
 template <typename Body>
 auto guarded(Body&& body) -> decltype(body()) {
   try {
-    return body();
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      rethrow_kept();  // of a wait whose end was no error
+    } else {
+      auto result = body();
+      rethrow_kept();
+      return result;
+    }
   } catch (const Error& error) {
+    rethrow_kept();
     throw_as_torch(error);
   }
 }

@@ -133,6 +133,9 @@ FlightPublisher* FlightPublisher::instance() {
     try {
       auto* const theirs = c10d::getFlightRecorder("al");
       return theirs->enabled_ ? new FlightPublisher(*theirs) : nullptr;
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, std::string("no call is recorded: ") + error.what());
+      return nullptr;
     } catch (const std::exception& error) {
       log(LogLevel::kWarning,
           std::string("no call is recorded, since torch's flight recorder refuses its variables: ") +

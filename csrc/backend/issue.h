@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "backend/errors.h"
 #include "backend/profiler_range.h"
+#include "common/signal_check.h"
 
 namespace altorch::backend {
 
@@ -45,7 +46,10 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
 template <typename Body>
 AlBackend::WorkPtr AlBackend::called(Body&& body) {
   try {
-    return guarded(body);
+    return guarded([&] {
+      SignalCheck::refuse_in_handler();
+      return body();
+    });
   } catch (...) {
     spoil_window();
     throw;

@@ -6,13 +6,15 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "common/longest_timeout.h"
 #include "engine/on_error.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace altorch::backend {
 
 struct AlOptions : public c10d::Backend::Options {
-  explicit AlOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Options("al", timeout) {}
+  explicit AlOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+      : Options("al", clamp_timeout(timeout)) {}
 
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
   c10::intrusive_ptr<Options> clone() const override { return c10::make_intrusive<AlOptions>(*this); }

@@ -91,7 +91,7 @@ ReconfigurableBackend::Asked ReconfigurableBackend::check(const c10d::Reconfigur
   const auto invalid = [](const std::string& what) { return Error(ErrorKind::kInvalidArgument, what); };
   Asked asked;
   asked.uuid = options.uuid;
-  asked.timeout = options.timeout.value_or(options_->timeout);
+  asked.timeout = clamp_timeout(options.timeout.value_or(options_->timeout));
   asked.handles = in_order(options);
   for (const std::string& handle : asked.handles) asked.processes.push_back(Handle::of(handle).process);
   if (std::set<std::string>(asked.handles.begin(), asked.handles.end()).size() < asked.handles.size())
@@ -220,7 +220,7 @@ void ReconfigurableBackend::addEphemeralTimeout(const std::chrono::milliseconds&
 }
 
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
+  options_->timeout = clamp_timeout(timeout);
   if (const auto backend = now()) backend->setTimeout(timeout);
 }
 

@@ -50,21 +50,26 @@ Fields to_agree_on(const AlOptions& options) {
   return fields;
 }
 
-// What is wrong here is told in the meeting, so that nobody waits for a rank that has refused.
-std::string complaint() {
+// What is wrong here is told in the meeting, so that no rank waits for one that has refused.
+std::optional<Error> complaint() {
   if (!ProgressThread::usable())
-    return "this process was forked from one that had made a group, whose threads are not here; start it "
-           "with the 'spawn' method to communicate";
-  if (const auto error = wrong_setting()) return error->what();
-  if (const auto error = wrong_recorder_size()) return error->what();
+    return Error(ErrorKind::kInvalidArgument,
+                 "this process was forked from one that had a group; destroy the groups (and drop their "
+                 "Works) before the fork, "
+                 "or start it with the 'spawn' method");
+  if (const auto error = wrong_setting()) return *error;
+  if (const auto error = wrong_recorder_size()) return *error;
   try {
     Rules();
+    ProgressThread::instance();  // no call of the group then fails because a thread cannot be started
   } catch (const Error& error) {
-    return error.what();
+    return error;
   }
-  return "";
+  return std::nullopt;
 }
 
+// Fields of a complaint, which come first: what is wrong, and the ErrorKind.
+constexpr std::size_t kComplaint = 2;
 // Behind what says which process it is.
 constexpr std::size_t kWatchName = ProcessId::kFields, kWatchRank = kWatchName + 1;
 
@@ -90,10 +95,13 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
     : group_(std::move(group)), making_(group_.is_job ? nullptr : current_watch()) {
   const GroupMaking::Wait wait(making_);
   meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
+  lease_ = StoreWorker::lease(store);  // before the complaint, which it carries
   const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
   const Fields identity = identity_of_this_process(watch.get());
-  Fields full = {complaint()};
+  const auto wrong = complaint();
+  Fields full = {wrong ? wrong->what() : "",
+                 std::to_string(static_cast<int>(wrong ? wrong->kind() : ErrorKind::kInternal))};
   full.insert(full.end(), word.begin(), word.begin() + static_cast<std::ptrdiff_t>(agreed));
   const Fields own = to_agree_on(options);
   full.insert(full.end(), own.begin(), own.end());
@@ -101,7 +109,6 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   full.insert(full.end(), identity.begin(), identity.end());
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
-  lease_ = StoreWorker::lease(store);
   // Whoever was watched before this is watched meanwhile too, under the numbers of then.
   C10dStore keys(store, "");
   const bool is_first = group_.is_job && group_.before.empty();
@@ -127,7 +134,12 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   group_.key = met.prefix;
   group_.store = std::make_shared<C10dStore>(store, met.prefix);
   const auto callers = c10::make_intrusive<c10d::PrefixStore>(met.prefix, store);
-  if (!group_.watch) choose_watch(identities, store);
+  try {
+    if (!group_.watch) choose_watch(identities, store);
+  } catch (const Error& error) {
+    fail(error.what());
+    throw;
+  }
   if (!group_.is_apart) {
     const std::lock_guard lock(current().mutex);
     current().watch = group_.watch;
@@ -139,12 +151,14 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
 std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const {
   std::vector<Fields> to_compare;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string wrong = slice(words[i], 0, 1).front();
+    const Fields complaint = slice(words[i], 0, kComplaint);
+    const std::string& wrong = complaint[0];
     if (!wrong.empty()) {
-      return Error(ErrorKind::kInvalidArgument,
+      const bool is_failure = complaint[1] == std::to_string(static_cast<int>(ErrorKind::kTransport));
+      return Error(is_failure ? ErrorKind::kTransport : ErrorKind::kInvalidArgument,
                    "on global rank " + std::to_string(group_.global_ranks[i]) + ", " + wrong);
     }
-    to_compare.push_back(slice(words[i], 1, std::min(agreed_end, words[i].size()) - 1));
+    to_compare.push_back(slice(words[i], kComplaint, std::min(agreed_end, words[i].size()) - kComplaint));
   }
   return disagreement(to_compare, group_.global_ranks);
 }
@@ -190,6 +204,30 @@ std::vector<std::string> Rendezvous::exchange(const std::string& key, const std:
                                               std::chrono::milliseconds timeout) {
   const GroupMaking::Wait wait(making_);
   return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
+}
+
+void MeetingStore::attend() {
+  WatchedStore::attend();
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_question_) return;
+  next_question_ = now + between_questions_;
+  std::optional<std::string> why;
+  try {
+    why = try_get(kFailedKey);
+  } catch (const Error&) {  // a store that does not answer is the affair of the requests that the group needs
+  }
+  if (why) throw Error(ErrorKind::kTransport, *why);
+}
+
+void Rendezvous::fail(const std::string& why) noexcept {
+  try {
+    KeyValueStore& keys = *group_.store;
+    if (!keys.is_hosted() || keys.try_get(kFailedKey)) return;  // the first report is the cause of the others
+    const int own = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
+    keys.set(kFailedKey, "global rank " + std::to_string(own) + " cannot make its part of group '" +
+                             group_.name + "': " + why);
+  } catch (const std::exception&) {  // this rank's own error says it already
+  }
 }
 
 std::string Rendezvous::verdict(const std::string& obstacle, std::chrono::milliseconds timeout) {

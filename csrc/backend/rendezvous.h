@@ -15,20 +15,25 @@
 #include "backend/options.h"
 #include "backend/store.h"
 #include "common/fields.h"
+#include "common/gathering.h"
 #include "common/membership.h"
+#include "common/poll_pause.h"
 #include "observe/job_watch.h"
 #include "observe/watched_store.h"
 
 namespace altorch::backend {
 
-// The group's keys, for who waits there until the group is made.
+// The group's keys, for a rank that waits there until the group is made.
 class MeetingStore : public WatchedStore {
  public:
   MeetingStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
-               KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
-      : WatchedStore(store, std::move(watch), std::move(ranks)),
+               KeyValueStore& store, std::shared_ptr<JobWatch> watch, const std::vector<int>& ranks)
+      : WatchedStore(store, std::move(watch), ranks),
         callers_(std::move(callers)),
-        lease_(std::move(lease)) {}
+        lease_(std::move(lease)),
+        between_questions_(std::max(kBetweenQuestions, calm_pace(static_cast<int>(ranks.size())))) {}
+  // Throws Error(kTransport), too, when a rank has reported that it failed.
+  void attend() override;
   // The same keys over the caller's own connection, for who blocks in requests; ours leaves it from now on.
   const c10::intrusive_ptr<c10d::Store>& callers() const {
     lease_->settle();
@@ -38,6 +43,9 @@ class MeetingStore : public WatchedStore {
  private:
   const c10::intrusive_ptr<c10d::Store> callers_;
   const std::shared_ptr<StoreLease> lease_;
+  static constexpr std::chrono::milliseconds kBetweenQuestions{500};
+  const std::chrono::milliseconds between_questions_;  // all waiting ranks ask
+  std::chrono::steady_clock::time_point next_question_ = std::chrono::steady_clock::now() + kBetweenQuestions;
 };
 
 // Thread rules: one thread.
@@ -68,6 +76,9 @@ class Rendezvous {
                                     std::chrono::milliseconds timeout);
   // Whether all have made what `obstacle` says of this rank that it could not: common/verdict.h. Once.
   std::string verdict(const std::string& obstacle, std::chrono::milliseconds timeout);
+  // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of waiting until their
+  // timeout. Does nothing where the store does not answer.
+  void fail(const std::string& why) noexcept;
   // What carries it has been made, and tells of it from now on.
   void is_made() noexcept { meeting_.reset(); }
   // The last thing of all: the rank that hosts the store leaves last, or after a few seconds.

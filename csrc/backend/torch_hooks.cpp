@@ -1,11 +1,14 @@
 #include "backend/torch_hooks.h"
 
+#include <future>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "backend/without_python.h"
 #include "common/log.h"
+#include "engine/callback_thread.h"
 
 namespace altorch::backend {
 
@@ -26,6 +29,23 @@ Living& living() {
 
 thread_local bool runs = false;
 
+void run_each(const std::vector<std::shared_ptr<const TorchHooks::AbortHook>>& hooks) noexcept {
+  ++living().running;  // before the look: end_all() looks the other way round
+  runs = true;
+  for (const auto& hook : hooks) {
+    if (living().ended.load()) break;
+    try {
+      (*hook)();
+    } catch (const std::exception& error) {
+      log(LogLevel::kWarning, std::string("an abort hook failed: ") + error.what());
+    } catch (...) {
+      log(LogLevel::kWarning, "an abort hook failed");
+    }
+  }
+  runs = false;
+  --living().running;
+}
+
 }  // namespace
 
 TorchHooks::TorchHooks() {
@@ -45,7 +65,7 @@ void TorchHooks::end_all() {
   const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (living().running.load() > 0 && std::chrono::steady_clock::now() < most)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::vector<std::map<std::int64_t, AbortHook>> last;  // go without the lock
+  std::vector<std::map<std::int64_t, std::shared_ptr<const AbortHook>>> last;  // go without the lock
   std::vector<CompletionHooks::Hooks> last_of_completion;
   const std::lock_guard lock(living().mutex);
   for (TorchHooks* each : living().all) {
@@ -58,16 +78,18 @@ void TorchHooks::end_all() {
 
 bool failed_under_way(ErrorKind kind) {
   return kind == ErrorKind::kTimeout || kind == ErrorKind::kPeerLost || kind == ErrorKind::kMismatch ||
-         kind == ErrorKind::kTransport;
+         kind == ErrorKind::kTransport || kind == ErrorKind::kInterrupted;
 }
 
 void TorchHooks::add(std::int64_t id, AbortHook hook) {
+  auto kept = std::make_shared<const AbortHook>(
+      std::move(hook));  // as is the one that it replaces, it outlives the lock
   const std::lock_guard lock(mutex_);
-  hooks_[id] = std::move(hook);
+  hooks_[id].swap(kept);
 }
 
 void TorchHooks::remove(std::int64_t id) {
-  AbortHook last;  // outlives the lock: it may belong to Python
+  std::shared_ptr<const AbortHook> last;  // outlives the lock: it may belong to Python
   const std::lock_guard lock(mutex_);
   const auto found = hooks_.find(id);
   if (found == hooks_.end()) return;
@@ -77,29 +99,27 @@ void TorchHooks::remove(std::int64_t id) {
 
 void TorchHooks::run_abort_hooks() noexcept {
   if (runs) return;
-  ++living().running;  // before the look: end_all() looks the other way round
-  if (living().ended.load()) {
-    --living().running;
-    return;
-  }
-  runs = true;
-  std::vector<AbortHook> hooks;
+  std::vector<std::shared_ptr<const AbortHook>> hooks;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, hook] : hooks_) hooks.push_back(hook);
   }
-  for (const AbortHook& hook : hooks) {
-    try {
-      hook();
-    } catch (const std::exception& error) {
-      log(LogLevel::kWarning, std::string("an abort hook failed: ") + error.what());
-    } catch (...) {
-      log(LogLevel::kWarning, "an abort hook failed");
-    }
+  if (hooks.empty() || living().ended.load()) return;
+  try {
+    const auto done = std::make_shared<std::promise<void>>();
+    auto returned = done->get_future();
+    CallbackThread::instance().push([done, hooks = std::move(hooks)] {
+      run_each(hooks);
+      done->set_value();
+    });
+    const WithoutPython released;
+    if (returned.wait_for(kHookPatience) != std::future_status::ready)
+      log(LogLevel::kWarning, "an abort hook has not returned after " +
+                                  std::to_string(kHookPatience.count()) +
+                                  " s; the failure is told to the other ranks without it");
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, std::string("abort hooks were not run: ") + error.what());
   }
-  hooks.clear();
-  runs = false;
-  --living().running;
 }
 
 void TorchHooks::on_completion(Completions::Hook hook) {

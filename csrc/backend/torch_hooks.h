@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -25,6 +26,7 @@ bool failed_under_way(ErrorKind kind);
 class TorchHooks : public Observer {
  public:
   using AbortHook = std::function<void()>;
+  static constexpr std::chrono::seconds kHookPatience{2};
 
   // None runs from now on, in any group, and none is kept: they may belong to Python, which ends. Waits a second at most
   // for those that run.
@@ -36,8 +38,9 @@ class TorchHooks : public Observer {
   void add(std::int64_t id, AbortHook hook);
   // Another thread may still be running it.
   void remove(std::int64_t id);
-  // On this thread, in the order of their ids; before the failure is told to anybody. What a hook throws is logged. Does
-  // nothing within a hook.
+  // In the order of their ids, on the callback thread: a hook may wait for Python's lock, and its holder for what the calling
+  // thread is about to end. Returns when all have returned, or after kHookPatience; the hooks then go on beside what follows.
+  // What a hook throws is logged. Does nothing within a hook.
   void run_abort_hooks() noexcept;
 
   // Added to the timeouts of the calls made from now on, until the first of them is done (on CUDA: is enqueued).
@@ -82,7 +85,8 @@ class TorchHooks : public Observer {
   std::atomic<std::int64_t> extension_ms_{0};  // the sum of what follows
   std::mutex mutex_;                           // guards what follows
   std::vector<Extension> extensions_;
-  std::map<std::int64_t, AbortHook> hooks_;
+  std::map<std::int64_t, std::shared_ptr<const AbortHook>>
+      hooks_;  // made, copied and destroyed without the lock: Python's
 };
 
 }  // namespace altorch::backend

@@ -8,6 +8,7 @@
 #include "backend/errors.h"
 #include "backend/work.h"
 #include "common/adaptive_wait.h"
+#include "common/longest_timeout.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::backend {
@@ -110,7 +111,7 @@ std::exception_ptr StreamWork::exception() const {
 bool StreamWork::wait(std::chrono::milliseconds timeout) {
   forget_in_registry(*this);
   return guarded([&] {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    const auto deadline = std::chrono::steady_clock::now() + clamp_timeout(timeout);
     AdaptiveWait pauses;
     while (timeout != kNoTimeout && !end_.query() && !window_->failure()) {
       if (std::chrono::steady_clock::now() > deadline)

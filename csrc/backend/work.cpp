@@ -7,6 +7,8 @@
 #include "backend/errors.h"
 #include "backend/torch_hooks.h"
 #include "common/adaptive_wait.h"
+#include "common/longest_timeout.h"
+#include "common/signal_check.h"
 #include "engine/callback_thread.h"
 
 namespace altorch::backend {
@@ -198,8 +200,6 @@ std::vector<at::Tensor> AlWork::result() { return outputs_; }
 
 void AlWork::synchronize() { wait(kNoTimeout); }
 
-void AlWork::blockCurrentStream() { wait(kNoTimeout); }
-
 void AlWork::abort() {
   if (communicator_ && !done_.load()) communicator_->close("a Work of the group was aborted", /*tell=*/true);
 }
@@ -209,7 +209,9 @@ bool AlWork::wait(std::chrono::milliseconds timeout) {
     C10_THROW_ERROR(DistBackendError,
                     "altorch: an abort hook cannot wait for a call: it may be the one that failed");
   }
+  if (SignalCheck::is_in_handler() && !done_.load()) guarded([] { SignalCheck::refuse_in_handler(); });
   const Attended here(*this);
+  timeout = clamp_timeout(timeout);
   for (const Part& part : parts_) {
     if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {
       const Error late(ErrorKind::kTimeout, "wait(timeout=" + std::to_string(timeout.count()) +

@@ -64,7 +64,6 @@ class AlWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout) override;
-  void blockCurrentStream() override;
   // With everything else of the group. Does nothing once it is complete.
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

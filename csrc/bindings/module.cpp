@@ -20,6 +20,10 @@
 #include "collectives/algorithm.h"
 #include "common/env.h"
 #include "common/hurried_end.h"
+#include "common/log.h"
+#include "common/longest_timeout.h"
+#include "common/native_thread.h"
+#include "common/signal_check.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
 #include "engine/callback_thread.h"
@@ -38,8 +42,14 @@ using namespace altorch::backend;  // NOLINT
 
 namespace {
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+std::chrono::milliseconds milliseconds(double seconds) { return timeout_of_seconds(seconds); }
+
+// On the main thread, which runs Python's signal handlers.
+bool signal_handler_raised() {
+  const py::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() == 0) return false;
+  backend::keep_for_caller(std::make_exception_ptr(py::error_already_set()));
+  return true;
 }
 
 void warn_of_unknown_settings() {
@@ -157,6 +167,7 @@ std::vector<std::string> exchange_texts(const std::string& text) {
 
 PYBIND11_MODULE(_C, module) {
   py::module_::import("torch._C._distributed_c10d");
+  SignalCheck::set(&signal_handler_raised);
   py::class_<AlOptions, c10::intrusive_ptr<AlOptions>, c10d::Backend::Options>(
       module, "Options", "What `pg_options` of a group with backend 'al' may say.")
       .def(py::init([](double timeout_seconds, bool is_high_priority_stream, std::optional<int> min_ctas,
@@ -233,7 +244,7 @@ PYBIND11_MODULE(_C, module) {
            "Gives the group's memory of the GPU back until resume(). Collective, as that is.")
       .def("resume", &AlBackend::resume, py::call_guard<py::gil_scoped_release>(),
            "Takes calls on CUDA tensors again.")
-      .def("memory_stats", &AlBackend::getMemoryStats,
+      .def("memory_stats", &AlBackend::getMemoryStats, py::call_guard<py::gil_scoped_release>(),
            "Bytes of the GPU's memory that this rank's part of the group has: suspend, which suspend() gives "
            "back, persist, total; suspended (0 or 1); and host, of pinned memory.")
       .def("comm_split_count", &AlBackend::nccl_splits,
@@ -347,9 +358,13 @@ PYBIND11_MODULE(_C, module) {
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("obstacle"), py::arg("timeout_seconds"),
           "One for all ranks, once: empty where all have made it, else why one has not.")
+      .def("fail", &Rendezvous::fail, py::call_guard<py::gil_scoped_release>(), py::arg("why"),
+           "This rank cannot make its part: ranks that wait for it raise.")
       .def("settle", &Rendezvous::settle, "From now on others may block in the caller's store.")
-      .def("leave", &Rendezvous::leave, py::call_guard<py::gil_scoped_release>(),
-           "The last thing of all: the rank that hosts the store leaves last.");
+      .def(
+          "leave", [](Rendezvous& self) { guarded([&] { self.leave(); }); },
+          py::call_guard<py::gil_scoped_release>(),
+          "The last thing of all: the rank that hosts the store leaves last.");
   module.def(
       "gather", &gather_group, py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("group"),
       py::arg("key"), py::arg("options"), py::arg("agreed"), py::arg("word"),
@@ -412,6 +427,16 @@ PYBIND11_MODULE(_C, module) {
   module.def("publish_flight_record", &publish_flight_record, py::call_guard<py::gil_scoped_release>(),
              "Shows torch's flight recorder of \"al\" what was recorded until now.");
   module.def("stats", &stats, py::arg("backend"), "What the group has done, by operation and route.");
+  module.def(
+      "transport",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        const auto* mine = dynamic_cast<const AlBackend*>(backend.get());
+        return std::string(mine ? mine->transport() : "");
+      },
+      py::arg("backend"), "What carries the group's CPU tensors.");
+  module.def(
+      "log_info", [](const std::string& message) { log(LogLevel::kInfo, message); }, py::arg("message"),
+      "One line on standard error, where ALTORCH_LOG_LEVEL is info or debug.");
   module.def("algorithms", &algorithm_rows, "The table of algorithms.");
   module.def(
       "explain",
@@ -450,6 +475,8 @@ PYBIND11_MODULE(_C, module) {
       "no such reduction.");
   module.def("nccl_allocator_obstacle", &nccl::allocator_obstacle,
              "Why NCCL cannot allocate memory; empty: it can.");
+  module.def("fail_thread_starts_after", &fail_thread_starts_after, py::arg("starts"),
+             "For tests: after so many more, no thread of altorch can be started; negative: all can.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def(
@@ -470,6 +497,7 @@ PYBIND11_MODULE(_C, module) {
         const bool is_watched = CudaWatch::is_there();
         bool all_stopped = CudaWatch::stop();
         Windows::stop();
+        SignalCheck::set(nullptr);
         TraceBoard::instance().write_last_metrics();
         all_stopped &= CallbackThread::finish(std::chrono::seconds(2));
         end_without_destructors(/*forced=*/is_watched && !all_stopped);

@@ -1,18 +1,17 @@
 #include "bootstrap/init_deadline.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <string>
 
 namespace altorch {
 
-InitDeadline::InitDeadline(std::chrono::milliseconds timeout) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, timeout] {
+InitDeadline::InitDeadline() {
+  thread_.emplace("al-mpi-init", [this] {
     std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return over_ || timeout_; });
+    if (over_) return;
+    const auto timeout = *timeout_;
     if (changed_.wait_for(lock, timeout, [this] { return over_; })) return;
     const std::string message =
         "altorch: MPI_Init did not return within " + std::to_string(timeout.count() / 1000) +
@@ -22,7 +21,14 @@ InitDeadline::InitDeadline(std::chrono::milliseconds timeout) {
     }
     _exit(1);
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void InitDeadline::begin(std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard guard(mutex_);
+    timeout_ = timeout;
+  }
+  changed_.notify_one();
 }
 
 InitDeadline::~InitDeadline() {
@@ -31,7 +37,7 @@ InitDeadline::~InitDeadline() {
     over_ = true;
   }
   changed_.notify_one();
-  thread_.join();
+  thread_->join();
 }
 
 }  // namespace altorch

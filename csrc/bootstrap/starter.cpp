@@ -1,10 +1,12 @@
 #include "bootstrap/starter.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "bootstrap/environment.h"
 #include "bootstrap/init_deadline.h"
+#include "bootstrap/peer_info.h"
 #include "bootstrap/process_manager.h"
 #include "bootstrap/shm_files.h"
 #include "bootstrap/signals.h"
@@ -36,7 +38,8 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
   SignalKeeper signals;
   std::shared_ptr<Mpi> mpi;
   {
-    InitDeadline deadline(options.timeout);
+    InitDeadline deadline;
+    deadline.begin(options.timeout);
     mpi = Mpi::initialise(library, level, origin);
   }
   const bool is_whole_job = options.size < 0 || mpi->size() == options.size;
@@ -50,7 +53,24 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
                                    const BootstrapOptions& options, const PeerTable& table) {
   const Topology topology = survey(options, table);
-  std::unique_ptr<ProcessManager> manager = start_process_manager(library, options, topology);
+  std::unique_ptr<ProcessManager> manager;
+  std::optional<InitDeadline> deadline;
+  std::optional<Error> obstacle;
+  try {
+    manager = start_process_manager(library, options, topology);
+    deadline.emplace();
+  } catch (const Error& error) {
+    obstacle = error;
+  }
+  // No rank enters MPI_Init before all can: it would wait there without end.
+  bool all_can = false;
+  try {
+    all_can = all_agree(!obstacle, options.size, *options.store, topology.prefix + "ready", options.timeout);
+  } catch (const Error&) {
+    if (!obstacle) throw;
+  }
+  if (obstacle) throw Error(*obstacle);
+  if (!all_can) throw Error(ErrorKind::kUnsupported, "another rank cannot start it");
   std::shared_ptr<Mpi> mpi;
   {
     ScopedEnvironment environment;
@@ -58,13 +78,14 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
     prepare_open_mpi(environment, library);
     manager->prepare(environment);
     SignalKeeper signals;
-    InitDeadline deadline(options.timeout);
+    deadline->begin(options.timeout);
     try {
       mpi = Mpi::initialise(library, level, MpiOrigin::kBootstrap);
     } catch (...) {
       manager->detach_store();
       throw;
     }
+    deadline.reset();
   }
   manager->detach_store();
   if (mpi->size() == options.size) {

@@ -20,6 +20,7 @@ enum class ErrorKind {
   kClosed,           // the group was destroyed, aborted, or broken by an earlier error
   kTransport,        // MPI, Gloo or the system reported a failure
   kUnsupported,      // no route can carry this operation here
+  kInterrupted,      // a signal handler of the program raised while the call waited
   kInternal,         // a defect of altorch
 };
 
@@ -28,7 +29,8 @@ inline constexpr int kErrorKindCount = static_cast<int>(ErrorKind::kInternal) + 
 constexpr const char* name_of(ErrorKind kind) {
   constexpr const char* names[] = {"invalid argument",  "invalid type", "mismatch between ranks",
                                    "timeout",           "peer lost",    "group closed",
-                                   "transport failure", "unsupported",  "internal error"};
+                                   "transport failure", "unsupported",  "interrupted by a signal",
+                                   "internal error"};
   return names[static_cast<int>(kind)];
 }
 

@@ -37,6 +37,16 @@ class Gatherer {
   }
 
   // In vain. Rank 0, which may host the store, goes after the others who came, or after a while.
+  // Ranks that have the table already wait for this one in the group's next meeting.
+  void report(const std::string& why) noexcept {
+    if (under_.empty()) return;
+    try {
+      store_.set(prefix() + "/" + kFailedKey,
+                 "rank " + std::to_string(rank_) + " gave up while the ranks met: " + why);
+    } catch (const std::exception&) {  // its own error says so
+    }
+  }
+
   void leave() noexcept {
     if (under_.empty()) return;
     try {
@@ -145,6 +155,7 @@ Gathering gather(KeyValueStore& store, const std::string& key, int rank, int siz
   } catch (const Error& error) {
     const std::string absent = own.absent();
     own.withdraw_challenge();
+    own.report(error.what());
     own.leave();
     throw error.with_prefix(absent + " " + purpose + ": ");
   }

@@ -16,6 +16,9 @@
 
 namespace altorch {
 
+// Under this key, behind the prefix, a rank reports that it cannot make its part of the group, and why.
+inline constexpr const char* kFailedKey = "failed";
+
 struct Gathering {
   std::string prefix;         // for keys of this group alone, in this life; the same on every rank
   std::vector<Fields> words;  // everybody's, by rank

@@ -1,5 +1,7 @@
-// A detached thread that takes no signals and that no exit handler waits for. Who started it may wait for its
-// end, with a deadline.
+// The one way to start a thread. Its threads are detached, take no signals, and no exit handler waits for them.
+//
+// A start fails where the user's limit on processes or the cgroup's is reached, perhaps in the middle of a job. A call that
+// needs a thread starts it before it queues anything. Destructors and exit handlers work without the thread.
 #pragma once
 
 #include <chrono>
@@ -11,17 +13,24 @@
 
 namespace altorch {
 
-// `name` has at most 15 characters. `body` must not throw, and is destroyed before the thread ends: it should
-// own what it uses, for the thread may outlive who started it. Throws Error(kTransport) when there can be no
-// more threads.
+// `name` has at most 15 characters. `body` must not throw, and is destroyed before the thread ends: it should own what it
+// uses, for the thread may outlive its starter. Throws Error(kTransport), which names both limits.
 void start_native_thread(const char* name, std::function<void()> body);
+// What that Error says.
+std::string no_more_threads(const char* name, int error);
 
-// One that is waited for. Thread rules: any thread.
+// For tests: after `starts` more starts of threads, each start fails as if a limit were reached. Negative: none does.
+void fail_thread_starts_after(int starts);
+
+// A thread that its owner waits for. Thread rules: any thread.
 class NativeThread {
  public:
+  // Throws as start_native_thread() does.
   NativeThread(const char* name, std::function<void()> body);
-  // Whether `body` has returned, and all that it owned is let go, before `patience` is over.
+  // Whether `body` has returned and was destroyed within `patience`.
   bool ends_within(std::chrono::milliseconds patience);
+  // The same, without a deadline.
+  void join();
 
  private:
   struct End {
@@ -29,7 +38,7 @@ class NativeThread {
     std::condition_variable changed;
     bool reached = false;
   };
-  const std::shared_ptr<End> end_ = std::make_shared<End>();
+  std::shared_ptr<End> end_ = std::make_shared<End>();
 };
 
 }  // namespace altorch

@@ -1,12 +1,12 @@
 #include "engine/callback_thread.h"
 
-#include <pthread.h>
-
-#include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "common/error.h"
 #include "common/log.h"
+#include "common/native_thread.h"
+#include "common/per_process.h"
 
 namespace altorch {
 namespace {
@@ -14,25 +14,23 @@ namespace {
 constexpr std::chrono::milliseconds kStuck{10};
 constexpr std::chrono::seconds kSpareLives{2};
 
-std::atomic<bool> exists{false};
-
-void start(const char* name, std::function<void()> body) {
-  std::thread thread(std::move(body));
-  pthread_setname_np(thread.native_handle(), name);
-  thread.detach();
+// False where no more threads can be started: then what is queued waits for those that run.
+bool start(const char* name, std::function<void()> body) {
+  try {
+    start_native_thread(name, std::move(body));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
 
 // Never destroyed: the progress thread may push while the process exits.
-CallbackThread& CallbackThread::instance() {
-  static auto* thread = new CallbackThread();
-  return *thread;
-}
+CallbackThread& CallbackThread::instance() { return PerProcess<CallbackThread>::get(); }
 
 CallbackThread::CallbackThread() {
-  exists.store(true);
-  start("al-callbacks", [this] { loop(/*spare=*/false); });
+  start_native_thread("al-callbacks", [this] { loop(/*spare=*/false); });
 }
 
 void CallbackThread::push(std::function<void()> work) {
@@ -53,15 +51,18 @@ void CallbackThread::push(std::function<void()> work) {
     has_relief_ |= watch;
   }
   if (wake) wake_.notify_one();
-  if (first)
-    start("al-relief", [this] { relieve(); });
-  else if (watch)
+  if (first && !start("al-relief", [this] { relieve(); })) {
+    const std::lock_guard lock(mutex_);  // the next push tries again
+    watching_ = has_relief_ = false;
+  } else if (watch) {
     stuck_.notify_one();
+  }
 }
 
 bool CallbackThread::finish(std::chrono::milliseconds patience) {
-  if (!exists.load()) return true;
-  CallbackThread& self = instance();
+  CallbackThread* made = PerProcess<CallbackThread>::if_made();
+  if (!made) return true;
+  CallbackThread& self = *made;
   std::unique_lock lock(self.mutex_);
   const bool done =
       self.done_.wait_for(lock, patience, [&] { return self.queue_.empty() && self.busy_ == 0; });

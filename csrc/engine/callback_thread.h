@@ -14,9 +14,13 @@
 
 namespace altorch {
 
+template <typename T>
+class PerProcess;
+
 // Thread rules: any thread may push; what is pushed begins in that order.
 class CallbackThread {
  public:
+  // The first call throws Error(kTransport) where no thread can be started.
   static CallbackThread& instance();
   void push(std::function<void()> work);
   // At exit, while Python can still be waited for: what was pushed is done, for `patience` at most; from then
@@ -26,6 +30,7 @@ class CallbackThread {
   static bool finish(std::chrono::milliseconds patience);
 
  private:
+  friend class PerProcess<CallbackThread>;
   CallbackThread();
   // `spare`: started because another was stuck; ends when it has had nothing to do for a while.
   void loop(bool spare);

@@ -1,6 +1,7 @@
 #include "engine/collective_queue.h"
 
 #include "common/adaptive_wait.h"
+#include "common/signal_check.h"
 #include "engine/fingerprint.h"
 
 namespace altorch {
@@ -45,6 +46,7 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
     group_.check_open();  // it may have been closed by whoever had the place before
     start(operation);
     AdaptiveWait idle;
+    SignalCheck signals;
     Clock::duration idled{0}, waited{0};  // before the last step; altogether
     while (!error && waited < most) {
       bool moved = false;
@@ -56,7 +58,10 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
       }
       idle.pause(wait.patience, to_the_end ? collective_.awaited() : Awaited());
       waited = idled + idle.waited();
-      if (waited > kBeforeLooks) error = watchdog_.look_after(operation, wait, Clock::now());
+      if (waited <= kBeforeLooks) continue;
+      const auto now = Clock::now();
+      error = watchdog_.look_after(operation, wait, now);
+      if (!error && to_the_end) error = signals.look(now);
     }
   } catch (...) {
     error = caught();

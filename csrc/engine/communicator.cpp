@@ -1,6 +1,7 @@
 #include "engine/communicator.h"
 
 #include "common/adaptive_wait.h"
+#include "common/signal_check.h"
 #include "engine/progress.h"
 
 namespace altorch {
@@ -101,14 +102,22 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
   const ProgressThread::Helper helper;
   const auto began = std::chrono::steady_clock::now();
   AdaptiveWait wait;
+  SignalCheck signals;
+  std::optional<Error> interruption;
   while (!task.finished()) {
     Driven found;
     drive(found);
     if (found.moved) wait.reset();
     if (task.finished()) break;
     wait.pause(found.patience, found.awaited());
-    if (timeout.count() > 0 && std::chrono::steady_clock::now() - began > timeout) return false;
+    const auto now = std::chrono::steady_clock::now();
+    // The task is failed with the group, and has let go of its buffers before the caller hears of the signal.
+    if (!interruption) {
+      if (const auto signal = signals.look(now)) interruption = give_up(task.operation, *signal);
+    }
+    if (!interruption && timeout.count() > 0 && now - began > timeout) return false;
   }
+  if (interruption) throw *interruption;
   return true;
 }
 

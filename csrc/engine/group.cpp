@@ -30,7 +30,6 @@ Group::Group(Membership membership, int rank, int size)
       rank_(rank),
       size_(size),
       board_(std::make_shared<StallBoard>(membership_.store, key_of(membership_), rank, size)) {
-  ProgressThread::watch_forks();
   if (watch() && size_ > 1) watch()->inquiries.join(board_);
 }
 

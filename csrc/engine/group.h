@@ -21,6 +21,7 @@
 
 #include "common/membership.h"
 #include "engine/operation.h"
+#include "engine/progress.h"
 #include "observe/job_watch.h"
 #include "observe/stall_board.h"
 #include "observe/statistics.h"
@@ -109,6 +110,7 @@ class Group {
             is_one_sided(operation.kind) ? operation.access : nullptr};
   }
 
+  const ProgressThread::Use use_;
   const Membership membership_;
   const int rank_, size_;
   const std::shared_ptr<StallBoard> board_;

@@ -6,12 +6,15 @@
 #include <algorithm>
 
 #include "common/adaptive_wait.h"
+#include "common/native_thread.h"
+#include "common/per_process.h"
 #include "engine/callback_thread.h"
 #include "engine/communicator.h"
 
 namespace altorch {
 namespace {
 
+std::atomic<int> groups{0};  // that live
 std::atomic<bool> forked{false};
 constexpr std::chrono::milliseconds kNap{1};
 constexpr int kNapsBeforeSleep = 20;
@@ -19,27 +22,23 @@ constexpr int kNapsBeforeSleep = 20;
 }  // namespace
 
 // Never destroyed: threads of the interpreter may still submit while the process exits.
-ProgressThread& ProgressThread::instance() {
-  static auto* thread = new ProgressThread();
-  return *thread;
+ProgressThread& ProgressThread::instance() { return PerProcess<ProgressThread>::get(); }
+
+ProgressThread::Use::Use() {
+  static const int watched = pthread_atfork(nullptr, nullptr, [] {
+    if (groups.load() > 0) forked.store(true);
+  });
+  static_cast<void>(watched);
+  groups.fetch_add(1);
 }
 
-void ProgressThread::watch_forks() {
-  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
-  static_cast<void>(watched);
-}
+ProgressThread::Use::~Use() { groups.fetch_sub(1); }
 
 bool ProgressThread::usable() { return !forked.load(std::memory_order_relaxed); }
 
 ProgressThread::ProgressThread() {
-  CallbackThread::instance();  // before that of the user's callbacks could inherit what follows
-  thread_ = std::thread([this] { loop(); });
-  pthread_setname_np(thread_.native_handle(), "al-progress");
-  // On a core that computes it waits for its turn, instead of interrupting: it is in no hurry, since whoever waits drives
-  // himself. Measured on 2 cores, a DDP step of 26 million parameters on 2 ranks: half the switches between threads.
-  const sched_param any{};
-  if (sched_getscheduler(0) == SCHED_OTHER) pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &any);
-  thread_.detach();
+  CallbackThread::instance();  // what finishes an operation pushes to it
+  start_native_thread("al-progress", [this] { loop(); });
 }
 
 void ProgressThread::watch(std::shared_ptr<Communicator> communicator, bool urgent) {
@@ -81,6 +80,10 @@ std::vector<ProgressThread::Entry> ProgressThread::next_round(AdaptiveWait& wait
 }
 
 void ProgressThread::loop() {
+  // On a core that computes, this thread waits for its turn instead of interrupting: a caller that waits drives its call
+  // itself. On 2 cores a DDP step of 26 million parameters on 2 ranks then switches threads half as often.
+  const sched_param any{};
+  if (sched_getscheduler(0) == SCHED_OTHER) pthread_setschedparam(pthread_self(), SCHED_BATCH, &any);
   AdaptiveWait wait;
   while (true) {
     std::vector<Entry> round = next_round(wait);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "common/adaptive_wait.h"
@@ -15,10 +14,13 @@
 namespace altorch {
 
 class Communicator;
+template <typename T>
+class PerProcess;
 
 // Thread rules: any thread. Sleeps while nothing is in flight, and naps while somebody who waits drives.
 class ProgressThread {
  public:
+  // The first call throws Error(kTransport) where no thread can be started: a group makes it, before its first call.
   static ProgressThread& instance();
 
   // Drives the communicator until nothing of it is in flight any more. What is not urgent may wait for a nap
@@ -33,12 +35,18 @@ class ProgressThread {
     Helper(const Helper&) = delete;
   };
 
-  // False in a forked child: its threads are gone, and what its parent shares with other ranks is not its own.
+  // False in a child that was forked while its parent had a group: what that shares with other ranks is not the child's.
   static bool usable();
-  // From now on usable() knows. Idempotent.
-  static void watch_forks();
+  // What each group has as long as it lives.
+  class Use {
+   public:
+    Use();
+    ~Use();
+    Use(const Use&) = delete;
+  };
 
  private:
+  friend class PerProcess<ProgressThread>;
   struct Entry {
     std::shared_ptr<Communicator> communicator;
     std::uint64_t calls;  // of watch(): an entry that was watched again during a round stays
@@ -57,7 +65,6 @@ class ProgressThread {
   std::uint64_t calls_ = 0;  // of watch(), since the round began
   Awaited dozing_for_;
   std::atomic<int> helpers_{0};
-  std::thread thread_;
 };
 
 }  // namespace altorch

@@ -110,7 +110,8 @@ bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const
 
 std::optional<Error> Watchdog::overdue(const Operation& operation, const Wait& wait,
                                        Clock::time_point now) const {
-  if (now - wait.issued < operation.timeout) return std::nullopt;
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait.issued);
+  if (waited < operation.timeout) return std::nullopt;
   return timed_out(operation, group_);
 }
 

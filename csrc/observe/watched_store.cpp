@@ -15,6 +15,7 @@ constexpr int kLooksPerQuestion = 10;  // to the store
 
 void WatchedStore::attend() {
   Interruptible::check();
+  if (const auto error = signals_.look()) throw *error;
   const auto now = WaitClock::now();
   if (!watch_ || now < next_look_) return;
   next_look_ = now + kBetweenLooks;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/signal_check.h"
 #include "common/store_view.h"
 #include "observe/job_watch.h"
 
@@ -18,7 +19,7 @@ class WatchedStore : public StoreView {
   WatchedStore(KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
       : StoreView(store), watch_(std::move(watch)), ranks_(std::move(ranks)) {}
 
-  // Throws Error: kPeerLost; kClosed when another thread ends it.
+  // Throws Error: kPeerLost; kClosed when another thread ends it; kInterrupted when a signal does.
   void attend() override;
   // As long as the store has it, and the ranks live.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
@@ -29,6 +30,7 @@ class WatchedStore : public StoreView {
   std::chrono::steady_clock::time_point next_look_{};
   int looks_ = 0;
   bool suspicion_ = false;
+  SignalCheck signals_;
 };
 
 }  // namespace altorch

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from altorch import _launcher
-from altorch._extension import extension
+from altorch._extension import extension, own_process
 from altorch._version import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class _Standing:
 
 
 _own = _Place()
-_is_without_mpi = False  # see leave_mpi()
+_without_mpi = ""  # why this process goes on without MPI, see leave_mpi()
 
 
 def shim_directory() -> str:
@@ -186,7 +186,13 @@ class Member:
 
 def make(store: Store, member: Member, options: Any) -> Any:
     """The backend of a new group; all its ranks are in it at the same time."""
-    return Group(store, member, options).create()
+    own_process()
+    group = Group(store, member, options)
+    try:
+        return group.create()
+    except BaseException as error:  # KeyboardInterrupt, too
+        group.met.fail(str(error) or type(error).__name__)  # the other ranks raise, too, instead of waiting
+        raise
 
 
 def abandon(made: Any) -> None:
@@ -195,10 +201,19 @@ def abandon(made: Any) -> None:
         made.abort()
 
 
-def leave_mpi() -> None:
+def _leave_mpi_of_parent() -> None:
+    """In a forked child: MPI runs in its parent, if at all, and cannot start here again."""
+    if _own.job:
+        leave_mpi("it was forked from a process that had started MPI")
+
+
+os.register_at_fork(after_in_child=_leave_mpi_of_parent)
+
+
+def leave_mpi(why: str = "it is left of a job that lost a rank, and MPI does not do without one") -> None:
     """From now on nothing of this process goes over MPI, which cannot do without a rank that it was started with."""
-    global _own, _is_without_mpi
-    _own, _is_without_mpi = _Place(), True
+    global _own, _without_mpi
+    _own, _without_mpi = _Place(), why
 
 
 def _choose_recorder(own: bool) -> None:
@@ -220,6 +235,7 @@ class Group:
     def __init__(self, store: Store, member: Member, options: Any) -> None:
         self.rank, self.size, self.global_ranks = member.rank, len(member.global_ranks), member.global_ranks
         self.is_job, self.options, self.without_mpi = member.is_job, options, member.without_mpi
+        self.name = member.name
         # Disjoint groups may have one name, and the names come again after destroy_process_group.
         ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
         self.met = extension().gather(
@@ -240,6 +256,16 @@ class Group:
         )
 
     def create(self) -> Any:
+        backend, why = self._create()
+        if self.rank == 0:
+            extension().log_info(
+                f"group '{self.name}' of {self.size} rank{'' if self.size == 1 else 's'}: "
+                f"{extension().transport(backend)} carries CPU tensors, because {why}"
+            )
+        return backend
+
+    def _create(self) -> tuple[Any, str]:
+        """The backend, and why this transport carries it."""
         places = [_Place.of(fields) for fields in self.met.words]
         if not self._needs_only_memory(places):
             self.met.settle()  # MPI and Gloo block in the caller's store
@@ -250,18 +276,26 @@ class Group:
             if obstacle is None:
                 backend, obstacle = self._over_mpi(places, everybody[self.rank])
                 if backend is not None:
-                    return backend
+                    return (
+                        backend,
+                        f"MPI runs on all of its ranks ({everybody[self.rank].library or 'started before'})",
+                    )
             self._report(everybody, obstacle)
+            why = f"MPI cannot: {obstacle}"
+        elif self._needs_only_memory(places):
+            why = "all of its ranks share the memory of one node, and nothing asks for MPI"
+        else:
+            why = "the group was made without MPI"
         backend = self._over_gloo()
         if self.is_job:
             self.met.leave()
-        return backend
+        return backend, why
 
     def _place(self) -> _Place:
         if _own.job and not self.without_mpi:
             return _own
         place = _Place(
-            wants_mpi=not (_is_without_mpi or self.without_mpi)
+            wants_mpi=not (_without_mpi or self.without_mpi)
             and (
                 _chosen_by_user()
                 or _launcher.detect().starts_mpi
@@ -274,11 +308,11 @@ class Group:
 
     def _standing(self) -> _Standing:
         standing = _Standing(
-            chosen_by_user=_chosen_by_user() and not _is_without_mpi,
+            chosen_by_user=_chosen_by_user() and not _without_mpi,
             refused_by_user=os.environ.get("ALTORCH_MPI", "").lower() == "none",
         )
-        if _is_without_mpi:
-            standing.reason = "it is left of a job that lost a rank, and MPI does not do without one"
+        if _without_mpi:
+            standing.reason = _without_mpi
             return standing
         if _own.job:
             return standing
@@ -340,6 +374,7 @@ class Group:
         if not started:
             verdicts = self.met.exchange("started", failure, starts_mpi=True)
             failed = [i for i, verdict in enumerate(verdicts) if verdict]
+            failed.sort(key=lambda i: "another rank" in verdicts[i])  # the cause first
             if failed:
                 return (
                     None,

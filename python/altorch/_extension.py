@@ -41,6 +41,12 @@ def extension() -> ModuleType:
     return _loaded
 
 
+def own_process() -> None:
+    """This process has groups of its own from now on: in a forked child too, what ends them at exit runs."""
+    global _owner
+    _owner = os.getpid()
+
+
 def _merged(store: Any, membership: Any, options: Any) -> tuple[Any, str]:
     from altorch import _backend
 

@@ -65,6 +65,9 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
         made = group.create()
     except Exception as error:  # the others have to know
         failure = str(error)
+    except BaseException as error:  # KeyboardInterrupt
+        group.met.fail(type(error).__name__)
+        raise
     try:
         # Without one verdict for all, who has made it and who has not would end in different groups.
         verdict = group.met.verdict(failure, max(1.0, deadline - time.monotonic()))

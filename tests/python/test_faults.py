@@ -405,7 +405,35 @@ def forked_after_a_group(world, path):
 def test_a_forked_process_is_refused_a_group(tmp_path):
     with Cluster(1, launcher="plain") as cluster:
         for text in cluster.check(forked_after_a_group, path=str(tmp_path / "store"))[0]:
-            assert "was forked from one that had made a group" in text, text
+            assert "was forked from one that had a group" in text, text
+
+
+def forked_after_the_last_group(world, path):
+    """As a notebook does that starts one set of ranks after another."""
+    dist.init_process_group("al", init_method=f"file://{path}.first", rank=0, world_size=1)
+    dist.all_reduce(torch.ones(2), async_op=True).wait()
+    dist.destroy_process_group()
+    children = []
+    for rank in range(2):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                dist.init_process_group("al", init_method=f"file://{path}", rank=rank, world_size=2)
+                tensor = torch.full((3,), float(rank))
+                dist.all_reduce(tensor, async_op=True).get_future().wait()
+                dist.destroy_process_group()
+                code = 0 if tensor.tolist() == [1, 1, 1] else 2
+            finally:
+                os._exit(code)
+        children.append(pid)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+
+
+@pytest.mark.parametrize("carrier", [{}, {"ALTORCH_SHM_BYTES": "0"}])
+def test_a_forked_process_makes_groups_once_its_parents_are_destroyed(carrier, tmp_path):
+    with Cluster(1, group=False, launcher="plain", env=carrier) as cluster:
+        assert cluster.check(forked_after_the_last_group, path=str(tmp_path / "store")) == [[0, 0]]
 
 
 def lose_the_peer(world):

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
@@ -35,14 +34,13 @@ GlooPeer::~GlooPeer() { stop(); }
 
 void GlooPeer::start() {
   running_.emplace();
-  reader_ = std::thread([this] { read(); });
-  pthread_setname_np(reader_.native_handle(), "al-gloo-read");
+  finisher_.emplace("al-gloo-wait", [this] { wait_for_posted(); });
+  reader_.emplace("al-gloo-read", [this] { read(); });
 }
 
 void GlooPeer::flush(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   flushing_ = true;
-  if (!posted_.empty() && !finisher_.joinable()) finisher_ = std::thread([this] { wait_for_posted(); });
   wake_.notify_all();
   drained_.wait_until(lock, deadline, [&] { return posted_.empty() || failure_; });
 }
@@ -55,8 +53,10 @@ void GlooPeer::stop() {
     for (const auto& posted : posted_) posted->work->abort();
   }
   wake_.notify_all();
-  if (reader_.joinable()) reader_.join();
-  if (finisher_.joinable()) finisher_.join();
+  for (std::optional<NativeThread>* thread : {&reader_, &finisher_}) {
+    if (*thread) (*thread)->join();
+    thread->reset();
+  }
   running_.reset();
 }
 
@@ -183,12 +183,7 @@ void GlooPeer::keep(std::shared_ptr<Posted> posted) {
     kept_bytes_ += posted->tensor.numel();
   }
   posted_.push_back(std::move(posted));
-  if (!finisher_wanted()) return;
-  if (!finisher_.joinable() && !stopping_) {
-    finisher_ = std::thread([this] { wait_for_posted(); });
-    pthread_setname_np(finisher_.native_handle(), "al-gloo-wait");
-  }
-  wake_.notify_one();
+  if (finisher_wanted()) wake_.notify_one();
 }
 
 bool GlooPeer::finisher_wanted() const {

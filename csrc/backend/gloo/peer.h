@@ -4,8 +4,9 @@
 // Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message
 // is done, only waited for. So a thread reads frames (a header, and the bytes of a small message behind it),
 // and a large message is announced first: request -> clear -> body, with the size known on both sides. What
-// is posted to Gloo therefore always completes without help from the callers, and one more thread, started
-// when first needed, waits for it in order. Thread rules: any thread, but start() and stop() once each.
+// is posted to Gloo therefore always completes without help from the callers, and one more thread waits for it
+// in order. Both start before the first call, which therefore does not fail because no thread can be started. Thread
+// rules: any thread, but start() and stop() once each.
 #pragma once
 
 #include <atomic>
@@ -17,13 +18,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <unordered_map>
 
 #include "backend/gloo/event.h"
 #include "common/error.h"
 #include "common/hurried_end.h"
+#include "common/native_thread.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {
@@ -90,6 +91,7 @@ class GlooPeer {
   GlooPeer(c10::intrusive_ptr<c10d::Backend> gloo, int peer, int global_rank, GlooListener& listener);
   ~GlooPeer();
 
+  // Throws Error(kTransport) where no thread can be started.
   void start();
   // Waits until what was sent has left this process, or until the deadline.
   void flush(std::chrono::steady_clock::time_point deadline);
@@ -161,7 +163,7 @@ class GlooPeer {
   std::int64_t kept_bytes_ = 0;                 // in frames
   std::condition_variable wake_, drained_;
 
-  std::thread reader_, finisher_;
+  std::optional<NativeThread> reader_, finisher_;
   std::optional<LeftBehind> running_;  // they make tensors, and Gloo has threads of its own
 };
 

@@ -1,16 +1,15 @@
 #include "backend/gloo/transport.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <future>
-#include <thread>
+#include <system_error>
 
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
 #include "common/fnv.h"
 #include "common/hurried_end.h"
 #include "common/meeting.h"
+#include "common/native_thread.h"
 
 namespace altorch::backend {
 namespace {
@@ -30,16 +29,19 @@ using Made = c10::intrusive_ptr<c10d::Backend>;
 Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
   auto promise = std::make_shared<std::promise<Made>>();
   auto made = promise->get_future();
-  std::thread thread([promise, make = std::move(make), counted = std::make_shared<LeftBehind>()]() mutable {
-    try {
-      promise->set_value(make());
-    } catch (...) {
-      promise->set_exception(std::current_exception());
-    }
-    make = nullptr;  // it is Python's
-  });
-  pthread_setname_np(thread.native_handle(), "gloo");  // older Gloos' own threads inherit it
-  thread.detach();
+  // Threads of older Gloos inherit its name.
+  start_native_thread("gloo",
+                      [promise, make = std::move(make), counted = std::make_shared<LeftBehind>()]() mutable {
+                        try {
+                          promise->set_value(make());
+                        } catch (const std::system_error& error) {  // a thread of Gloo's own
+                          promise->set_exception(std::make_exception_ptr(
+                              Error(ErrorKind::kTransport, no_more_threads("gloo", error.code().value()))));
+                        } catch (...) {
+                          promise->set_exception(std::current_exception());
+                        }
+                        make = nullptr;  // it is Python's
+                      });
   while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.attend();
   return made.get();
 }

@@ -7,6 +7,7 @@
 #include "common/keep_for_ever.h"
 #include "common/log.h"
 #include "common/meeting.h"
+#include "common/signal_check.h"
 #include "common/store_view.h"
 #include "engine/attended_store.h"
 #include "engine/progress.h"
@@ -334,6 +335,7 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
     group_.issue(operation);
     wait = group_.watchdog().begin_wait(operation);
     AdaptiveWait pauses;
+    SignalCheck signals;
     while (state == State::kPending && !noticed) {
       Driven found;
       group_.drive(found);
@@ -341,6 +343,7 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
       pauses.pause(wait.patience);
       state = test(call, noticed);
       if (state == State::kPending) noticed = look_after(call, false, operation, wait, Clock::now());
+      if (state == State::kPending && !noticed) noticed = signals.look();
     }
   }
   if (state == State::kDone) {
@@ -364,12 +367,15 @@ void Window::wait_signal(int source, int slot, std::chrono::milliseconds timeout
     group_.issue(operation);
     Wait wait = group_.watchdog().begin_wait(operation);
     AdaptiveWait pauses;
+    SignalCheck signals;
     while (!take_signal(source, slot)) {
       Driven found;
       if (remote_->is_served()) group_.drive(found);
       if (found.moved) pauses.reset();
       pauses.pause(wait.patience, remote_->awaited(source, slot, awaited_signals(source, slot)));
-      if (const auto noticed = look_after(call, true, operation, wait, Clock::now())) {
+      auto noticed = look_after(call, true, operation, wait, Clock::now());
+      if (!noticed) noticed = signals.look();
+      if (noticed) {
         if (take_signal(source, slot)) break;  // as in advance()
         throw failed(operation, *noticed, wait, true);
       }
@@ -494,6 +500,7 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
   const ProgressThread::Helper helper;
   try {
     AdaptiveWait pauses;
+    SignalCheck signals;
     bool issued = false;
     while (!noticed) {
       const Awaited news = channel.awaited();
@@ -505,6 +512,7 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
       pauses.pause(wait.patience, news);
       if (!noticed && is_closed()) noticed = Error(ErrorKind::kClosed, "the window was closed meanwhile");
       if (!noticed) noticed = group_.watchdog().look_after(operation, wait, Clock::now());
+      if (!noticed) noticed = signals.look();
     }
   } catch (...) {
     noticed = caught();

@@ -137,8 +137,12 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
     self->table().finalize();
   };
   if (origin_ != MpiOrigin::kBootstrap || !calls_from_any_thread_) return end();
-  if (!NativeThread("al-mpi-end", end).ends_within(patience))
-    log(LogLevel::kInfo, "MPI_Finalize waits for a rank that has ended without it, and is left to itself.");
+  try {
+    if (!NativeThread("al-mpi-end", end).ends_within(patience))
+      log(LogLevel::kInfo, "MPI_Finalize waits for a rank that has ended without it, and is left to itself.");
+  } catch (const Error& error) {  // at exit there is no call that could fail
+    log(LogLevel::kInfo, std::string("MPI is not finalised: ") + error.what());
+  }
 }
 
 // MPI_Finalize waits for the other ranks without end. A launcher watches over that and takes a process that

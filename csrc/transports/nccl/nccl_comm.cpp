@@ -1,12 +1,11 @@
 #include "transports/nccl/nccl_comm.h"
 
-#include <pthread.h>
-
 #include <future>
-#include <thread>
 
 #include "common/env.h"
 #include "common/hurried_end.h"
+#include "common/log.h"
+#include "common/native_thread.h"
 #include "common/number.h"
 #include "device/cuda_runtime.h"
 
@@ -41,19 +40,18 @@ Config config_of(const Knobs& knobs) {
 }
 
 // What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, and when
-// `attend` throws, so it must not refer to anything that may end before.
+// `attend` throws, so it must not refer to anything that may end before. Throws Error(kTransport) where no thread can be
+// started.
 std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body,
                              const NcclComm::Attend& attend = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
   // Counted until it is done: a process that ends before must not take NCCL and CUDA from under it.
   auto counted = std::make_shared<LeftBehind>();
-  std::thread thread([promise, device, body = std::move(body), counted = std::move(counted)] {
+  start_native_thread("al-nccl", [promise, device, body = std::move(body), counted = std::move(counted)] {
     library().table.set_device(device);
     promise->set_value(body());
   });
-  pthread_setname_np(thread.native_handle(), "al-nccl");
-  thread.detach();
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (result.wait_for(kUsualCall) != std::future_status::ready) {
     if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
@@ -246,7 +244,7 @@ bool NcclComm::leave() {
 bool NcclComm::finish(std::vector<void*> windows) {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return true;
-  const auto result = within(kFarewell, device_, [comm, windows, suspended = suspended_.load()] {
+  const auto body = [comm, windows, suspended = suspended_.load()] {
     const CudaRuntime::RelaxedCapture relaxed;
     const Table& table = library().table;
     Result last = suspended ? table.resume(comm) : kSuccess;
@@ -255,8 +253,14 @@ bool NcclComm::finish(std::vector<void*> windows) {
     }
     if (last == kSuccess) last = table.finalize(comm);
     return last == kSuccess || last == kInProgress ? table.destroy(comm) : table.abort(comm);
-  });
-  return result.has_value();
+  };
+  try {
+    return within(kFarewell, device_, body).has_value();
+  } catch (
+      const Error& error) {  // a destructor waits for no peer without a deadline: NCCL keeps the communicator
+    log(LogLevel::kWarning, std::string("an NCCL communicator is not freed: ") + error.what());
+    return false;
+  }
 }
 
 void NcclComm::check(const char* what, Result result) {
@@ -299,10 +303,15 @@ void NcclComm::abort() {
   const Comm comm = comm_.exchange(nullptr);
   if (!comm) return;
   // NCCL waits for the device, which may be held up by what it knows nothing of.
-  within(kLongAbort, device_, [comm] {
+  const auto body = [comm] {
     const CudaRuntime::RelaxedCapture relaxed;  // another thread may capture a graph
     return library().table.abort(comm);
-  });
+  };
+  try {
+    within(kLongAbort, device_, body);
+  } catch (const Error&) {  // no thread can be started, and peers of this rank's kernels wait in vain
+    body();
+  }
 }
 
 }  // namespace altorch::nccl

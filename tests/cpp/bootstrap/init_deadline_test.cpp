@@ -11,7 +11,8 @@ TEST(InitDeadline, EndsAProcessThatIsStuck) {
   const pid_t child = fork();
   if (child == 0) {
     close(STDERR_FILENO);
-    InitDeadline deadline(std::chrono::milliseconds(20));
+    InitDeadline deadline;
+    deadline.begin(std::chrono::milliseconds(20));
     sleep(20);
     _exit(0);
   }
@@ -22,7 +23,10 @@ TEST(InitDeadline, EndsAProcessThatIsStuck) {
 }
 
 TEST(InitDeadline, LeavesOneThatIsInTime) {
-  { InitDeadline deadline(std::chrono::milliseconds(20)); }
+  {
+    InitDeadline deadline;
+    deadline.begin(std::chrono::milliseconds(20));
+  }
   usleep(40'000);
   SUCCEED();
 }

@@ -1,0 +1,114 @@
+"""A program that ends well ends silently, whichever rank ends first, and says what carried it where it is asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import PATIENCE, Cluster
+
+from tests.ranks.launch import clean_environment, free_port
+
+# Rank 0, which hosts the store, ends a moment before the others, which still have a group.
+ENDS_WELL = """
+import os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+os.environ["ALTORCH_NODE"] = f"node{rank // 2}"
+dist.init_process_group("al")
+for work in [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(3)]:
+    work.wait()
+group = dist.new_group(list(range(4)))
+dist.all_reduce(torch.ones(10), group=group)
+if rank != 0:
+    time.sleep(0.3 * rank)
+dist.destroy_process_group()
+"""
+
+
+def run_ranks(program, size, **environment):
+    """Exit codes and what all ranks said."""
+    env = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} | environment
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=clean_environment(env | {"RANK": str(rank)}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        said = [rank.communicate(timeout=60 * PATIENCE)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [rank.returncode for rank in ranks], said
+
+
+@pytest.mark.parametrize("mpi", ["", "none"])
+def test_a_rank_that_ends_first_leaves_the_others_silent(mpi):
+    codes, said = run_ranks(ENDS_WELL, 4, ALTORCH_MPI=mpi)
+    assert codes == [0] * 4, said
+    assert said == [""] * 4
+
+
+TWO_GROUPS = """
+import torch, torch.distributed as dist
+dist.init_process_group("al")
+dist.all_reduce(torch.ones(3), group=dist.new_group([0, 1]))
+dist.destroy_process_group()
+"""
+
+
+def test_each_group_says_once_what_carries_it():
+    codes, said = run_ranks(TWO_GROUPS, 2, ALTORCH_LOG_LEVEL="info")
+    assert codes == [0, 0], said
+    lines = [line for line in said[0].splitlines() if "altorch info: group" in line]
+    assert len(lines) == 2, said[0]
+    assert all("of 2 ranks: shm carries CPU tensors, because" in line for line in lines), lines
+    assert "altorch info: group" not in said[1]
+
+
+def for_ever(world):
+    """Timeouts that no clock of nanoseconds can hold."""
+    group = dist.new_group([0, 1], timeout=timedelta.max)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group, async_op=True).wait(timedelta(days=365 * 300))
+    assert tensor.tolist() == [2, 2, 2]
+    group.set_timeout(timedelta.max)
+    dist.all_reduce(tensor, group=group)
+    dist.monitored_barrier(group, timeout=timedelta.max)
+    assert tensor.tolist() == [4, 4, 4]
+
+
+def test_timeouts_may_be_longer_than_a_clock():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(for_ever)
+
+
+def stream_of_none(world):
+    """torch's kernel that blocks a stream needs one; the host does not wait instead."""
+    tensor = torch.ones(3)
+    if world.rank == 1:
+        dist.recv(tensor, 0)
+        dist.send(tensor, 0)
+        return
+    work = dist.irecv(tensor, 1)
+    with pytest.raises(RuntimeError):
+        work.block_current_stream()
+    dist.send(tensor, 1)
+    work.wait()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU torch has a stream to block")
+@pytest.mark.skipif(
+    not hasattr(dist.Work, "block_current_stream"), reason="torch has no block_current_stream"
+)
+def test_a_cpu_work_blocks_no_stream_where_there_is_none():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(stream_of_none)
