@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "backend/backend.h"
+#include "backend/cuda_guard.h"
 
 namespace altorch::backend {
 
@@ -20,6 +21,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
     const auto group = cuda_group(operation);
     if (const auto window = windows_.joinable(); window && (async || window->own)) {
       const auto key = call.kept_key = CompletionHooks::next_key();
+      call.called_on = cuda_guard().getStream(group->device());
       return c10::make_intrusive<KeptWork>(getRank(), type, operation.sequence, operation.timeout, key,
                                            window->keep(std::move(call)));
     }

@@ -3,18 +3,22 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <pthread.h>
 #include <unistd.h>
 
-#include <condition_variable>
+#include <algorithm>
+#include <atomic>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
 #include "backend/cuda_guard.h"
 #include "backend/cuda_watch.h"
 #include "backend/cuda_work.h"
+#include "backend/work.h"
 #include "common/adaptive_wait.h"
 #include "common/log.h"
+#include "common/longest_timeout.h"
+#include "common/native_thread.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
 #include "engine/fingerprint.h"
@@ -69,10 +73,12 @@ void release_elsewhere(std::shared_ptr<InFlight> done, c10d::WorkResult how) {
 
 void InFlight::ended(c10d::WorkResult how) {
   c10::intrusive_ptr<c10::ivalue::Future> waiting;
+  std::vector<at::Tensor> released;  // without the lock
   {
     const std::lock_guard lock(mutex);
+    released.swap(tensors);
+    if (!outcome) waiting = result;  // of a captured call it is complete
     outcome = how;
-    waiting = result;
   }
   if (waiting) waiting->markCompleted(at::IValue(static_cast<std::uint8_t>(how)));
 }
@@ -111,38 +117,66 @@ GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
 }
 
 // What is in flight is let finish, for a while, and ended then: a route must not go while streams wait in it.
-// By another thread, for CUDA may hold up who asks it whether all is done.
+// CUDA may hold up the thread that asks it whether all is done, so another thread ends what is left. Where no thread can be
+// started, the destructor's own does both in turn.
 CudaGroup::~CudaGroup() {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;
-  std::thread ender;
-  if (!calls_.idle()) {
-    ender = std::thread([&] {
-      std::unique_lock lock(mutex);
-      if (!failure() && !changed.wait_for(lock, kPatience, [&] { return over; })) {
-        calls_.end(Error(ErrorKind::kClosed, "the group was destroyed on rank " +
-                                                 std::to_string(communicator_->rank()) +
-                                                 " before this was done, which is ended now"));
-      }
-      while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return over; })) calls_.release();
-    });
-    pthread_setname_np(ender.native_handle(), "al-cuda-end");
-  }
   const auto began = Clock::now();
-  AdaptiveWait wait;
-  while (!is_idle() && Clock::now() < began + 2 * kPatience) wait.pause();
-  {
-    const std::lock_guard lock(mutex);
-    over = true;
+  std::atomic<bool> over{false};
+  bool ends = false;  // of the thread that does it
+  const auto end_late = [&] {
+    if (!failure() && Clock::now() < began + kPatience) return;
+    if (!std::exchange(ends, true)) {
+      calls_.end(Error(ErrorKind::kClosed, "the group was destroyed on rank " +
+                                               std::to_string(communicator_->rank()) +
+                                               " before this was done, which is ended now"));
+    }
+    calls_.release();
+  };
+  std::optional<NativeThread> ender;
+  if (!calls_.idle()) {
+    try {
+      ender.emplace("al-cuda-end", [&] {
+        for (; !over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) end_late();
+      });
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, error.what());
+    }
   }
-  changed.notify_all();
-  if (ender.joinable()) ender.join();
+  AdaptiveWait wait;
+  while (!is_idle() && Clock::now() < began + 2 * kPatience) {
+    if (!ender && !calls_.idle()) end_late();
+    wait.pause();
+  }
+  over = true;
+  if (ender) ender->join();
   // Nobody looks any more, and somebody may wait for how they ended.
   const bool is_done = is_idle();
+  const auto keep = [](InFlight& left) {
+    const std::lock_guard lock(left.mutex);
+    AlWork::keep_for_ever(std::exchange(left.tensors, {}));
+  };
   for (std::shared_ptr<InFlight>& left : in_flight_) {
+    if (!is_done) keep(*left);  // the device will come to them yet
     const auto how = is_done ? outcome_of(*left) : c10d::WorkResult::COMM_ERROR;
     release_elsewhere(std::move(left), how);
+  }
+  for (std::shared_ptr<InFlight>& left : in_capture_) {
+    if (is_captured(stream_)) keep(*left);
+    release_elsewhere(std::move(left), c10d::WorkResult::UNKNOWN);
+  }
+}
+
+void CudaGroup::keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stream& stream) noexcept {
+  entry->failed.store(true);
+  try {
+    entry->end.record(stream);
+    last_stream_ = stream;
+    settled_ = false;
+    const std::lock_guard lock(mutex_);
+    in_flight_.push_back(entry);
+  } catch (const std::exception&) {  // the device is lost
+    const std::lock_guard lock(entry->mutex);
+    AlWork::keep_for_ever(std::exchange(entry->tensors, {}));
   }
 }
 
@@ -188,7 +222,30 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = cuda_guard().getStream(device_);
   const c10::Stream stream = async ? stream_ : current;
-  const bool capturing = is_captured(current);
+  c10::SmallVector<c10::Stream, 2> behind;  // what the calls come after
+  for (const PreparedCall& call : calls) {
+    const c10::Stream at_call = call.called_on.value_or(current);
+    if (std::find(behind.begin(), behind.end(), at_call) == behind.end()) behind.push_back(at_call);
+  }
+  const bool capturing = is_captured(behind.front());
+  for (std::size_t i = 1; i < behind.size(); ++i) {
+    if (is_captured(behind[i]) != capturing) {
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          "a coalescing window has calls on streams that a CUDA graph captures, and on others; capture all "
+          "of them, or none");
+    }
+  }
+  const auto what_is_kept = [&] {
+    auto kept = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
+    kept->captured = capturing;
+    if (behind.size() == 1) kept->called_on = behind.front();
+    for (const PreparedCall& call : calls) {
+      kept->tensors.insert(kept->tensors.end(), call.keep.begin(), call.keep.end());
+      if (call.kept_key != 0) kept->kept_keys.push_back(call.kept_key);
+    }
+    return kept;
+  };
   std::shared_ptr<InFlight> entry;
   GpuRoute* route = nullptr;
   if (!async && !capturing) {
@@ -201,12 +258,16 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     communicator_->check_open();
     route = &routes_.choose({operations.data(), operations.size()}, capturing);
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      for (Block& block : calls[i].loads) block.load();
+      if (!calls[i].loads.empty()) {
+        const c10::StreamGuard as_at_call(calls[i].called_on.value_or(current));
+        for (Block& block : calls[i].loads) block.load();
+      }
       if (calls[i].norm && !route->does_norm_of(operations[i])) calls[i].norm->begin_apart(operations[i]);
     }
-    if (async) {
+    for (const c10::Stream& before : behind) {
+      if (before == stream) continue;
       c10::Event begin(c10::DeviceType::CUDA);
-      begin.record(current);
+      begin.record(before);
       begin.block(stream);
     }
     // One communicator runs one thing at a time. A graph under capture knows no event from outside.
@@ -224,40 +285,48 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
     if (!capturing) mark_what_came_before();
     calls_.enter(first);
     CudaWatch::instance().wake();
+    if (async) entry = what_is_kept();  // before anything that may throw once the device has the call
+    bool entered = false;
     try {
       routes_.enqueue(*route, {operations.data(), operations.size()}, stream.native_handle());
+      entered = true;
+      if (capturing) {
+        calls_.captured();
+        captured_on_ = stream;
+      } else {
+        calls_.entered();
+        last_stream_ = stream;
+        settled_ = false;
+      }
+      for (const PreparedCall& call : calls) {
+        const bool is_apart = call.norm && call.norm->is_apart();
+        if (call.stores.empty() && !is_apart) continue;
+        const c10::StreamGuard on_stream(stream);
+        for (const Block& block : call.stores) block.store();
+        if (is_apart) call.norm->end_apart();
+      }
+      if (async) entry->end.record(stream);
     } catch (...) {
-      calls_.withdraw();
+      if (!entered) calls_.withdraw();
+      if (!entry) entry = what_is_kept();
+      if (capturing) {
+        const std::lock_guard lock(mutex_);
+        in_capture_.push_back(std::move(entry));
+      } else {
+        keep_until_done(std::move(entry), stream);
+      }
       throw_if_failed();  // which says why the route was ended
       throw;
     }
-    if (capturing) {
-      calls_.captured();
-      captured_on_ = stream;
-    } else {
-      calls_.entered();
-      last_stream_ = stream;
-      settled_ = false;
-    }
-    for (const PreparedCall& call : calls) {
-      const bool is_apart = call.norm && call.norm->is_apart();
-      if (call.stores.empty() && !is_apart) continue;
-      const c10::StreamGuard on_stream(stream);
-      for (const Block& block : call.stores) block.store();
-      if (is_apart) call.norm->end_apart();
-    }
     if (async) {
-      entry = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));
-      entry->end.record(stream);
-      for (PreparedCall& call : calls) {
-        entry->tensors.insert(entry->tensors.end(), call.keep.begin(), call.keep.end());
-        if (call.kept_key != 0) entry->kept_keys.push_back(call.kept_key);
-      }
       const std::lock_guard lock(mutex_);
-      if (!capturing) in_flight_.push_back(entry);
+      (capturing ? in_capture_ : in_flight_).push_back(entry);
       if (capturing) entry->outcome = c10d::WorkResult::UNKNOWN;  // the graph has it
     }
+    // A failure is noted before tell_waiters() looks at what is in flight: one of the two sees the other.
+    if (async && failure()) entry->failed.store(true);
   }
+  if (!capturing && waited_elsewhere_.exchange(false, std::memory_order_relaxed)) release_soon();
   for (const PreparedCall& call : calls) communicator_->finished(call.operation, "cuda", route->name(), {});
   if (!async) return nullptr;  // the caller's stream is in order already
   std::vector<at::Tensor> outputs;
@@ -275,7 +344,7 @@ void CudaGroup::refuse_if_failed() const {
 }
 
 void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what) {
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = Clock::now() + clamp_timeout(timeout);
   AdaptiveWait wait;
   while (!event.query()) {
     throw_if_failed();
@@ -365,6 +434,8 @@ void CudaGroup::mark(std::uint64_t calls, bool surely) {
 }
 
 void CudaGroup::release_what_is_done() {
+  const std::unique_lock only(release_mutex_, std::try_to_lock);
+  if (!only) return;  // another thread does
   while (true) {
     std::shared_ptr<InFlight> front;
     {
@@ -375,7 +446,7 @@ void CudaGroup::release_what_is_done() {
     if (!front->end.query()) return;
     {
       const std::lock_guard lock(mutex_);
-      in_flight_.pop_front();  // nobody else takes from the front
+      in_flight_.pop_front();  // which no other thread has taken
     }
     const auto how = outcome_of(*front);
     if (how == c10d::WorkResult::SUCCESS && hooks_->are_there()) {
@@ -384,6 +455,35 @@ void CudaGroup::release_what_is_done() {
     }
     release_elsewhere(std::move(front), how);
   }
+}
+
+// FSDP2 waits on another stream than that of its calls, so the group keeps their tensors until the device is done. The next
+// launch releases them, because the next poll may be 100 ms away. The poll does it where completion hooks are told, which may
+// call into the group.
+void CudaGroup::release_soon() noexcept {
+  if (hooks_->are_there()) return;
+  try {
+    const CudaRuntime::RelaxedCapture relaxed;  // another thread may capture a graph
+    release_what_is_done();
+  } catch (const std::exception&) {  // poll() says that the device is lost
+  }
+}
+
+// Calls of the graph are on stream_, which is captured as long as they are. CUDA is not asked with the lock held.
+void CudaGroup::release_what_was_captured() {
+  std::deque<std::shared_ptr<InFlight>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_capture_.empty()) return;
+    done = in_capture_;
+  }
+  if (is_captured(stream_)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    in_capture_.erase(in_capture_.begin(), in_capture_.begin() + static_cast<std::ptrdiff_t>(done.size()));
+  }
+  for (std::shared_ptr<InFlight>& entry : done)
+    release_elsewhere(std::move(entry), c10d::WorkResult::UNKNOWN);
 }
 
 // The device is done with it, since the group failed, too.
@@ -403,6 +503,7 @@ void CudaGroup::tell_waiters() {
 bool CudaGroup::poll() {
   try {
     release_what_is_done();
+    release_what_was_captured();
     const auto calls = forget_what_is_done();
     const std::unique_lock launching(launch_mutex_, std::try_to_lock);
     if (!launching) return true;
@@ -410,13 +511,15 @@ bool CudaGroup::poll() {
     if (calls) mark(calls_.count());
     if (!is_idle()) return true;
     std::deque<std::shared_ptr<Marker>> markers;  // ended without the lock
+    bool captures = false;
     {
       const std::lock_guard lock(mutex_);
       markers_.swap(markers);
       if (!in_flight_.empty()) return true;
+      captures = !in_capture_.empty();
     }
     calls_.all_done();
-    return false;
+    return captures;
   } catch (const c10::Error& error) {
     calls_.device_failed(error.what_without_backtrace());
     return true;

@@ -32,8 +32,12 @@ namespace altorch::backend {
 struct InFlight {
   explicit InFlight(c10::Event event) : end(std::move(event)) {}
   c10::Event end;
-  std::mutex mutex;                 // guards tensors
-  std::vector<at::Tensor> tensors;  // kept until somebody has waited, or until the end
+  std::optional<c10::Stream>
+      called_on;  // the stream that was current at the call, or at all calls of a batch
+  bool captured = false;
+  std::mutex mutex;  // guards tensors
+  std::vector<at::Tensor>
+      tensors;  // kept until the end, or until a stream has waited behind which they may go (release_rule.h)
   // How it ended, once that is known, and who wants to be told; guarded by the mutex, too.
   std::optional<c10d::WorkResult> outcome;
   c10::intrusive_ptr<c10::ivalue::Future> result;
@@ -79,6 +83,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // Of a call that is not begun.
   void refuse_if_failed() const;
   std::optional<Error> failure() const { return calls_.failure(); }
+  // wait() on another stream than the call's has left the tensors in flight.
+  void note_wait_elsewhere() { waited_elsewhere_.store(true, std::memory_order_relaxed); }
   // DeviceCalls::under_way()
   std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }
   // A stream that waits for one operation and for nothing else, for Futures.
@@ -104,6 +110,10 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
   std::optional<std::uint64_t> forget_what_is_done();
   void release_what_is_done();
+  void release_soon() noexcept;
+  void release_what_was_captured();
+  // With launch_mutex_ held: `entry` keeps what a call that failed may have enqueued.
+  void keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stream& stream) noexcept;
   c10d::WorkResult outcome_of(const InFlight& done) const;
   // Another group is about to put something on a stream that this one was the last to use.
   void settle_before_another();
@@ -129,9 +139,12 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
     const std::uint64_t calls;  // of all that there ever were, before it
   };
 
+  std::mutex release_mutex_;                     // one thread at a time takes from the front of in_flight_
+  std::atomic<bool> waited_elsewhere_{false};    // since the last launch
   std::mutex mutex_;                             // guards what follows
   std::deque<std::shared_ptr<Marker>> markers_;  // in order, while the device has not come to them
   std::deque<std::shared_ptr<InFlight>> in_flight_;
+  std::deque<std::shared_ptr<InFlight>> in_capture_;  // of the graph that is being captured
 };
 
 }  // namespace altorch::backend

@@ -6,6 +6,7 @@
 #include "backend/cuda_guard.h"
 #include "backend/errors.h"
 #include "backend/work.h"
+#include "engine/release_rule.h"
 
 namespace altorch::backend {
 
@@ -36,9 +37,15 @@ bool CudaWork::wait(std::chrono::milliseconds timeout) {
   return guarded([&] {
     if (const auto error = failure()) throw *error;
     if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
-    in_flight_->end.block(cuda_guard().getStream(group_->device()));
-    // What the current stream gets from now on comes after the operation, the reuse of this memory included.
-    std::vector<at::Tensor> released;
+    const c10::Stream here = cuda_guard().getStream(group_->device());
+    in_flight_->end.block(here);
+    const bool is_calls_stream = in_flight_->called_on == here;
+    const bool is_over = timeout != kNoTimeout;  // the event is not asked: another thread may capture a graph
+    if (!releases_tensors(is_calls_stream, in_flight_->captured, is_over)) {
+      group_->note_wait_elsewhere();
+      return true;
+    }
+    std::vector<at::Tensor> released;  // without the lock
     const std::lock_guard lock(in_flight_->mutex);
     released.swap(in_flight_->tensors);
     return true;

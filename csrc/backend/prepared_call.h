@@ -1,7 +1,10 @@
 // An operation with what must live as long as it.
 #pragma once
 
+#include <c10/core/Stream.h>
 #include <c10/util/SmallVector.h>
+
+#include <optional>
 
 #include "backend/normed_tensors.h"
 #include "backend/tensors.h"
@@ -17,6 +20,7 @@ struct PreparedCall {
   c10::SmallVector<at::Tensor, 4> keep;  // what the operation touches
   std::vector<at::Tensor> outputs;       // of the Work
   std::shared_ptr<NormedTensors> norm;   // of an all_reduce with one behind it
+  std::optional<c10::Stream> called_on;  // where a window keeps it: the stream that was current at the call
   std::uint64_t kept_key = 0;  // of the KeptWork that was given for it (backend/completion_hooks.h); 0: none
 
   // Lets the operation's spans point to this call's counts: after the last move.
