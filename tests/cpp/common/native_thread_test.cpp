@@ -57,22 +57,26 @@ TEST(InitDeadline, EndsBeforeItBegins) { const InitDeadline deadline; }
 
 // One callback waits for another that stands behind it, and no thread can take it over yet.
 TEST(CallbackThread, GoesOnOnceThreadsCanBeStartedAgain) {
-  std::atomic<bool> first_runs{false}, second_ran{false};
+  struct State {
+    std::atomic<bool> first_runs{false}, second_ran{false};
+  };
+  const auto state = std::make_shared<State>();  // the callbacks', too
   CallbackThread& callbacks = CallbackThread::instance();
   {
     const NoThreads limit;
-    callbacks.push([&] {
-      first_runs = true;
-      while (!second_ran) std::this_thread::yield();
+    callbacks.push([state] {
+      state->first_runs = true;
+      while (!state->second_ran) std::this_thread::yield();
     });
-    while (!first_runs) std::this_thread::yield();
-    callbacks.push([&] { second_ran = true; });
+    while (!state->first_runs) std::this_thread::yield();
+    callbacks.push([state] { state->second_ran = true; });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   callbacks.push([] {});
-  for (int i = 0; i < 5000 && !second_ran; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(second_ran);
-  second_ran = true;
+  for (int i = 0; i < 5000 && !state->second_ran; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(state->second_ran);
+  state->second_ran = true;
 }
 
 }  // namespace
