@@ -98,8 +98,9 @@ def main() -> int:
     if again:
         print_results(bad)
         print(f"{summary(results, seconds_before)}; these once more:")
-        tried = {result.cell: result for result in again if not result.seen.skipped}
-        results = [tried.get(result.cell, result) if result in bad else result for result in results]
+        # By name: a cell is no key of a dictionary.
+        tried = {result.cell.name: result for result in again if not result.seen.skipped}
+        results = [tried.get(result.cell.name, result) if result.objections else result for result in results]
     seconds = time.monotonic() - began
     print_results(results)
     print(f"{versions()}; {summary(results, seconds)}")

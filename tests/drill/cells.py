@@ -134,7 +134,7 @@ def _deaths() -> Iterator[Situation]:
     yield Situation("killed", "async, behind another", noticed(SUM, LOST), ASYNC)
     yield Situation("killed", "in barrier", noticed("barrier", LOST), BOTH)
     yield Situation("raises", "in barrier", noticed("barrier", LOST))
-    yield Situation("Ctrl-C", "in large all_reduce", noticed(SUM, LOST))
+    yield Situation("Ctrl-C", "in large all_reduce", noticed(SUM, f"{LOST}|a signal interrupted"))
     yield Situation("Ctrl-C", "alone in all_reduce", Expected(SUCCESS, LONG + NOTICED))
     yield Situation("killed with the store", "before all_reduce", noticed(SUM, LOST))
     yield Situation("killed", "in wait_signal", noticed("wait for a signal of rank 1", LOST), routes=WINDOWS)
