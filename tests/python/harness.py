@@ -44,6 +44,13 @@ WORKER = Path(__file__).resolve().parent / "worker.py"
 TOKEN = "ALTORCH_TEST_TOKEN"
 # Slow or shared machines: ALTORCH_TEST_PATIENCE=3 triples every deadline.
 PATIENCE = float(os.environ.get("ALTORCH_TEST_PATIENCE", "1"))
+# What may carry the CPU tensors of ranks on this machine, by the environment that chooses it.
+CARRIERS = {
+    "shm": {},
+    "mpi": {"ALTORCH_SHM_BYTES": "0"},
+    "gloo": {"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"},
+    "nodes": {"ALTORCH_TEST_NODES": "2"},
+}
 
 
 def stat_of(process: Path) -> list[str]:

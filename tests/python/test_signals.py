@@ -11,8 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
-from test_thread_limits import CARRIERS
+from harness import CARRIERS, PATIENCE, Cluster
 
 WAITS = {
     "collective": lambda: dist.all_reduce(torch.ones(4)),

@@ -17,16 +17,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
+from harness import CARRIERS, PATIENCE, Cluster
 
 import altorch
 
-ROUTES = {
-    "shm": {},
-    "mpi": {"ALTORCH_SHM_BYTES": "0"},
-    "gloo": {"ALTORCH_MPI": "none", "ALTORCH_SHM_BYTES": "0"},
-    "nodes": {"ALTORCH_TEST_NODES": "2"},
-}
 STAY = timedelta(seconds=20 * PATIENCE)
 
 
@@ -125,7 +119,7 @@ def hosted_here():
 )
 def test_the_ranks_that_are_left_go_on(route, host, victims):
     _store, env = hosted_here() if host == "here" else (None, {})
-    with Cluster(4, launcher="plain", env=ROUTES[route] | env) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS[route] | env) as cluster:
         left = left_of(cluster.run(go_on, victims=victims), victims)
         assert [rank for rank, _, _ in left] == list(range(4 - len(victims)))
         assert {size for _, size, _ in left} == {4 - len(victims)}
@@ -177,7 +171,7 @@ def without_a_place_to_meet(world):
 
 
 def test_a_store_that_is_lost_among_several_nodes_is_an_error_that_says_so():
-    with Cluster(4, launcher="plain", env=ROUTES["nodes"]) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS["nodes"]) as cluster:
         left_of(cluster.run(without_a_place_to_meet), [0])
 
 
@@ -200,7 +194,7 @@ def go_on_again_and_again(world):
 
 @pytest.mark.parametrize("route", ["gloo"])
 def test_until_one_is_left(route):
-    with Cluster(5, launcher="plain", env=ROUTES[route]) as cluster:
+    with Cluster(5, launcher="plain", env=CARRIERS[route]) as cluster:
         outcomes = cluster.run(go_on_again_and_again)
         ended = [outcome for outcome in outcomes if outcome.status == "ok"]
         assert len(ended) == 1, "\n".join(outcome.report() for outcome in outcomes)
@@ -235,7 +229,7 @@ def nobody_is_lost(world):
 
 @pytest.mark.parametrize("route", ["mpi", "nodes"])
 def test_a_group_that_lost_nobody_is_made_once_more(route):
-    with Cluster(3, launcher="plain", env=ROUTES[route]) as cluster:
+    with Cluster(3, launcher="plain", env=CARRIERS[route]) as cluster:
         carriers = cluster.check(nobody_is_lost)
         assert carriers == [{"nodes": "mpi"}.get(route, route)] * 3
 

@@ -8,14 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
-
-CARRIERS = {
-    "shm": {},
-    "mpi": {"ALTORCH_SHM_BYTES": "0"},
-    "gloo": {"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"},
-    "nodes": {"ALTORCH_TEST_NODES": "2"},
-}
+from harness import CARRIERS, PATIENCE, Cluster
 
 
 def limit(starts: int) -> None:
