@@ -34,6 +34,8 @@ ProgressThread::Use::Use() {
 
 ProgressThread::Use::~Use() { groups.fetch_sub(1); }
 
+int ProgressThread::Use::living() { return groups.load(); }
+
 bool ProgressThread::usable() { return !forked.load(std::memory_order_relaxed); }
 
 ProgressThread::ProgressThread() {

@@ -43,6 +43,7 @@ class ProgressThread {
     Use();
     ~Use();
     Use(const Use&) = delete;
+    static int living();  // groups of this process
   };
 
  private:

@@ -49,6 +49,11 @@ class ThreadGroup {
           settings, std::make_unique<MessageLinks>("loopback", std::move(channel))));
     }
   }
+  ThreadGroup(ThreadGroup&&) = default;
+  // As a backend ends a group: the progress thread serves an open window for ever.
+  ~ThreadGroup() {
+    for (const auto& member : members_) member->windows().release();
+  }
   Communicator& operator[](int rank) { return *members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 

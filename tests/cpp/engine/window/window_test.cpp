@@ -62,7 +62,10 @@ struct SilentPeer {
       std::make_unique<MessageWindow>(group->links().channel(), 0, memory.data(), memory.size()), nullptr);
 
   SilentPeer() { group->windows().add(window); }
-  ~SilentPeer() { group->close("the test is over"); }
+  ~SilentPeer() {
+    group->close("the test is over");
+    group->windows().release();
+  }
   std::shared_ptr<WindowTask> put(std::chrono::milliseconds timeout) {
     WindowCall call;
     call.access = Access::kPut;
