@@ -1,9 +1,11 @@
 #include "engine/collective.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/keep_for_ever.h"
 #include "engine/fingerprint.h"
+#include "engine/overlap.h"
 #include "reduction/reduce.h"
 
 namespace altorch {
@@ -47,14 +49,15 @@ Collective::Collective(Links& links, const Rules& rules)
 void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (!memory_) throw Error(ErrorKind::kInternal, "a call came after one that had failed half-way");
   operation_ = &operation;
+  if (overwrites_its_input(operation, channel_.rank(), channel_.size())) set_input_apart();
   fingerprint_ = fingerprint;
-  route_ = decide(operation, world_, rules_);
+  route_ = decide(*operation_, world_, rules_);
   tag_ = (std::int64_t{1} << tag_bits_) | collective_tag(operation, fingerprint_, tag_bits_);
-  staged_ = is_staged(route_, operation, world_);
+  staged_ = is_staged(route_, *operation_, world_);
   piece_offset_ = 0;
   piece_length_ = std::max<std::int64_t>(operation.count, 1);
   if (staged_) {
-    memory_->staging.begin(operation, channel_.rank(), channel_.size());
+    memory_->staging.begin(*operation_, channel_.rank(), channel_.size());
   } else if (route_.algorithm && !route_.algorithm->pipelined &&
              (operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce)) {
     const auto most = kPieceBytes / static_cast<std::int64_t>(size_of(operation.dtype));
@@ -62,6 +65,14 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   }
   if (staged_) memory_->staging.next(piece_);
   start_piece();
+}
+
+void Collective::set_input_apart() {
+  apart_ = *operation_;
+  const std::size_t bytes = input_bytes(apart_, channel_.rank(), channel_.size());
+  void* const copy = memory_->input_copy.reserve(bytes);
+  apart_.input = std::memcpy(copy, apart_.input, bytes);
+  operation_ = &apart_;
 }
 
 void Collective::start_piece() {
@@ -151,6 +162,7 @@ State Collective::advance(std::optional<Error>& error, bool& moved) {
     if (!next_piece()) {
       phase_ = Phase::kIdle;
       memory_->scratch.trim();
+      memory_->input_copy.trim();
       return State::kDone;
     }
     start_piece();

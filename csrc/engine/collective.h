@@ -38,6 +38,7 @@ class Collective {
  private:
   enum class Phase { kIdle, kAgreement, kWhole, kSchedule };
 
+  void set_input_apart();
   void start_piece();
   bool next_piece();
   WholeCollectives& whole() { return *whole_[static_cast<std::size_t>(route_.whole)]; }
@@ -57,6 +58,7 @@ class Collective {
   const int tag_bits_;
 
   const Operation* operation_ = nullptr;
+  Operation apart_;  // the operation with a copy of the input, where the output would be written over that
   Route route_;
   Phase phase_ = Phase::kIdle;
   std::uint64_t fingerprint_ = 0;
@@ -70,6 +72,7 @@ class Collective {
   struct Memory {
     Staging staging;
     Scratch scratch;
+    Scratch input_copy;
     std::vector<std::uint64_t> agreement;
   };
   std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();

@@ -60,6 +60,51 @@ def test_all_to_all_single_of_rows(world):
     ref.check_equal(world, output, want)
 
 
+@pytest.mark.parametrize("length", [5, 9000, 300_000])
+@on_ranks(2, 3)
+def test_outputs_that_lie_where_blocks_leave(world, length):
+    """The output is the block of another rank, so that what arrives comes where something has still to be read."""
+    other = (world.rank + 1) % world.size
+    blocks = [
+        ref.random_tensor(world, torch.float32, world.size * length, rank) for rank in range(world.size)
+    ]
+
+    world.case = "all_to_all_single, both the same tensor"
+    both = blocks[world.rank].clone()
+    dist.all_to_all_single(both, both)
+    ref.check_equal(world, both, torch.cat([each.chunk(world.size)[world.rank] for each in blocks]))
+
+    world.case = "all_gather_into_tensor, the input is another rank's slice"
+    joined = blocks[world.rank].clone()
+    dist.all_gather_into_tensor(joined, joined.chunk(world.size)[other])
+    owners = [(rank + 1) % world.size for rank in range(world.size)]
+    ref.check_equal(
+        world, joined, torch.cat([blocks[r].chunk(world.size)[owners[r]] for r in range(world.size)])
+    )
+
+    world.case = "reduce_scatter_tensor, the output is another rank's slice"
+    source = blocks[world.rank].clone()
+    dist.reduce_scatter_tensor(source.chunk(world.size)[other], source)
+    parts = [each.chunk(world.size)[world.rank] for each in blocks]
+    ref.check_reduced(world, source.chunk(world.size)[other], parts, "SUM")
+
+    world.case = "scatter, the root's output is another rank's slice"
+    source = blocks[world.rank].clone()
+    output = source.chunk(world.size)[other]
+    dist.scatter(output, list(source.chunk(world.size)) if world.rank == 1 else None, src=1)
+    ref.check_equal(world, output, blocks[1].chunk(world.size)[world.rank])
+
+    world.case = "gather, the root's input is another rank's slice"
+    joined = blocks[world.rank].clone()
+    dist.gather(
+        joined.chunk(world.size)[other], list(joined.chunk(world.size)) if world.rank == 1 else None, dst=1
+    )
+    if world.rank == 1:
+        ref.check_equal(
+            world, joined, torch.cat([blocks[r].chunk(world.size)[owners[r]] for r in range(world.size)])
+        )
+
+
 @on_ranks(2, 3)
 def test_strided_and_zero_dimensional_tensors(world):
     """A view that is not contiguous is moved rightly or refused by name; nothing outside it is written."""

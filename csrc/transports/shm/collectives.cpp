@@ -19,19 +19,6 @@ std::int64_t longest_block(const Call& call) {
   return longest;
 }
 
-std::uintptr_t bytes_of_blocks(const Call& call, std::span<const std::int64_t> counts, int ranks) {
-  return static_cast<std::uintptr_t>(block_offset(counts, call.count, ranks)) * size_of(call.dtype);
-}
-
-// Blocks that arrive would be written over some that are still to be read.
-bool overwrites_its_input(const Call& call, int ranks) {
-  if (call.kind != OpKind::kAllToAll) return false;
-  const auto input = reinterpret_cast<std::uintptr_t>(call.input);
-  const auto output = reinterpret_cast<std::uintptr_t>(call.output);
-  return input < output + bytes_of_blocks(call, call.output_counts, ranks) &&
-         output < input + bytes_of_blocks(call, call.input_counts, ranks);
-}
-
 }  // namespace
 
 bool ShmCollectives::has(const Call& call) {
@@ -62,11 +49,6 @@ void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& re
           .longest_block = longest_block(call),
           .processes = processes_,
           .ranks_of_group = ranks_of_group_};
-  if (overwrites_its_input(call, segment_.size())) {
-    const auto* const input = static_cast<const std::byte*>(call.input);
-    input_copy_.assign(input, input + bytes_of_blocks(call, call.input_counts, segment_.size()));
-    job_.call.input = input_copy_.data();
-  }
   job_.steps = pattern_->ranks_tell ? 1 : pattern_->steps(job_);
   job_.word = shm::word_of(*pattern_, job_);
   identity_ = identity;
@@ -117,7 +99,6 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
     published_ = false;
     if (++done_ < job_.steps) continue;
     request.handle = 0;
-    input_copy_ = std::vector<std::byte>();
     return State::kDone;
   }
 }

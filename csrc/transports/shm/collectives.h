@@ -55,7 +55,6 @@ class ShmCollectives : public WholeCollectives {
   std::uint64_t step_ = 0;  // the last that this rank has published
   // Of the call under way.
   shm::Job job_;
-  std::vector<std::byte> input_copy_;  // of one that the output overlaps
   const shm::Pattern* pattern_ = nullptr;
   std::uint64_t identity_ = 0;
   std::int64_t done_ = 0;   // steps

@@ -406,32 +406,6 @@ TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
   EXPECT_FALSE(error);
 }
 
-// The blocks that arrive lie where those were that leave.
-TEST(ShmCollectives, ExchangeBlocksInOneTensor) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
-  constexpr std::int64_t kBlock = 1 << 16;
-  const auto errors = with_shared_memory(
-      2, kUsual,
-      [&](int rank, ShmCollectives& own) {
-        std::vector<float> both(2 * kBlock);
-        for (int peer = 0; peer < 2; ++peer)
-          std::fill_n(both.begin() + peer * kBlock, kBlock, static_cast<float>(10 * rank + peer));
-        Request request;
-        std::optional<Error> error;
-        own.start(
-            Call{OpKind::kAllToAll, DType::kFloat32, ReduceOp::kSum, 0, both.data(), both.data(), kBlock}, 1,
-            request);
-        while (own.test(request, error) == State::kPending) std::this_thread::yield();
-        conformance::expect(!error, "it failed");
-        for (int peer = 0; peer < 2; ++peer)
-          conformance::expect(std::count(both.begin() + peer * kBlock, both.begin() + (peer + 1) * kBlock,
-                                         static_cast<float>(10 * peer + rank)) == kBlock,
-                              "a block is another");
-      },
-      processes_of(2, true));
-  EXPECT_EQ(errors, all_good(2));
-}
-
 TEST(ShmCollectives, CompareBlocksThatNotAllRanksKnow) {
   const std::vector<std::int64_t> two_and_one = {2, 1}, one_and_two = {1, 2};
   for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll}) {
