@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "reduction/default_floats.h"
 #include "reduction/kernel_table.h"
 
 namespace altorch {
@@ -28,6 +29,7 @@ void reduce(DType dtype, ReduceOp op, const void* a, const void* b, void* out, s
   if (kernel == nullptr) [[unlikely]] {
     refuse(name_of(op), dtype);
   }
+  const reduction::DefaultFloats floats;
   kernel(a, b, out, count);
 }
 
@@ -66,6 +68,7 @@ void combine(DType dtype, ReduceOp op, std::span<const void* const> parts, void*
 void scale(DType dtype, void* data, double factor, std::size_t count) {
   const auto kernel = reduction::kernel_table().scale[index_of(dtype)];
   if (kernel == nullptr) refuse("scaling by a factor", dtype);
+  const reduction::DefaultFloats floats;
   kernel(data, factor, count);
 }
 
@@ -76,6 +79,7 @@ void divide(DType dtype, void* data, long long divisor, std::size_t count) {
     throw Error(ErrorKind::kInvalidArgument, "an average over " + std::to_string(divisor) +
                                                  " values was asked for; it needs at least one.");
   }
+  const reduction::DefaultFloats floats;
   kernel(data, divisor, count);
 }
 
@@ -89,12 +93,14 @@ void average(DType dtype, void* sum, int number, std::size_t count) {
 void widen(DType dtype, const void* half, float* wide, std::size_t count) {
   const auto kernel = reduction::kernel_table().widen[index_of(dtype)];
   if (kernel == nullptr) refuse("widening to float32", dtype);
+  const reduction::DefaultFloats floats;
   kernel(half, wide, count);
 }
 
 void narrow(DType dtype, const float* wide, void* half, std::size_t count) {
   const auto kernel = reduction::kernel_table().narrow[index_of(dtype)];
   if (kernel == nullptr) refuse("narrowing from float32", dtype);
+  const reduction::DefaultFloats floats;
   kernel(wide, half, count);
 }
 

@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
+#include <cmath>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "common/error.h"
 #include "reduction/kernel_table.h"
 #include "reduction/reference.h"
@@ -336,6 +344,37 @@ TEST(Divide, RefusesAnEmptyAverageAndBool) {
   EXPECT_THROW(divide(DType::kBool, &value, 2, 1), Error);
   EXPECT_THROW(scale(DType::kInt32, &value, 2, 1), Error);
   EXPECT_EQ(value, 1.0f);
+}
+
+// As on any other thread: another one may add up the next time, and on another rank.
+TEST(Reduce, HeedsNoSettingOfTheThread) {
+#if defined(__SSE2__) || defined(__aarch64__)
+  const float tiny = 3e-39f, third = 1.0f / 3;
+  float sum = 0, quotient = 1, tenth = 0.1f, rounded = 0;
+  reduce(DType::kFloat32, ReduceOp::kSum, &third, &tenth, &rounded, 1);
+  const int before = std::fegetround();
+  std::fesetround(FE_UPWARD);
+#if defined(__SSE2__)
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040);  // subnormals are zero, on both sides
+  const unsigned set = _mm_getcsr();
+#endif
+  reduce(DType::kFloat32, ReduceOp::kSum, &tiny, &tiny, &sum, 1);
+  reduce(DType::kFloat32, ReduceOp::kSum, &third, &tenth, &tenth, 1);
+  divide(DType::kFloat32, &quotient, 3, 1);
+#if defined(__SSE2__)
+  EXPECT_EQ(_mm_getcsr() & 0xE040, set & 0xE040) << "the thread's own setting";
+  _mm_setcsr(saved);
+#endif
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  std::fesetround(before);
+  EXPECT_EQ(std::memcmp(&quotient, &third, sizeof third), 0);
+  EXPECT_EQ(std::memcmp(&tenth, &rounded, sizeof tenth), 0);
+  const float twice = std::ldexp(tiny, 1);
+  EXPECT_EQ(std::memcmp(&sum, &twice, sizeof twice), 0);
+#else
+  GTEST_SKIP() << "what this processor's threads set is not known here";
+#endif
 }
 
 }  // namespace
