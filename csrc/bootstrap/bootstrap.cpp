@@ -71,7 +71,10 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
     }
     peer.version = library.version;
     wanted_thread_level();
-    if (peer.mode == StartMode::kBootstrap) peer.problem = process_manager_problem(library, options);
+    const bool is_up = peer.mode == StartMode::kExisting || peer.mode == StartMode::kRunning;
+    if (!is_up) peer.problem = obstacle_to_mpi();
+    if (peer.mode == StartMode::kBootstrap && peer.problem.empty())
+      peer.problem = process_manager_problem(library, options);
   } catch (const Error& error) {
     peer.problem = error.what();
   }

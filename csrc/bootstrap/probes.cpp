@@ -4,12 +4,15 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -87,6 +90,23 @@ std::uint64_t free_shared_memory() {
   struct statvfs info = {};
   if (statvfs("/dev/shm", &info) != 0) return 0;
   return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+std::string obstacle_to_mpi() {
+  // The largest file in /dev/shm of a rank: 4.3 MB with UCX.
+  constexpr rlim_t kLongestFile = 6'000'000;
+  if (rlimit files{}; getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < kLongestFile)
+    return "files may have " + std::to_string(files.rlim_cur) +
+           " bytes (ulimit -f), and MPI needs files of " + std::to_string(kLongestFile) +
+           " bytes in /dev/shm; raise the limit";
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0 && errno != EINVAL)  // EINVAL: there are more cores
+    return std::string("sched_getaffinity is refused (") + std::strerror(errno) +
+           "), and MPI does not start without it; allow it in the sandbox (seccomp)";
+  if (access("/proc/sys/kernel/random/boot_id", R_OK) != 0)
+    return std::string("/proc/sys/kernel/random/boot_id cannot be read (") + std::strerror(errno) +
+           "), and MPI does not start without it; mount /proc";
+  return "";
 }
 
 MemoryProbe own_memory_probe() {

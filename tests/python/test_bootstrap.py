@@ -214,6 +214,9 @@ APART = {
     "users": "setpriv --reuid 65533 --regid 65533 --clear-groups",
     "process ids": "unshare --pid --fork --mount-proc",
     "1 MiB of /dev/shm": "unshare --mount sh -c 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\"' sh",
+    "files of 50 KiB": "sh -c 'ulimit -f 100 && exec \"$@\"' sh",
+    "nothing in /proc": "unshare --mount sh -c 'mount -t tmpfs tmpfs /proc && exec \"$@\"' sh",
+    "no sched_getaffinity": f"{sys.executable} {Path(__file__).with_name('refuse_affinity.py')}",
 }
 ONE_SUM = """
 import time, torch, torch.distributed as dist
@@ -228,8 +231,8 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("apart", APART)
-def test_ranks_of_one_machine_that_cannot_share_memory(apart):
-    """Users, containers, a small /dev/shm: the second rank is kept from the first one's memory."""
+def test_a_rank_that_is_kept_apart(apart):
+    """Users, containers, sandboxes: the second rank is kept from the first one's memory, or from starting an MPI."""
     wrapper = shlex.split(APART[apart])
     tried = subprocess.run(
         [*wrapper, sys.executable, "-c", "import altorch"], capture_output=True, check=False
