@@ -1,6 +1,8 @@
 #include "observe/death_list.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "common/number.h"
 
@@ -13,13 +15,21 @@ constexpr std::int64_t kMaxDeathsPerPoll = 256;
 // All neighbours of the dead one see it at once. Two of them tell it, for the first may die over that.
 constexpr std::int64_t kTellers = 2;
 
+// A process that ends closes its latest connections first: those of liveness a moment before that of a store which it hosts.
+// A request in between would be lost, and c10d would print a trace at the healthy end of the job.
+constexpr std::chrono::milliseconds kAllClosed{50};
+
 std::string entry_key(std::int64_t number) { return "death/" + std::to_string(number); }
 
 }  // namespace
 
 void DeathList::add(int rank) noexcept {
   try {
-    if (is_gone_ || (is_gone_ = !store_->is_hosted())) return;  // perhaps at the healthy end of the job
+    if (is_gone_) return;
+    // Deaths come together: the first one's wait serves the others.
+    if (std::chrono::steady_clock::now() - added_ > kAllClosed) std::this_thread::sleep_for(kAllClosed);
+    added_ = std::chrono::steady_clock::now();
+    if ((is_gone_ = !store_->is_hosted())) return;
     if (store_->add("death/of/" + std::to_string(rank), 1) > kTellers) return;
     store_->set(entry_key(store_->add(kCount, 1)), std::to_string(rank));
   } catch (const std::exception&) {
