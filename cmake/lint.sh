@@ -22,7 +22,7 @@ files_of() {
   fi
 }
 python=$(files_of '*.py' '*.pyi')
-sources=$(files_of 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h' 'tests/fuzz/*.cpp' 'tests/fuzz/*.h')
+sources=$(files_of 'csrc/*.cpp' 'csrc/*.h' 'tests/cpp/*.cpp' 'tests/cpp/*.h' 'tests/fuzz/*.cpp' 'tests/fuzz/*.h' 'tests/locks/*.cpp')
 # shellcheck disable=SC2086
 [ -z "$python" ] || { have ruff "pip install ruff" && run "ruff" ruff check $python && run "ruff format" ruff format --check $python; }
 typed=$(files_of 'python/*.py' 'python/*.pyi')

@@ -37,12 +37,13 @@ void tell(const Completions::Hook& hook, std::shared_ptr<c10d::WorkInfo> done) n
 
 }  // namespace
 
-void Completions::set(Hook hook) {
-  auto next = hook ? std::make_shared<Hook>(std::move(hook)) : nullptr;  // the last one outlives the lock
+std::shared_ptr<Completions::Hook> Completions::set(Hook hook) {
+  auto next = hook ? std::make_shared<Hook>(std::move(hook)) : nullptr;
   const std::lock_guard lock(mutex_);
   hook_.swap(next);
   if (!hook_) under_way_.clear();
   ended_.notify_all();
+  return next;
 }
 
 void Completions::issued(const ObservedCall& call) {

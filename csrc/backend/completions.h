@@ -20,8 +20,9 @@ class Completions {
  public:
   using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // Instead of the one before, if any. Empty: none from now on.
-  void set(Hook hook);
+  // Instead of the one before, if any, which it returns: that may belong to Python, so no lock may be held where it goes.
+  // Empty: none from now on.
+  std::shared_ptr<Hook> set(Hook hook);
   // Until the calls that are under way have ended, and the hook has been told of all that had.
   void wait_for_pending();
 

@@ -67,9 +67,10 @@ void TorchHooks::end_all() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::vector<std::map<std::int64_t, std::shared_ptr<const AbortHook>>> last;  // go without the lock
   std::vector<CompletionHooks::Hooks> last_of_completion;
+  std::vector<std::shared_ptr<Completions::Hook>> last_of_torch;
   const std::lock_guard lock(living().mutex);
   for (TorchHooks* each : living().all) {
-    each->on_completion(nullptr);
+    last_of_torch.push_back(each->on_completion(nullptr));
     last_of_completion.push_back(each->completion_hooks_->take_all());
     const std::lock_guard own(each->mutex_);
     last.push_back(std::exchange(each->hooks_, {}));
@@ -122,10 +123,11 @@ void TorchHooks::run_abort_hooks() noexcept {
   }
 }
 
-void TorchHooks::on_completion(Completions::Hook hook) {
+std::shared_ptr<Completions::Hook> TorchHooks::on_completion(Completions::Hook hook) {
   const bool is_there = static_cast<bool>(hook);
-  completions_.set(std::move(hook));
+  auto last = completions_.set(std::move(hook));
   tells_completion_.store(is_there && !living().ended.load());
+  return last;
 }
 
 void TorchHooks::extend(std::chrono::milliseconds by) {

@@ -49,8 +49,8 @@ class TorchHooks : public Observer {
     return std::chrono::milliseconds(extension_ms_.load(std::memory_order_relaxed));
   }
 
-  // Of every call that is done; one hook. Empty: none from now on.
-  void on_completion(Completions::Hook hook);
+  // Of every call that is done; one hook. Empty: none from now on. Returns the one before, as Completions::set().
+  std::shared_ptr<Completions::Hook> on_completion(Completions::Hook hook);
   Completions& completions() { return completions_; }
   const std::shared_ptr<CompletionHooks>& completion_hooks() const { return completion_hooks_; }
   // Those of several groups, before the first call.

@@ -1,0 +1,21 @@
+// Both faults that watch_locks.cpp looks for, under the name of altorch's library.
+#include <dlfcn.h>
+#include <time.h>
+
+#include <mutex>
+
+std::mutex mutex;
+
+// To be called without Python's lock.
+extern "C" void hold_a_lock_and_come_to_pythons() {
+  const auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
+  const auto release = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
+  const std::lock_guard lock(mutex);
+  release(ensure());
+}
+
+// To be called with it.
+extern "C" void wait() {
+  const timespec moment{0, 1000};
+  nanosleep(&moment, nullptr);
+}
