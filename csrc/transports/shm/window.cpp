@@ -57,26 +57,20 @@ class ShmWindow::Lock {
 // the count: one of the two sees the other.
 class ShmWindow::Visit {
  public:
-  Visit(Desk& desk, bool counts) : desk_(desk), counts_(counts) {
-    if (counts_) desk_.visitors.fetch_add(1, std::memory_order_seq_cst);
-  }
-  ~Visit() {
-    if (counts_) desk_.visitors.fetch_sub(1, std::memory_order_release);
-  }
+  explicit Visit(Desk& desk) : desk_(desk) { desk_.visitors.fetch_add(1, std::memory_order_seq_cst); }
+  ~Visit() { desk_.visitors.fetch_sub(1, std::memory_order_release); }
   Visit(const Visit&) = delete;
   bool welcome() const { return desk_.closed.load(std::memory_order_seq_cst) == 0; }
 
  private:
   Desk& desk_;
-  const bool counts_;
 };
 
 State ShmWindow::begin(WindowCall& call, std::optional<Error>& error) {
   Desk& desk = desks_[call.peer];
   const Lock lock(desk, rank_, is_atomic(call.access));
   if (!lock.held()) return State::kPending;
-  // What is mapped here stays, whatever its owner does; but the owner's own.
-  const Visit visit(desk, !map(call.peer) || call.peer == rank_);
+  const Visit visit(desk);
   if (!visit.welcome()) {
     error = window_closed_by(call.peer);
     return State::kFailed;

@@ -39,7 +39,7 @@ class ShmWindow : public RemoteMemory {
   struct alignas(64) Desk {
     std::atomic<std::uint32_t> lock;  // of who does more than copy: 0, or its rank + 1
     std::atomic<std::uint32_t> closed;
-    std::atomic<std::uint32_t> visitors;  // of memory that the system copies
+    std::atomic<std::uint32_t> visitors;  // who access the memory now
     Awaited::Sleepers sleepers;
   };
   // From one source to one target.
