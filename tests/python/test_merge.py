@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
-from test_survivors import ROUTES, use
+from harness import CARRIERS, PATIENCE, Cluster
+from test_survivors import use
 
 import altorch
 
@@ -44,7 +44,7 @@ def two_groups_become_one(world, twice):
 
 @pytest.mark.parametrize("route", ["shm", "mpi", "gloo", "nodes"])
 def test_groups_are_merged(route):
-    with Cluster(4, launcher="plain", env=ROUTES[route]) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS[route]) as cluster:
         assert cluster.check(two_groups_become_one, twice=True) == [{"nodes": "mpi"}.get(route, route)] * 4
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
-from test_survivors import ROUTES, hosted_here, left_of, use
+from harness import CARRIERS, PATIENCE, Cluster
+from test_survivors import hosted_here, left_of, use
 
 import altorch
 
@@ -89,7 +89,7 @@ def grow_and_shrink(world):
 
 @pytest.mark.parametrize("route", ["shm", "gloo", "nodes"])
 def test_ranks_leave_and_come(route):
-    with Cluster(4, launcher="plain", env=ROUTES[route], group=False) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS[route], group=False) as cluster:
         assert cluster.check(grow_and_shrink) == [{"nodes": "gloo"}.get(route, route)] * 4
 
 
@@ -112,7 +112,7 @@ def one_dies(world, victim):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_others_go_on_after_a_death(route, victim):
     _store, env = hosted_here()
-    with Cluster(3, launcher="plain", env=ROUTES[route] | env, group=False) as cluster:
+    with Cluster(3, launcher="plain", env=CARRIERS[route] | env, group=False) as cluster:
         left_of(cluster.run(one_dies, victim=victim), [victim])
 
 
@@ -155,7 +155,7 @@ def one_never_comes(world):
 @pytest.mark.parametrize("route", ["shm", "nodes"])
 def test_who_dies_before_he_comes_is_missed_at_once(route):
     _store, env = hosted_here()
-    with Cluster(4, launcher="plain", env=ROUTES[route] | env, group=False) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS[route] | env, group=False) as cluster:
         left_of(cluster.run(one_never_comes), [3])
 
 
@@ -370,7 +370,7 @@ def many_times(world, rounds):
 
 @pytest.mark.parametrize(("route", "rounds"), [("shm", 20), ("gloo", 8)])
 def test_nothing_is_left_behind_by_many_changes(route, rounds):
-    with Cluster(3, launcher="plain", env=ROUTES[route], group=False) as cluster:
+    with Cluster(3, launcher="plain", env=CARRIERS[route], group=False) as cluster:
         print(cluster.check(many_times, rounds=rounds))
 
 
@@ -424,7 +424,7 @@ def halves_make_groups(world):
 
 @pytest.mark.parametrize("route", ["shm", "gloo"])
 def test_groups_of_two_halves_do_not_meet(route):
-    with Cluster(4, launcher="plain", env=ROUTES[route], group=False) as cluster:
+    with Cluster(4, launcher="plain", env=CARRIERS[route], group=False) as cluster:
         cluster.check(halves_make_groups)
 
 
