@@ -167,7 +167,8 @@ def test_a_hook_that_waits_for_python_holds_up_no_other_group():
 
 
 ENDS_WITH_A_HOOK = """
-import datetime, os, time, torch, torch.distributed as dist
+import datetime, faulthandler, os, time, torch, torch.distributed as dist
+faulthandler.dump_traceback_later(40)
 dist.init_process_group("al", timeout=datetime.timedelta(seconds=1))
 dist.all_reduce(torch.ones(4))
 if os.environ["RANK"] == "1":
@@ -192,7 +193,10 @@ def test_a_call_may_fail_while_the_interpreter_ends():
         for rank in range(2)
     ]
     try:
-        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+        deadline = time.monotonic() + 60 * PATIENCE
+        while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [rank.poll() for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()
