@@ -11,6 +11,32 @@ static_assert(static_cast<int>(c10d::ReduceOp::SUM) == static_cast<int>(ReduceOp
               static_cast<int>(c10d::ReduceOp::BXOR) == static_cast<int>(ReduceOp::kBxor) &&
               static_cast<int>(c10d::ReduceOp::PREMUL_SUM) == static_cast<int>(ReduceOp::kPremulSum));
 
+namespace {
+
+const PremulSupplement* factor_of(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::PREMUL_SUM ? static_cast<const PremulSupplement*>(op.supplement_.get())
+                                              : nullptr;
+}
+
+// With a factor that lies on a GPU read, which waits for the caller's stream: before the call has its place, since that stream
+// may wait for a call of another thread, which comes behind.
+c10d::ReduceOp with_factor_read(const c10d::ReduceOp& op) {
+  const PremulSupplement* const factor = factor_of(op);
+  if (!factor || !factor->tensor_factor.defined() || factor->tensor_factor.is_cpu()) return op;
+  try {
+    c10d::ReduceOp known;  // torch's constructor drops the factor
+    known.op_ = c10d::ReduceOp::PREMUL_SUM;
+    known.supplement_ = c10::make_intrusive<PremulSupplement>(factor->tensor_factor.item<double>());
+    return known;
+  } catch (const c10::Error& error) {
+    throw Error(ErrorKind::kUnsupported,
+                std::string("the factor of PREMUL_SUM is a tensor on a GPU and cannot be read (") +
+                    error.what_without_backtrace() + "); give a number, as a CUDA graph needs it");
+  }
+}
+
+}  // namespace
+
 void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) {
   operation.dtype = dtype_of(tensor);
   if (static_cast<int>(op.op_) >= kReduceOpCount) {  // the enumeration is unsigned
@@ -18,7 +44,7 @@ void AlBackend::set_reduction(Operation& operation, const c10d::ReduceOp& op, co
   }
   operation.op = static_cast<ReduceOp>(op.op_);
   if (operation.op == ReduceOp::kPremulSum) {
-    const auto* factor = static_cast<const PremulSupplement*>(op.supplement_.get());
+    const PremulSupplement* const factor = factor_of(op);
     if (!factor) throw Error(ErrorKind::kInvalidArgument, "PREMUL_SUM comes without its factor");
     operation.factor =
         factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor;
@@ -41,10 +67,11 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
 // `copy`: of the tensor, where its own memory cannot be used.
 AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
+  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
   return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
-                 set_reduction(call.operation, options.reduceOp, tensor);
+                 set_reduction(call.operation, op, tensor);
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
@@ -69,11 +96,12 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
   return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "reduce's tensor");
                  check_rank(options.rootRank, "dst");
-                 set_reduction(call.operation, options.reduceOp, tensor);
+                 set_reduction(call.operation, op, tensor);
                  const Block block(tensor);
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = call.operation.output = block.data();
@@ -88,11 +116,12 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
 
 AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
+  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
   return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
                  check_list(inputs, getSize(), output, "reduce_scatter's input_list");
-                 set_reduction(call.operation, options.reduceOp, output);
+                 set_reduction(call.operation, op, output);
                  bool even = true;
                  auto counts = counts_of(inputs[0], even);
                  const auto mine = counts[static_cast<std::size_t>(getRank())];
@@ -112,6 +141,7 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
 
 AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
+  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
   return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  check_tensor(output, "reduce_scatter_tensor's output");
@@ -119,7 +149,7 @@ AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tenso
                  check_same_dtype(input, output, "reduce_scatter_tensor's input");
                  check_numel(input, output.numel() * getSize(), "reduce_scatter_tensor's input",
                              "output x world size");
-                 set_reduction(call.operation, options.reduceOp, output);
+                 set_reduction(call.operation, op, output);
                  const Block from(input), to(output);
                  call.operation.input = from.data();
                  call.operation.output = to.data();
