@@ -280,6 +280,7 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
     const c10::StreamGuard on(turn.stream);
     finish();
   }
+  opened.streams->rejoin(turn);
   return async ? opened.streams->end(turn, communicator_->rank(), opened.window) : finished_;
 }
 
@@ -365,13 +366,15 @@ std::int64_t AlWindow::count(Access access, int rank, std::int64_t offset, std::
   call.operand = operand;
   call.expected = expected;
   const auto back = on_device_of(opened.streams);
+  std::optional<WindowStreams::Turn> turn;
   if (opened.streams) {
-    const auto turn = opened.streams->begin(/*async=*/false, WindowStreams::kAccesses);
-    call.stream = turn.stream.native_handle();
-    call.captured = turn.captured;
+    turn = opened.streams->begin(/*async=*/false, WindowStreams::kAccesses);
+    call.stream = turn->stream.native_handle();
+    call.captured = turn->captured;
   }
   bool buffers_free = true;
   opened.window->access(call, deadline(patience), buffers_free);
+  if (turn) opened.streams->rejoin(*turn);
   return call.found;
 }
 
@@ -394,6 +397,7 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
       const auto turn = all.streams->begin(async, source);
       opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience),
                            [] { CudaWatch::instance().wake(); });
+      all.streams->rejoin(turn);
       return async ? all.streams->end(turn, communicator_->rank(), opened) : finished_;
     }
     if (async) return under_way(opened->start_wait(source, slot, deadline(patience)), {}, nullptr);

@@ -170,8 +170,7 @@ void CudaGroup::keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stre
   entry->failed.store(true);
   try {
     entry->end.record(stream);
-    last_stream_ = stream;
-    settled_ = false;
+    follow(stream);
     const std::lock_guard lock(mutex_);
     in_flight_.push_back(entry);
   } catch (const std::exception&) {  // the device is lost
@@ -184,9 +183,27 @@ void CudaGroup::keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stre
 // event.
 void CudaGroup::settle() {
   if (settled_ || !last_stream_ || is_captured(*last_stream_)) return;
-  settled_ = true;
   const c10::DeviceGuard on_device(device_);
-  last_.record(*last_stream_);
+  settled_ = record_last(last_);
+}
+
+// False where another thread has begun to capture the stream meanwhile: such an event is the graph's, and cannot be asked.
+bool CudaGroup::record_last(c10::Event& event) {
+  event.record(*last_stream_);
+  if (!is_captured(*last_stream_)) return true;
+  event = c10::Event(c10::DeviceType::CUDA);
+  return false;
+}
+
+// A stream that its owner may destroy once the call has returned is not touched afterwards: the group's own stream comes
+// behind it instead.
+void CudaGroup::follow(const c10::Stream& stream) {
+  last_stream_ = stream;
+  settled_ = false;
+  if (is_of_torch(stream) || stream == stream_) return;
+  settle();
+  last_.block(stream_);
+  last_stream_ = stream_;
 }
 
 bool CudaGroup::is_idle() {
@@ -306,6 +323,7 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
         if (is_apart) call.norm->end_apart();
       }
       if (async) entry->end.record(stream);
+      if (!capturing) follow(stream);
     } catch (...) {
       if (!entered) calls_.withdraw();
       if (!entry) entry = what_is_kept();
@@ -421,7 +439,7 @@ void CudaGroup::mark(std::uint64_t calls, bool surely) {
   }
   const c10::DeviceGuard on_device(device_);
   auto marker = std::make_shared<Marker>(c10::Event(c10::DeviceType::CUDA), calls);
-  marker->event.record(*last_stream_);
+  if (!record_last(marker->event)) return;
   std::shared_ptr<Marker> replaced;  // ended without the lock
   const std::lock_guard lock(mutex_);
   if (markers_.size() >= kMostMarkers) {

@@ -102,6 +102,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   GpuRouteOptions marking(GpuRouteOptions options);
   // All with launch_mutex_ held.
   void settle();
+  bool record_last(c10::Event& event);
+  void follow(const c10::Stream& stream);
   bool is_idle();
   // So that who looks can tell a call from those that came a while before it.
   void mark_what_came_before();

@@ -68,7 +68,8 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = cuda_guard().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
-  if (!async) {
+  const bool moves = !async && !is_of_torch(current);
+  if (!async && !moves) {
     // After the asynchronous ones before it, where both are captured or neither is: a graph knows nothing from outside.
     if (of == kAccesses && accesses_.load()) {
       const c10::Stream own = side(of);
@@ -85,7 +86,16 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   c10::Event begin(c10::DeviceType::CUDA);
   begin.record(current);
   begin.block(own);
+  if (moves) return {own, captured, current};
   return {own, captured};
+}
+
+void WindowStreams::rejoin(const Turn& turn) const {
+  if (!turn.back) return;
+  const c10::DeviceGuard on_device(device_);
+  c10::Event end(c10::DeviceType::CUDA);
+  end.record(turn.stream);
+  end.block(*turn.back);
 }
 
 void WindowStreams::touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -30,9 +31,13 @@ class WindowStreams {
   struct Turn {
     c10::Stream stream;
     bool captured;
+    // The caller's stream, where the call takes place on another and rejoin() orders this one after it.
+    std::optional<c10::Stream> back = std::nullopt;
   };
-  // `of`: kAccesses, or the rank that is waited for.
+  // `of`: kAccesses, or the rank that is waited for. A synchronous call goes to a stream of the window's, too, where the
+  // caller's is not torch's: the window asks streams of its calls later, and that one may be destroyed by then.
   Turn begin(bool async, int of);
+  void rejoin(const Turn& turn) const;
   // Before an asynchronous call, which may fail under way: the memory of these is used again after it only.
   void touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const;
   // What an asynchronous call gives back.

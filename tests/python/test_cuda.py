@@ -6,7 +6,9 @@ ranks share a GPU, or what ALTORCH_ROUTE=cuda=... says. `make test-gpu` runs the
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import itertools
 import os
 import re
 import signal
@@ -90,9 +92,9 @@ def everybody(world, count, dtype, seed=0):
     return [data(world, count, dtype, rank, seed) for rank in range(world.size)]
 
 
-def halved():
+def halved(factor=0.5):
     """PREMUL_SUM by one half; torch 2.13 renamed its maker."""
-    return next(getattr(dist, name) for name in NAMES if hasattr(dist, name))(0.5)
+    return next(getattr(dist, name) for name in NAMES if hasattr(dist, name))(factor)
 
 
 def finish(work):
@@ -140,9 +142,12 @@ def test_operators(world):
     x = torch.full((5,), float(world.rank + 1), device=here)
     dist.all_reduce(x, dist.ReduceOp.AVG)
     assert torch.equal(x.cpu(), torch.full((5,), (world.size + 1) / 2))
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+    of_a_gpu = torch.tensor(0.5, device=here)
+    for dtype, factor in itertools.product(
+        (torch.float32, torch.bfloat16, torch.float16, torch.float64), (0.5, of_a_gpu)
+    ):
         x = torch.full((5,), float(world.rank + 1), device=here, dtype=dtype)
-        dist.all_reduce(x, halved())
+        dist.all_reduce(x, halved(factor))
         assert torch.equal(
             x.cpu().double(), torch.full((5,), world.size * (world.size + 1) / 4, dtype=torch.float64)
         )
@@ -485,6 +490,32 @@ def test_futures(world):
     doubled = future.then(lambda f: f.value()[0] * 2)
     result = doubled.wait()
     assert result.eq(6).all()
+
+
+@on_ranks(1, 2)
+def test_a_stream_that_is_destroyed_behind_the_call(world):
+    """A stream of CUDA's own: altorch does not ask it for anything once the call has returned."""
+    here = device(world)
+    runtime = torch.cuda.cudart()
+    for turn in range(20):
+        address = ctypes.c_uint64(0)
+        assert int(runtime.cudaStreamCreate(ctypes.addressof(address))) == 0
+        x = torch.full((1000,), float(world.rank + turn), device=here)
+        torch.cuda.synchronize(here)
+        with torch.cuda.stream(torch.cuda.ExternalStream(address.value, here)):
+            dist.all_reduce(x)
+            if turn % 2:
+                dist.all_reduce(x)
+        torch.cuda.synchronize(here)
+        assert int(runtime.cudaStreamDestroy(address.value)) == 0
+        factor = world.size if turn % 2 else 1
+        want = factor * sum(rank + turn for rank in range(world.size))
+        assert x.eq(want).all(), (turn, x[0].item(), want)
+        if turn % 5 == 0:
+            time.sleep(0.3)  # al-cuda-poll looks ten times a second
+    y = torch.ones(10, device=here)
+    dist.all_reduce(y)
+    assert y.eq(world.size).all()
 
 
 @on_ranks(2)
