@@ -19,7 +19,7 @@
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
 #include "common/env.h"
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 #include "common/log.h"
 #include "common/longest_timeout.h"
 #include "common/native_thread.h"

@@ -23,7 +23,7 @@
 
 #include "backend/gloo/event.h"
 #include "common/error.h"
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 #include "common/native_thread.h"
 #include "transports/channel.h"
 
@@ -164,7 +164,7 @@ class GlooPeer {
   std::condition_variable wake_, drained_;
 
   std::optional<NativeThread> reader_, finisher_;
-  std::optional<LeftBehind> running_;  // they make tensors, and Gloo has threads of its own
+  std::optional<DetachedThread> running_;  // they make tensors, and Gloo has threads of its own
 };
 
 }  // namespace altorch::backend

@@ -7,7 +7,7 @@
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
 #include "common/fnv.h"
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 #include "common/meeting.h"
 #include "common/native_thread.h"
 
@@ -31,7 +31,7 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
   auto made = promise->get_future();
   // Threads of older Gloos inherit its name.
   start_native_thread("gloo",
-                      [promise, make = std::move(make), counted = std::make_shared<LeftBehind>()]() mutable {
+                      [promise, make = std::move(make), counted = std::make_shared<DetachedThread>()]() mutable {
                         try {
                           promise->set_value(make());
                         } catch (const std::system_error& error) {  // a thread of Gloo's own

@@ -3,7 +3,7 @@
 #include <future>
 
 #include "common/env.h"
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 #include "common/log.h"
 #include "common/native_thread.h"
 #include "common/number.h"
@@ -47,7 +47,7 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
   // Counted until it is done: a process that ends before must not take NCCL and CUDA from under it.
-  auto counted = std::make_shared<LeftBehind>();
+  auto counted = std::make_shared<DetachedThread>();
   start_native_thread("al-nccl", [promise, device, body = std::move(body), counted = std::move(counted)] {
     library().table.set_device(device);
     promise->set_value(body());

@@ -1,4 +1,4 @@
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ void flush(FILE* file) {
 }
 
 void end(int status, void*) {
-  if (!is_forced.load() && LeftBehind::number() == 0) return;
+  if (!is_forced.load() && DetachedThread::number() == 0) return;
   flush(stdout);
   flush(stderr);
   _exit(status);

@@ -1,4 +1,4 @@
-#include "common/hurried_end.h"
+#include "common/fast_exit.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -37,28 +37,28 @@ std::pair<std::string, int> outcome_of(void (*body)()) {
   return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status)};
 }
 
-// A handler that was registered before stands for the destructors of global objects.
-void ends_hurriedly() {
+// The handler that is registered first stands for the destructors of global objects.
+void exits_fast() {
   std::atexit([] { std::abort(); });
   end_without_destructors(false);
   end_without_destructors(true);
   std::fputs("not flushed yet", stdout);
 }
-void ends_beside_one_that_is_left_behind() {
+void exits_beside_a_detached_thread() {
   std::atexit([] { std::abort(); });
   end_without_destructors(false);
-  new LeftBehind();  // after that
+  new DetachedThread();  // after end_without_destructors()
 }
-void ends_in_peace() {
+void exits_alone() {
   std::atexit([] {
     std::fputs("a handler", stdout);
     std::fflush(stdout);
-    _exit(7);  // what the tests before have left is no leak of this one
+    _exit(7);  // skips the search for leaks: earlier tests left some
   });
   end_without_destructors(false);
 }
-// As one that asks its user for a line.
-void ends_beside_one_that_reads() {
+// A program that asks its user for a line.
+void exits_beside_a_reader() {
   static int ends[2];
   if (pipe(ends) == 0) dup2(ends[0], 0);
   std::thread([] { std::getchar(); }).detach();
@@ -67,25 +67,25 @@ void ends_beside_one_that_reads() {
   std::fputs("flushed", stdout);
 }
 
-TEST(HurriedEnd, SkipsWhatWasRegisteredBeforeAndKeepsOutputAndExitCode) {
-  EXPECT_EQ(outcome_of(ends_hurriedly), std::pair(std::string("not flushed yet"), 7));
+TEST(FastExit, SkipsWhatWasRegisteredBeforeAndKeepsOutputAndExitCode) {
+  EXPECT_EQ(outcome_of(exits_fast), std::pair(std::string("not flushed yet"), 7));
 }
 
-TEST(HurriedEnd, LooksAtTheEndWhoIsLeftBehind) {
-  EXPECT_EQ(outcome_of(ends_beside_one_that_is_left_behind), std::pair(std::string(), 7));
-  EXPECT_EQ(outcome_of(ends_in_peace), std::pair(std::string("a handler"), 7));
+TEST(FastExit, CountsDetachedThreadsAtTheEnd) {
+  EXPECT_EQ(outcome_of(exits_beside_a_detached_thread), std::pair(std::string(), 7));
+  EXPECT_EQ(outcome_of(exits_alone), std::pair(std::string("a handler"), 7));
 }
 
-TEST(HurriedEnd, WaitsForNobodyWhoReads) {
-  EXPECT_EQ(outcome_of(ends_beside_one_that_reads), std::pair(std::string("flushed"), 7));
+TEST(FastExit, DoesNotWaitForAThreadThatReads) {
+  EXPECT_EQ(outcome_of(exits_beside_a_reader), std::pair(std::string("flushed"), 7));
 }
 
-TEST(HurriedEnd, CountsWhoIsLeftBehind) {
-  const int before = LeftBehind::number();
-  auto one = std::make_shared<LeftBehind>();
-  EXPECT_EQ(LeftBehind::number(), before + 1);
+TEST(FastExit, CountsDetachedThreads) {
+  const int before = DetachedThread::number();
+  auto one = std::make_shared<DetachedThread>();
+  EXPECT_EQ(DetachedThread::number(), before + 1);
   one.reset();
-  EXPECT_EQ(LeftBehind::number(), before);
+  EXPECT_EQ(DetachedThread::number(), before);
 }
 
 }  // namespace
