@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "common/error.h"
-#include "common/fork_closed.h"
+#include "common/close_on_fork.h"
 #include "common/log.h"
 #include "common/number.h"
 #include "common/random_name.h"
@@ -78,7 +78,7 @@ void HomeLinks::open() noexcept {
     const bool serves = one_host || !is_loopback(settings_.address);
     const auto [socket, port] = listen_on(serves ? settings_.address : "");
     listener_ = socket;
-    close_in_forks(listener_);
+    close_on_fork(listener_);
     token_ = random_name(kTokenDigits);
     store_of(settings_).set(kHub,
                             std::to_string(port) + " " + token_ + " " + (serves ? settings_.address : ""));
@@ -107,7 +107,7 @@ HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
           entries[i].revents != 0 && is_over(links_[i], deaths);  // first: the greeting may lie there
       const bool late = links_[i].rank < 0 && Clock::now() - links_[i].since > kGreetWithin;
       if (!over && !late) continue;
-      close_unforked(links_[i].socket);
+      close_registered(links_[i].socket);
       links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (called) accept_all();
@@ -128,7 +128,7 @@ void HomeLinks::accept_all() {
       close_socket(socket);
       continue;
     }
-    close_in_forks(socket);
+    close_on_fork(socket);
     keep_alive(socket);
     links_.push_back({socket, -1, "", Clock::now()});
   }
@@ -168,7 +168,7 @@ void HomeLinks::connect_to_hub(Deaths& deaths) {
       close_socket(socket);
       continue;
     }
-    close_in_forks(socket);
+    close_on_fork(socket);
     keep_alive(socket);
     links_.push_back({socket, hub_, "", Clock::now()});
     next_try_ = {};
@@ -267,10 +267,10 @@ HomeLinks::Deaths HomeLinks::node_of(int rank) const {
 void HomeLinks::close_all() noexcept {
   for (const Link& link : links_) {
     say_last(link.socket, LinkWords::kGoodbye);
-    close_unforked(link.socket);
+    close_registered(link.socket);
   }
   links_.clear();
-  if (listener_ >= 0) close_unforked(listener_);
+  if (listener_ >= 0) close_registered(listener_);
   listener_ = -1;
 }
 

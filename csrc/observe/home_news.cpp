@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "common/fnv.h"
-#include "common/fork_closed.h"
+#include "common/close_on_fork.h"
 #include "common/unix_socket.h"
 
 namespace altorch {
@@ -36,18 +36,18 @@ HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
   if (neighbours_.empty() || neighbours_.size() + 1 == settings.members.size()) return;
   socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) return;
-  close_in_forks(socket_);
+  close_on_fork(socket_);
   const int on = 1;
   const AbstractAddress own = address_of(settings, settings.rank);
   if (setsockopt(socket_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 &&
       bind(socket_, own.get(), own.bytes()) == 0)
     return;
-  close_unforked(socket_);
+  close_registered(socket_);
   socket_ = -1;
 }
 
 HomeNews::~HomeNews() {
-  if (socket_ >= 0) close_unforked(socket_);
+  if (socket_ >= 0) close_registered(socket_);
 }
 
 void HomeNews::tell(int rank) noexcept {

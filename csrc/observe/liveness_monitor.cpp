@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/fork_closed.h"
+#include "common/close_on_fork.h"
 
 namespace altorch {
 namespace {
@@ -34,7 +34,7 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
       told_(settings_.patient ? settings_.patient : settings_.store),
       heard_(settings_.store),
       wake_(has_peers() ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
-  if (wake_ >= 0) close_in_forks(wake_);
+  if (wake_ >= 0) close_on_fork(wake_);
   leader_ = std::find_if(settings_.members.begin(), settings_.members.end(), [&](const auto& each) {
               return each.second.home == home_;
             })->first;
@@ -42,8 +42,8 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
 }
 
 LivenessMonitor::~LivenessMonitor() {
-  for (const Watched& each : watched_) close_unforked(each.pidfd);
-  if (wake_ >= 0) close_unforked(wake_);
+  for (const Watched& each : watched_) close_registered(each.pidfd);
+  if (wake_ >= 0) close_registered(wake_);
 }
 
 void LivenessMonitor::watch_neighbours() {
@@ -53,7 +53,7 @@ void LivenessMonitor::watch_neighbours() {
     const int pidfd = open_pidfd(peer.pid);
     if (pidfd < 0 && errno == ESRCH) mark(rank, "process " + std::to_string(peer.pid) + " has ended");
     if (pidfd < 0) continue;
-    close_in_forks(pidfd);
+    close_on_fork(pidfd);
     watched_.push_back({rank, pidfd});
   }
 }
@@ -151,7 +151,7 @@ void LivenessMonitor::run() {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];
       watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
-      close_unforked(ended.pidfd);
+      close_registered(ended.pidfd);
       const long pid = settings_.members.at(ended.rank).pid;
       tell(ended.rank, "process " + std::to_string(pid) + " has ended");
     }

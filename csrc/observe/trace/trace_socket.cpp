@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/fork_closed.h"
+#include "common/close_on_fork.h"
 #include "common/log.h"
 #include "common/random_name.h"
 #include "common/unix_socket.h"
@@ -46,14 +46,14 @@ TraceSocket::TraceSocket(Answer answer)
       name_(beginning_of_name(getpid()) + random_name(8)),
       listener_(listen_as(name_)) {
   if (listener_ >= 0)
-    close_in_forks(listener_);
+    close_on_fork(listener_);
   else
     log(LogLevel::kInfo, std::string("`altorch trace` cannot ask this process: ") + std::strerror(errno));
 }
 
 TraceSocket::~TraceSocket() {
-  for (const Client& client : clients_) close_unforked(client.socket);
-  if (listener_ >= 0) close_unforked(listener_);
+  for (const Client& client : clients_) close_registered(client.socket);
+  if (listener_ >= 0) close_registered(listener_);
 }
 
 void TraceSocket::add_to(std::vector<pollfd>& entries) const {
@@ -78,7 +78,7 @@ void TraceSocket::look(std::span<const pollfd> entries) {
     Client& client = clients_[i];
     const bool ready = i + 1 < entries.size() && entries[i + 1].revents != 0;
     if (ready ? serve(client) : now < client.until) continue;
-    close_unforked(client.socket);
+    close_registered(client.socket);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   if (!entries.empty() && entries[0].revents != 0) accept_one();
@@ -96,7 +96,7 @@ void TraceSocket::accept_one() {
     close(made);
     return;
   }
-  close_in_forks(made);
+  close_on_fork(made);
   clients_.push_back({made, Clock::now() + kClientTimeout});
 }
 

@@ -1,4 +1,4 @@
-#include "common/fork_closed.h"
+#include "common/close_on_fork.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ struct Registry {
 
 Registry& registry() {
   static auto* instance = [] {
-    // The lock is held over the fork, so that the child finds the set whole.
+    // fork() runs with the lock held, so the child finds a consistent set.
     pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                    [] {
                      for (const int descriptor : registry().descriptors) close(descriptor);
@@ -30,12 +30,12 @@ Registry& registry() {
 
 }  // namespace
 
-void close_in_forks(int descriptor) {
+void close_on_fork(int descriptor) {
   const std::lock_guard lock(registry().mutex);
   registry().descriptors.insert(descriptor);
 }
 
-void close_unforked(int descriptor) {
+void close_registered(int descriptor) {
   const std::lock_guard lock(registry().mutex);
   if (registry().descriptors.erase(descriptor) > 0) close(descriptor);
 }
