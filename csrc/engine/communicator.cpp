@@ -20,7 +20,7 @@ Communicator::Communicator(Membership membership, std::unique_ptr<Links> links)
       messages_(*this, watchdog_, *links_) {}
 
 Communicator::~Communicator() {
-  if (has_lost_much()) links_->mark_hurt();
+  if (is_tainted()) links_->mark_tainted();
 }
 
 // The engine's own tags begin at half of the tag space.

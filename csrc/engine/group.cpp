@@ -15,12 +15,14 @@ std::string key_of(const Membership& membership) {
   return membership.name + "/" + std::to_string(hash.value());
 }
 
-constexpr std::int64_t kSmall = 4096;  // bytes: a transport sends as much without asking the receiver
+constexpr std::int64_t kEagerBytes =
+    4096;  // a transport sends up to so many bytes without asking the receiver
 
-// Peers that disagree, and uneven calls, may send more than this rank knows of.
-bool is_much(const Operation& operation, const Error& cause, int size) {
+// Whether peers may still send large messages for a call that was aborted. In a mismatch, and in uneven calls, this rank does
+// not know how much they send.
+bool taints(const Operation& operation, const Error& cause, int size) {
   return operation.kind == OpKind::kOneSided || operation.uneven() || cause.kind() == ErrorKind::kMismatch ||
-         payload_bytes(operation, size) > kSmall;
+         payload_bytes(operation, size) > kEagerBytes;
 }
 
 }  // namespace
@@ -108,7 +110,7 @@ Error Group::refuse(const Operation& operation, const Error& cause) {
 // Observers come last: they may take their time.
 Error Group::give_up(const Operation& operation, const Error& cause, bool tell) {
   Error explained = explain(operation, cause);
-  if (is_much(operation, cause, size_)) lost_much_.store(true);
+  if (taints(operation, cause, size_)) tainted_.store(true);
   bool closes = false;
   if (cause.kind() != ErrorKind::kClosed) {
     const std::lock_guard lock(mutex_);

@@ -77,8 +77,8 @@ class Group {
   bool is_closing() const { return closing_.load(std::memory_order_acquire); }
   // What calls get then.
   std::optional<Error> closed() const;
-  // Whether an operation has failed for which peers may still be sending more than a small message.
-  bool has_lost_much() const { return lost_much_.load(std::memory_order_acquire); }
+  // Whether a call was aborted for which peers may still send large messages.
+  bool is_tainted() const { return tainted_.load(std::memory_order_acquire); }
   // Why the group is closed to every call, if it is. Error::kind() is that of the first failure, or kClosed.
   std::optional<Error> failure() const;
 
@@ -122,7 +122,7 @@ class Group {
   std::uint64_t history_ = 0;
   std::optional<Error> closed_;   // what calls get
   std::optional<Error> failure_;  // what closed it
-  std::atomic<bool> closing_{false}, lost_much_{false};
+  std::atomic<bool> closing_{false}, tainted_{false};
 };
 
 }  // namespace altorch

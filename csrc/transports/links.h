@@ -25,8 +25,8 @@ class Links {
   virtual MpiGroup* mpi() { return nullptr; }
   // Something is still in flight that can never be completed: release nothing that it may touch.
   virtual void mark_broken() = 0;
-  // A call has failed under way, and more than a small message that peers had sent for it may come at any time.
-  virtual void mark_hurt() {}
+  // A call was aborted, and peers may still send large messages for it at any time.
+  virtual void mark_tainted() {}
 };
 
 // Of a transport that has messages only, and that gives no buffer back which it may still touch.

@@ -43,11 +43,11 @@ MpiGroup::MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int ran
       collectives_(std::make_unique<MpiCollectives>(*mpi_, communicator, *channel_)) {}
 
 MpiGroup::~MpiGroup() {
-  if (broken_ || hurt_) return;
+  if (broken_ || tainted_) return;
   const MpiEntry entry(*mpi_);
   if (!entry) return;
-  // A large message that nobody has received makes MPICH 5 abort here; the communicator is left alone then. It may
-  // have come without MPI's having looked: one look is not enough.
+  // MPICH 5 aborts in MPI_Comm_free if a large message was not received, so the communicator is leaked then. One probe is not
+  // enough: the message may have arrived before MPI has looked at it.
   for (int look = 0; look < kFarewellLooks; ++look) {
     int unreceived = 0, source = 0;
     if (mpi_->table().iprobe_any(-1, communicator_, &unreceived, &source) != 0 || unreceived != 0) return;

@@ -64,15 +64,15 @@ class MpiGroup : public Links {
   // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not
   // finalised at exit.
   void mark_broken() override;
-  // The communicator is left alone here, too: MPICH 5 aborts in MPI_Comm_free where a large message to it waits. A
-  // process has some 2000 of them to lose.
-  void mark_hurt() override { hurt_ = true; }
+  // Leaks the communicator, because MPICH 5 aborts in MPI_Comm_free while a large message waits in it. A process can leak
+  // about 2000 of them.
+  void mark_tainted() override { tainted_ = true; }
 
  private:
   std::shared_ptr<Mpi> mpi_;
   std::intptr_t communicator_;
   const std::vector<int> world_ranks_;
-  std::atomic<bool> broken_ = false, hurt_ = false;
+  std::atomic<bool> broken_ = false, tainted_ = false;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<WholeCollectives> collectives_;
 };

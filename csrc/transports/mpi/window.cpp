@@ -545,7 +545,7 @@ bool MpiWindow::close(bool agreed) {
     take_leave();
   }
   if (!free_) {
-    if (handles_->group) handles_->group->mark_hurt();
+    if (handles_->group) handles_->group->mark_tainted();
     keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
   }
   return free_;

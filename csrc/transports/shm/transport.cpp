@@ -63,8 +63,8 @@ class ShmLinks : public Links {
   void mark_broken() override {
     if (other_) other_->mark_broken();
   }
-  void mark_hurt() override {
-    if (other_) other_->mark_hurt();
+  void mark_tainted() override {
+    if (other_) other_->mark_tainted();
   }
 
  private:
@@ -86,7 +86,7 @@ class NodeLinks : public Links {
   const Node* node() override { return &node_; }
   MpiGroup* mpi() override { return other_->mpi(); }
   void mark_broken() override { other_->mark_broken(); }
-  void mark_hurt() override { other_->mark_hurt(); }
+  void mark_tainted() override { other_->mark_tainted(); }
 
  private:
   const std::unique_ptr<Links> other_;
