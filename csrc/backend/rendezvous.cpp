@@ -113,16 +113,16 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   C10dStore keys(store, "");
   const bool is_first = group_.is_job && group_.before.empty();
   if (!processes.empty()) make_watch(processes, store, "altorch/" + key + "/watch");
-  WatchedStore attended(keys,
+  LivenessStore checked(keys,
                         group_.watch ? group_.watch
                         : is_first   ? nullptr
                                      : watch,
                         group_.before.empty() ? group_.global_ranks : group_.before);
   const Gathering met =
-      gather(attended, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
+      gather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
   if (const auto error = obstacle(met.words, agreed_end)) {
     if (group_.is_job)
-      leave_in_turn(attended, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
+      leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
     throw error->with_prefix("altorch: group '" + group_.name + "': ");
   }
   std::vector<Fields> identities;
@@ -206,8 +206,8 @@ std::vector<std::string> Rendezvous::exchange(const std::string& key, const std:
   return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
 }
 
-void MeetingStore::attend() {
-  WatchedStore::attend();
+void MeetingStore::check_peers() {
+  LivenessStore::check_peers();
   const auto now = std::chrono::steady_clock::now();
   if (now < next_question_) return;
   next_question_ = now + between_questions_;

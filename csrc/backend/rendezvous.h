@@ -19,21 +19,21 @@
 #include "common/membership.h"
 #include "common/poll_pause.h"
 #include "observe/job_watch.h"
-#include "observe/watched_store.h"
+#include "observe/liveness_store.h"
 
 namespace altorch::backend {
 
 // The group's keys, for a rank that waits there until the group is made.
-class MeetingStore : public WatchedStore {
+class MeetingStore : public LivenessStore {
  public:
   MeetingStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
                KeyValueStore& store, std::shared_ptr<JobWatch> watch, const std::vector<int>& ranks)
-      : WatchedStore(store, std::move(watch), ranks),
+      : LivenessStore(store, std::move(watch), ranks),
         callers_(std::move(callers)),
         lease_(std::move(lease)),
         between_questions_(std::max(kBetweenQuestions, calm_pace(static_cast<int>(ranks.size())))) {}
   // Throws Error(kTransport), too, when a rank has reported that it failed.
-  void attend() override;
+  void check_peers() override;
   // The same keys over the caller's own connection, for who blocks in requests; ours leaves it from now on.
   const c10::intrusive_ptr<c10d::Store>& callers() const {
     lease_->settle();

@@ -16,7 +16,7 @@ void start(const MpiStart& asked, Rendezvous& group) {
   options.timeout = bootstrap_patience(members.timeout);
   // MPI's own questions are asked once.
   C10dStore keys(group.store().callers(), members.key, options.timeout);
-  WatchedStore store(keys, members.watch, members.global_ranks);
+  LivenessStore store(keys, members.watch, members.global_ranks);
   options.library = asked.library;
   options.shim_directory = asked.shim_directory;
   options.rank = members.rank;

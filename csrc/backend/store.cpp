@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "common/retrying_store.h"
 #include "observe/sockets.h"
 
 namespace altorch::backend {
@@ -132,7 +132,7 @@ std::string C10dStore::get(const std::string& key, std::chrono::milliseconds tim
   const auto deadline = WaitClock::now() + timeout;
   PollPause pause(1, deadline);
   while (true) {
-    if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
+    if (auto value = try_request([&] { return try_get(key); })) return *std::move(value);
     if (WaitClock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the c10d store within " +
                                            std::to_string(timeout.count()) + " ms");

@@ -6,8 +6,8 @@
 #include "common/error.h"
 #include "common/meeting.h"
 #include "common/number.h"
-#include "common/patient_store.h"
 #include "common/random_name.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -20,8 +20,8 @@ class Gatherer {
     word_.insert(word_.begin(), own_name_);
     if (rank != 0) return;
     under_ = own_name_;
-    sooner_or_later([&] { store_.set(word_key(0), encode_fields(word_)); });
-    sooner_or_later([&] { store_.set(challenge_key(), own_name_); });
+    post_request([&] { store_.set(word_key(0), encode_fields(word_)); });
+    post_request([&] { store_.set(challenge_key(), own_name_); });
   }
 
   // Everybody's words, once they are there.
@@ -96,8 +96,8 @@ class Gatherer {
 
   void answer(const std::string& challenge) {
     under_ = challenge;
-    sooner_or_later([&] { store_.set(word_key(rank_), encode_fields(word_)); });
-    sooner_or_later([&] { store_.add(prefix() + "/count", 1); });
+    post_request([&] { store_.set(word_key(rank_), encode_fields(word_)); });
+    post_request([&] { store_.add(prefix() + "/count", 1); });
   }
 
   Gathering finished(std::vector<Fields> rows) {
@@ -149,7 +149,7 @@ Gathering gather(KeyValueStore& store, const std::string& key, int rank, int siz
   if (size == 1) return {key + "/" + random_name(), {word}};
   Gatherer own(store, key, rank, size, word);
   try {
-    auto met = wait_until_there(store, size, timeout, [&] { return own.look(); });
+    auto met = poll_until_found(store, size, timeout, [&] { return own.look(); });
     own.withdraw_challenge();
     return met;
   } catch (const Error& error) {

@@ -25,7 +25,7 @@ struct Gathering {
 };
 
 // `key` is made of the group's name and its ranks. A fixed number of requests for each rank, besides polling.
-// Throws Error: kTimeout, naming the ranks that have not come <purpose>; and what store.attend() throws.
+// Throws Error: kTimeout, naming the ranks that have not come <purpose>; and what store.check_peers() throws.
 Gathering gather(KeyValueStore& store, const std::string& key, int rank, int size,
                  std::chrono::milliseconds timeout, const std::string& purpose, const Fields& word);
 

@@ -32,9 +32,8 @@ class KeyValueStore {
   // False when the process that hosts it has gone, as far as 100 ms can show. A request to it would fail, and torch would log
   // a stack trace.
   virtual bool is_hosted() { return true; }
-  // Called again and again by who waits for other ranks. Throws Error when it is known that they will not
-  // come.
-  virtual void attend() {}
+  // A rank calls it repeatedly while it waits for peers. Throws Error if a peer cannot come any more.
+  virtual void check_peers() {}
 };
 
 }  // namespace altorch

@@ -4,8 +4,8 @@
 #include "common/error.h"
 #include "common/fields.h"
 #include "common/number.h"
-#include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -31,9 +31,9 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
   if (size == 1) return {word};
   const auto key_of = [&](int who) { return key + "/" + std::to_string(who); };
   try {
-    sooner_or_later([&] { store.set(key_of(rank), word); });
-    if (rank != 0) sooner_or_later([&] { store.add(key + "/count", 1); });
-    const std::string table = wait_until_there(store, size, timeout, [&] {
+    post_request([&] { store.set(key_of(rank), word); });
+    if (rank != 0) post_request([&] { store.add(key + "/count", 1); });
+    const std::string table = poll_until_found(store, size, timeout, [&] {
       return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table");
     });
     auto words = decode_fields(table);
@@ -66,9 +66,9 @@ void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int s
     }
     PollPause pause(1, deadline);
     while (WaitClock::now() < deadline) {
-      const auto left = if_it_answers([&] { return store.try_get(key); });
+      const auto left = try_request([&] { return store.try_get(key); });
       if (left && to_number<std::int64_t>(*left).value_or(0) >= size - 1) return;
-      store.attend();
+      store.check_peers();
       pause.pause();
     }
   } catch (const std::exception&) {  // what is wrong shows elsewhere, in better words

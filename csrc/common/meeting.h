@@ -13,7 +13,7 @@
 namespace altorch {
 
 // Returns when all have come, with the word that each has brought. Throws Error that names the ranks that
-// have not: "rank 3 has not come <purpose>: ...", also when store.attend() says why they will not. `key` is
+// have not: "rank 3 has not come <purpose>: ...", also when store.check_peers() says why they will not. `key` is
 // new for every meeting.
 std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int rank, int size,
                               std::chrono::milliseconds timeout, const std::string& purpose,

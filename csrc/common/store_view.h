@@ -20,7 +20,7 @@ class StoreView : public KeyValueStore {
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override { return store_.add(key, amount); }
   bool is_hosted() override { return store_.is_hosted(); }
-  void attend() override { store_.attend(); }
+  void check_peers() override { store_.check_peers(); }
 
  private:
   KeyValueStore& store_;

@@ -7,8 +7,8 @@
 #include "common/error.h"
 #include "common/fields.h"
 #include "common/number.h"
-#include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -29,7 +29,7 @@ auto wait_for_agreement(const Survey& survey, const std::string& purpose, Look&&
   const auto deadline = Clock::now() + 2 * survey.patience;
   PollPause pause(survey.size, deadline);
   while (true) {
-    if (auto found = if_it_answers(look)) return *std::move(found);
+    if (auto found = try_request(look)) return *std::move(found);
     if (Clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "the ranks that are left have not agreed on " + purpose + " within " +
                                            in_seconds(2 * survey.patience) + "; start the job again");
@@ -64,8 +64,8 @@ class Surveyor {
     came_ = Clock::now();
     taken_ = {};
     lowest_ = 0;
-    sooner_or_later([&] { store_.set(come_key(survey_.rank), "1"); });
-    sooner_or_later([&] { store_.add(key("count"), 1); });
+    post_request([&] { store_.set(come_key(survey_.rank), "1"); });
+    post_request([&] { store_.add(key("count"), 1); });
   }
 
   std::optional<std::vector<int>> look() {
@@ -187,7 +187,7 @@ bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivor
     const auto count = store.try_get(key + "count");
     return count && number_from<std::uint64_t>(*count, "how many ranks can go on") >= left.ranks.size();
   };
-  if (made) sooner_or_later([&] { store.add(key + "count", 1); });
+  if (made) post_request([&] { store.add(key + "count", 1); });
   bool has_decided = false;
   return wait_for_agreement(survey, "whether all of them can go on", [&]() -> std::optional<bool> {
     if (const auto verdict = store.try_get(key + "verdict")) return *verdict == "made";

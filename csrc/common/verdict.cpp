@@ -3,8 +3,8 @@
 #include "common/absent.h"
 #include "common/error.h"
 #include "common/number.h"
-#include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -24,25 +24,25 @@ std::string agree_on_verdict(KeyValueStore& store, const std::string& key, int r
   const auto decide = [&](const std::string& verdict) {
     if (has_decided) return;
     has_decided = true;
-    sooner_or_later([&] {
+    post_request([&] {
       if (store.add(key + "/decided", 1) == 1) store.set(key + "/verdict", verdict);
     });
   };
   if (obstacle.empty()) {
-    sooner_or_later([&] { store.add(key + "/count", 1); });
+    post_request([&] { store.add(key + "/count", 1); });
   } else {
     decide(kAgainst + ("rank " + std::to_string(rank) + ": " + obstacle));
   }
   PollPause pause(size, deadline + kToWriteIt);
   while (true) {
-    if (const auto verdict = if_it_answers([&] { return store.try_get(key + "/verdict"); }))
+    if (const auto verdict = try_request([&] { return store.try_get(key + "/verdict"); }))
       return *verdict == kMade ? "" : verdict->substr(1);
     if (rank == 0 && !has_decided) {
-      const auto count = if_it_answers([&] { return store.try_get(key + "/count"); });
+      const auto count = try_request([&] { return store.try_get(key + "/count"); });
       if (count && number_from<std::int64_t>(*count, "how many ranks are done") >= size) decide(kMade);
     }
     try {
-      store.attend();
+      store.check_peers();
     } catch (const Error& error) {
       decide(kAgainst + std::string(error.what()));
     }

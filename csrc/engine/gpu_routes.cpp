@@ -7,9 +7,9 @@
 #include "common/keep_for_ever.h"
 #include "common/meeting.h"
 #include "common/wait_clock.h"
-#include "engine/attended_store.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
+#include "engine/watchdog_store.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
@@ -43,7 +43,7 @@ std::vector<RouteObstacle> gpu_route_obstacles(int device) {
 GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::chrono::milliseconds timeout,
                      GpuRouteOptions options)
     : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
-  AttendedStore store(communicator, first);
+  WatchdogStore store(communicator, first);
   const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
                           info_of(options_.gpus, device_).text());
   std::vector<GpuPeerInfo> peers;
@@ -158,9 +158,9 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   if (routes_[place]) return routes_[place].get();  // only choose() writes it
   if (options_.before_opening) options_.before_opening();
   // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
-  AttendedStore attended(communicator_, operation);
+  WatchdogStore checked(communicator_, operation);
   // Keys are used once.
-  PrefixView store(attended, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
+  PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
   meet(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(), timeout_,
        kWithCudaTensor);
   GpuGroup group{communicator_, store,  operation, device_,
@@ -185,7 +185,7 @@ std::string GpuRoutes::next_meeting() { return "suspend/" + std::to_string(++mee
 // Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
 void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
   constexpr char kHasGraphs = 'g', kHasNone = '-';
-  AttendedStore store(communicator_, call);
+  WatchdogStore store(communicator_, call);
   std::string own = suspended_ ? "it is suspended already" : obstacle;
   auto nccl = nccl_communicator();
   const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
@@ -204,7 +204,7 @@ void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
     }
     graphs |= has_graphs;
   }
-  if (nccl && !nccl_ends) nccl->suspend([&store] { store.attend(); });
+  if (nccl && !nccl_ends) nccl->suspend([&store] { store.check_peers(); });
   nccl.reset();
   if (!graphs) end_routes(nccl_ends.has_value());
   suspended_ = true;
@@ -231,11 +231,11 @@ void GpuRoutes::end_routes(bool nccl_too) {
 }
 
 void GpuRoutes::resume(const Operation& call) {
-  AttendedStore store(communicator_, call);
+  WatchdogStore store(communicator_, call);
   if (const auto why = meet_able(store, next_meeting(), communicator_.rank(), communicator_.size(), timeout_,
                                  "to resume()", suspended_ ? "" : "it is not suspended"))
     throw Error(ErrorKind::kUnsupported, "it cannot go on: " + *why);
-  if (const auto nccl = nccl_communicator()) nccl->resume([&store] { store.attend(); });
+  if (const auto nccl = nccl_communicator()) nccl->resume([&store] { store.check_peers(); });
   suspended_ = false;
 }
 

@@ -1,7 +1,7 @@
 #include "engine/nccl_route.h"
 
-#include "engine/attended_store.h"
 #include "engine/route/table.h"
+#include "engine/watchdog_store.h"
 
 namespace altorch {
 
@@ -69,10 +69,10 @@ Opened open(GpuGroup& group) {
   auto made = std::move(group.options.nccl_communicator);
   if (!made) {
     // NCCL has a deadline of its own.
-    AttendedStore patient(group.communicator, group.first, std::chrono::hours(24));
+    WatchdogStore store(group.communicator, group.first, std::chrono::hours(24));
     made = std::make_unique<nccl::NcclComm>(group.store, "nccl", group.device, group.communicator.rank(),
                                             group.communicator.size(), group.timeout, group.options.nccl,
-                                            [&patient] { patient.attend(); });
+                                            [&store] { store.check_peers(); });
   }
   return {std::make_unique<NcclRoute>(std::move(made), group.options.publish_nccl), ""};
 }

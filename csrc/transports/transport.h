@@ -13,7 +13,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Collective over the group, which has met and has several ranks. `store`: its keys; looks after its ranks while
-  // one waits. Throws Error, and what attend() throws.
+  // one waits. Throws Error, and what check_peers() throws.
   virtual std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) = 0;
   // Whether its links bring whole collectives, which a rule may ask for though something faster is there.
   virtual bool has_collectives() const { return false; }

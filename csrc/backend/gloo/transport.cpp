@@ -42,7 +42,7 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
                         }
                         make = nullptr;  // it is Python's
                       });
-  while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.attend();
+  while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.check_peers();
   return made.get();
 }
 

@@ -112,7 +112,7 @@ class NcclOpening : public PeerOpening {
     KeyValueStore& store = opening_.store;
     auto communicator =
         std::make_unique<nccl::NcclComm>(store, "communicator", gpu_.device, rank_, size_, opening_.timeout,
-                                         nccl::Knobs{}, [&store] { store.attend(); });
+                                         nccl::Knobs{}, [&store] { store.check_peers(); });
     communicator->add_buffer(opening_.memory, opening_.own.bytes, /*symmetric=*/true);
     return std::make_unique<NcclWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
                                         world_.kernels_meet(), atomics_obstacles(), std::move(communicator));

@@ -132,7 +132,7 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
   try {
     GroupCreation creation{opening.group.name()};
     creation.timeout = opening.timeout;
-    creation.attend = [&] { opening.store.attend(); };
+    creation.check_peers = [&] { opening.store.check_peers(); };
     made = std::make_unique<MpiWindow>(
         MpiWindow::Opening{*group, opening.number, opening.memory, opening.registered,
                            all_reduced ? nullptr : message_window(opening), std::move(creation)});

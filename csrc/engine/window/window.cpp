@@ -9,9 +9,9 @@
 #include "common/meeting.h"
 #include "common/signal_check.h"
 #include "common/store_view.h"
-#include "engine/attended_store.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
+#include "engine/watchdog_store.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "reduction/reduce.h"
@@ -543,12 +543,12 @@ void Window::close(std::chrono::milliseconds timeout) {
   try {
     if (!group_.is_closing()) await_posted(kAnySource, operation);
     if (!group_.is_closing()) drain(timeout);
-    AttendedStore attended(group_, operation);
+    WatchdogStore store(group_, operation);
     if (!group_.is_closing()) {
       const std::string key = "window/" + std::to_string(number_) + "/closed";
-      meet(attended, key, group_.rank(), group_.size(), timeout, "to release a window");
-      // This may be the last call of all: whoever hosts the store must not end before the others have read that they met.
-      leave_in_turn(attended, key + "/left", group_.rank(), group_.size(), kFarewell);
+      meet(store, key, group_.rank(), group_.size(), timeout, "to release a window");
+      // This may be the last call: the process that hosts the store must not end before its peers have read the result.
+      leave_in_turn(store, key + "/left", group_.rank(), group_.size(), kFarewell);
     }
   } catch (const Error& error) {
     failure =
@@ -581,13 +581,13 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
   const Operation operation = operation_on(number, "the making of it on all ranks", timeout);
   try {
     group.check_open();
-    AttendedStore attended(group, operation);
+    WatchdogStore checked(group, operation);
     const std::string prefix = "window/" + std::to_string(number) + "/";
     std::vector<Registered> registered;
     const std::string kind = gpu ? "a GPU" : "the CPU";
     Fields mine = registered_fields(own);
     mine.insert(mine.end(), {obstacle, kind});
-    for (const std::string& word : meet(attended, prefix + "registered", group.rank(), group.size(), timeout,
+    for (const std::string& word : meet(checked, prefix + "registered", group.rank(), group.size(), timeout,
                                         "to open a window", encode_fields(mine))) {
       const Fields fields = decode_fields(word, 4);
       if (!fields[2].empty())
@@ -601,7 +601,7 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     std::string why_not, all;
     for (const WindowRow* each : in_order(gpu ? device_window_rows() : window_rows())) {
       const WindowRow& row = *each;
-      PrefixView store(attended, prefix + row.name + "/");
+      PrefixView store(checked, prefix + row.name + "/");
       auto remote =
           row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, why_not);
       if (!remote) {

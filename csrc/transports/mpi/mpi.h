@@ -81,8 +81,8 @@ class MpiGroup : public Links {
 struct GroupCreation {
   std::string name;  // for messages
   std::chrono::milliseconds timeout{120000};
-  // Called about every 100 ms by who waits for the others; throws Error when it is known that one is lost.
-  std::function<void()> attend = [] {};
+  // Called about every 100 ms while a rank waits for its peers. Throws Error if one of them is lost.
+  std::function<void()> check_peers = [] {};
   std::string what = {};  // for messages, where it is not "the creation": "the opening of window 3"
 };
 
@@ -108,7 +108,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767),
   // so call it only after its members have met (in the Store, say). The order of `world_ranks` is the order
   // of the new ranks; this process must be one of them. Throws Error(kTransport), Error(kTimeout) and what
-  // creation.attend() throws. After these two MPI is left alone at exit, and when it was caught inside MPI,
+  // creation.check_peers() throws. After these two MPI is left alone at exit, and when it was caught inside MPI,
   // which cannot be interrupted, it is usable no more.
   std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag,
                                          const GroupCreation& creation = {});

@@ -101,7 +101,7 @@ void Mpi::wait_for_part(NativeThread creating, const GroupCreation& creation) {
       (creation.what.empty() ? "the creation" : creation.what) + " of group '" + creation.name + "'";
   while (!creating.ends_within(kBetweenLooks)) {
     try {
-      creation.attend();
+      creation.check_peers();
       if (AdaptiveWait::Clock::now() > deadline) throw too_late("T" + what.substr(1), creation.timeout);
     } catch (const Error& error) {
       hold_up("MPI is held up by " + what + ", which failed (" + error.what() + "); start the job again");
@@ -128,7 +128,7 @@ void Mpi::wait(std::intptr_t request, const char* function, const GroupCreation&
       const auto now = AdaptiveWait::Clock::now();
       if (now < next_look) continue;
       next_look = now + kBetweenLooks;
-      creation.attend();
+      creation.check_peers();
       if (now > deadline) throw too_late(creation.name + " (" + function + ")", creation.timeout);
     }
   } catch (...) {

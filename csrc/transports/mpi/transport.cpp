@@ -14,7 +14,7 @@ std::unique_ptr<Links> MpiTransport::open(const Membership& group, KeyValueStore
   std::vector<int> ranks;
   for (const int rank : group.global_ranks) ranks.push_back(mpi_rank_of_.at(rank));
   const auto tag = static_cast<std::int64_t>(Fnv().add(group.name).value() % 32768);
-  return mpi_->create_group(ranks, tag, {group.name, group.timeout, [&store] { store.attend(); }});
+  return mpi_->create_group(ranks, tag, {group.name, group.timeout, [&store] { store.check_peers(); }});
 }
 
 }  // namespace altorch

@@ -39,14 +39,14 @@ Config config_of(const Knobs& knobs) {
   return config;
 }
 
-// What `body` returns on a thread of its own, or nothing after `patience`: it is left behind then, and when
-// `attend` throws, so it must not refer to anything that may end before. Throws Error(kTransport) where no thread can be
+// Runs `body` on a thread of its own and returns its result, or nothing after `patience`. After a timeout, or if `check_peers`
+// throws, the thread runs on, so `body` must own everything that it refers to. Throws Error(kTransport) if no thread can be
 // started.
 std::optional<Result> within(std::chrono::milliseconds patience, int device, std::function<Result()> body,
-                             const NcclComm::Attend& attend = {}) {
+                             const NcclComm::CheckPeers& check_peers = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
   auto result = promise->get_future();
-  // Counted until it is done: a process that ends before must not take NCCL and CUDA from under it.
+  // Counted until it is done: a process that exits earlier must not destroy NCCL and CUDA under it.
   auto counted = std::make_shared<DetachedThread>();
   start_native_thread("al-nccl", [promise, device, body = std::move(body), counted = std::move(counted)] {
     library().table.set_device(device);
@@ -55,7 +55,7 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (result.wait_for(kUsualCall) != std::future_status::ready) {
     if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
-    if (attend) attend();
+    if (check_peers) check_peers();
   }
   return result.get();
 }
@@ -64,10 +64,10 @@ std::optional<Result> within(std::chrono::milliseconds patience, int device, std
 // call. So what waits for all ranks by its nature is given to one alone. `made`: a communicator, or what else
 // the call makes.
 Result make_within(std::chrono::milliseconds timeout, int device, void*& made,
-                   std::function<Result(void**)> make, const NcclComm::Attend& attend = {}) {
+                   std::function<Result(void**)> make, const NcclComm::CheckPeers& check_peers = {}) {
   auto outcome = std::make_shared<void*>(nullptr);
   const auto result = within(
-      timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); }, attend);
+      timeout, device, [outcome, make = std::move(make)] { return make(outcome.get()); }, check_peers);
   if (!result) {
     throw Error(ErrorKind::kTimeout,
                 "NCCL was not done after " + std::to_string(timeout.count()) +
@@ -99,7 +99,7 @@ UniqueId unique_id_from(const std::string& hex) {
 }
 
 NcclComm::NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-                   std::chrono::milliseconds timeout, const Knobs& knobs, const Attend& attend)
+                   std::chrono::milliseconds timeout, const Knobs& knobs, const CheckPeers& check_peers)
     : table_(library().table), device_(device), rank_(rank), size_(size), timeout_(timeout) {
   UniqueId id{};
   if (rank == 0) {
@@ -112,7 +112,7 @@ NcclComm::NcclComm(KeyValueStore& store, const std::string& key, int device, int
     return library().table.init_rank(comm, size, id, rank, &config);
   };
   Comm made = nullptr;
-  check("ncclCommInitRankConfig", make_within(time_to_make(timeout), device, made, begin, attend));
+  check("ncclCommInitRankConfig", make_within(time_to_make(timeout), device, made, begin, check_peers));
   comm_ = made;
 }
 
@@ -196,30 +196,30 @@ std::optional<NcclComm::Memory> NcclComm::memory() {
   return found;
 }
 
-void NcclComm::together(const char* what, std::function<Result()> call, const Attend& attend) {
+void NcclComm::together(const char* what, std::function<Result()> call, const CheckPeers& check_peers) {
   try {
     const std::lock_guard lock(mutex_);
     if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
     void* nothing = nullptr;
     check(what, make_within(
-                    timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, attend));
+                    timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, check_peers));
   } catch (const Error&) {
     abort();  // somebody may still be in it, and the ranks differ in what they have
     throw;
   }
 }
 
-void NcclComm::suspend(const Attend& attend) {
+void NcclComm::suspend(const CheckPeers& check_peers) {
   together(
       "ncclCommSuspend", [comm = comm_.load()] { return library().table.suspend(comm, kSuspendMemory); },
-      attend);
+      check_peers);
   suspended_ = true;
 }
 
-void NcclComm::resume(const Attend& attend) {
+void NcclComm::resume(const CheckPeers& check_peers) {
   if (!suspended_) return;
   together(
-      "ncclCommResume", [comm = comm_.load()] { return library().table.resume(comm); }, attend);
+      "ncclCommResume", [comm = comm_.load()] { return library().table.resume(comm); }, check_peers);
   suspended_ = false;
 }
 

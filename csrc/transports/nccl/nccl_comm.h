@@ -33,14 +33,14 @@ struct Knobs {
 // Thread rules: any thread; calls exclude each other, for NCCL wants that, all but abort() and handle().
 class NcclComm {
  public:
-  // Called again and again while a rank waits for the others; throws Error when that is in vain.
-  using Attend = std::function<void()>;
+  // Called repeatedly while a rank waits for its peers. Throws Error if one cannot come any more.
+  using CheckPeers = std::function<void()>;
 
   // Collective, on CUDA device `device`; called when all ranks are there, for which NCCL would wait without
   // end. `timeout`: of later calls that wait for all ranks; making it has ALTORCH_BOOTSTRAP_SECONDS, if that
-  // is longer. Throws Error(kTimeout, kTransport, kUnsupported), and what `attend` throws.
+  // is longer. Throws Error(kTimeout, kTransport, kUnsupported), and what `check_peers` throws.
   NcclComm(KeyValueStore& store, const std::string& key, int device, int rank, int size,
-           std::chrono::milliseconds timeout, const Knobs& knobs = {}, const Attend& attend = {});
+           std::chrono::milliseconds timeout, const Knobs& knobs = {}, const CheckPeers& check_peers = {});
   // Ends a communicator that nothing is in flight on: what peers still need of it is let finish, for some
   // seconds.
   ~NcclComm();
@@ -83,9 +83,9 @@ class NcclComm {
   std::optional<std::string> suspend_obstacle();
   // Gives back what can be had again, and takes it again, at the same addresses; in between it is not used. Both collective, and
   // with nothing in flight on the device. Throws Error(kTimeout, kTransport, kClosed), and, once the communicator is aborted, what
-  // `attend` throws.
-  void suspend(const Attend& attend);
-  void resume(const Attend& attend);
+  // `check_peers` throws.
+  void suspend(const CheckPeers& check_peers);
+  void resume(const CheckPeers& check_peers);
 
   // ncclComm_t, for libraries that share it; null once aborted.
   Comm handle();
@@ -110,7 +110,7 @@ class NcclComm {
   void check(const char* what, Result result);
   bool finish(std::vector<void*> windows);
   // A call that waits for the other ranks. Ends the communicator where it does not come back.
-  void together(const char* what, std::function<Result()> call, const Attend& attend);
+  void together(const char* what, std::function<Result()> call, const CheckPeers& check_peers);
   // NCCL 2.28 has one of its own.
   bool has_all_to_all(const Call& operation) const;
   void call(const Call& operation, void* stream);

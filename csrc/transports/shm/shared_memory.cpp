@@ -15,7 +15,7 @@
 #include "common/error.h"
 #include "common/host_namespace.h"
 #include "common/number.h"
-#include "common/patient_store.h"
+#include "common/retrying_store.h"
 #include "common/unix_socket.h"
 
 namespace altorch {
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 std::string refusal_key(const std::string& key) { return key + "/refused"; }
 
 std::optional<std::string> refusal(KeyValueStore& store, const std::string& key) {
-  return if_it_answers([&] { return store.try_get(refusal_key(key)); });
+  return try_request([&] { return store.try_get(refusal_key(key)); });
 }
 
 void wait_until_readable(int socket, KeyValueStore& store, const std::string& key, Clock::time_point deadline,
@@ -40,7 +40,7 @@ void wait_until_readable(int socket, KeyValueStore& store, const std::string& ke
   for (int looks = 1; Clock::now() < deadline; ++looks) {
     pollfd entry{socket, POLLIN, 0};
     if (poll(&entry, 1, kBetweenLooks) == 1) return;
-    store.attend();
+    store.check_peers();
     if (looks > 10 && looks % 10 != 0) continue;  // once a second, who waits long
     if (const auto refused = refusal(store, key)) throw Error(ErrorKind::kTransport, *refused);
   }
@@ -136,7 +136,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& place, const st
               Clock::time_point deadline) {
   std::string name;
   const Descriptor listener(open_listener(name));
-  sooner_or_later([&] { store.set(place, name); });
+  post_request([&] { store.set(place, name); });
   for (int served = 1; served < size;) {
     wait_until_readable(*listener, store, key, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -195,8 +195,8 @@ std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string&
     }
     return map(*file, bytes);
   } catch (const Error& error) {
-    sooner_or_later([&] { store.set(refusal_key(key), error.what()); });
-    if (rank == 0) sooner_or_later([&] { store.set(key, ""); });
+    post_request([&] { store.set(refusal_key(key), error.what()); });
+    if (rank == 0) post_request([&] { store.set(key, ""); });
     throw;
   }
 }
@@ -212,8 +212,8 @@ std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::st
       if (from == rank) hand_out(*own, store, place, key, size, deadline);
       all.emplace_back(from == rank ? -1 : fetch(store.get(place, timeout), store, key, deadline));
     } catch (const Error& error) {
-      sooner_or_later([&] { store.set(refusal_key(key), error.what()); });
-      if (from <= rank) sooner_or_later([&] { store.set(key + "/" + std::to_string(rank), ""); });
+      post_request([&] { store.set(refusal_key(key), error.what()); });
+      if (from <= rank) post_request([&] { store.set(key + "/" + std::to_string(rank), ""); });
       throw;
     }
   }

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "observe/watched_store.h"
+#include "observe/liveness_store.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -41,7 +41,7 @@ TEST(Interrupt, IsOfOneThreadAndOneStretch) {
 
 TEST(Interrupt, EndsAWaitInTheStore) {
   MapStore keys;
-  WatchedStore store(keys, nullptr, {0, 1});
+  LivenessStore store(keys, nullptr, {0, 1});
   const auto interrupt = std::make_shared<Interrupt>();
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

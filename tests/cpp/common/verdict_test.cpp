@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 class MourningStore : public StoreView {
  public:
   MourningStore(KeyValueStore& store, bool mourns) : StoreView(store), mourns_(mourns) {}
-  void attend() override {
+  void check_peers() override {
     if (mourns_) throw Error(ErrorKind::kPeerLost, "rank 2 is lost");
   }
 

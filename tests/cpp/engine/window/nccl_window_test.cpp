@@ -7,8 +7,8 @@
 #include <cmath>
 #include <thread>
 
-#include "engine/attended_store.h"
 #include "engine/thread_group.h"
+#include "engine/watchdog_store.h"
 #include "engine/window/fake_window_gpu.h"
 #include "support/says.h"
 
@@ -198,7 +198,7 @@ TEST(NcclWindow, SaysWhyThereCanBeNone) {
           const std::vector<Registered> all = {{each.bytes[0], DType::kUInt8},
                                                {each.bytes[1], DType::kUInt8}};
           const auto memory = gpu.allocate(128);
-          AttendedStore store(communicator, one_sided(communicator, 1, kFlush, kAnySource, kPatience));
+          WatchdogStore store(communicator, one_sided(communicator, 1, kFlush, kAnySource, kPatience));
           std::string why_not;
           const auto made =
               open_nccl_window({communicator, communicator.links(), store, 1,

@@ -149,8 +149,8 @@ TEST(NcclComm, DoesNotWaitWithoutEndForARank) {
   FakeNccl fake;
   MapStore store;
   const auto began = Clock::now();
-  const auto make = [&](std::chrono::milliseconds timeout, const NcclComm::Attend& attend) {
-    return error_of([&] { NcclComm(store, "lonely", 0, 0, 2, timeout, {}, attend); });
+  const auto make = [&](std::chrono::milliseconds timeout, const NcclComm::CheckPeers& check_peers) {
+    return error_of([&] { NcclComm(store, "lonely", 0, 0, 2, timeout, {}, check_peers); });
   };
   EXPECT_EQ(make(300ms, {}),
             "timeout: NCCL was not done after 300 ms: some rank of the group cannot be reached; "

@@ -1,12 +1,12 @@
-#include "engine/attended_store.h"
+#include "engine/watchdog_store.h"
 
 #include <algorithm>
 
-#include "common/patient_store.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 
-AttendedStore::AttendedStore(Communicator& communicator, const Operation& operation,
+WatchdogStore::WatchdogStore(Communicator& communicator, const Operation& operation,
                              std::chrono::milliseconds at_least)
     : StoreView(communicator.store()),
       communicator_(communicator),
@@ -19,7 +19,7 @@ AttendedStore::AttendedStore(Communicator& communicator, const Operation& operat
   operation_.timeout = std::chrono::hours(24 * 365);  // get() has a deadline, whose words fit
 }
 
-void AttendedStore::attend() {
+void WatchdogStore::check_peers() {
   Watchdog& watchdog = communicator_.watchdog();
   const auto now = std::chrono::steady_clock::now();
   const int looks = wait_.looks;
@@ -28,22 +28,22 @@ void AttendedStore::attend() {
   if (auto found = watchdog.compare_message(asked_)) throw *found;
 }
 
-std::string AttendedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+std::string WatchdogStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   const auto deadline = WaitClock::now() + timeout;
   PollPause pause(communicator_.size(), deadline);
   while (true) {
     try {
-      if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
+      if (auto value = try_request([&] { return try_get(key); })) return *std::move(value);
     } catch (const Error& error) {
       throw communicator_.watchdog().with_its_reason(error);
     }
-    attend();
+    check_peers();
     if (WaitClock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "not there after " + std::to_string(timeout.count()) +
                                            " ms; all ranks of a group have to make its first calls of a kind "
                                            "together, messages included. Find the rank that is late");
     }
-    pause.pause([this] { attend(); });
+    pause.pause([this] { check_peers(); });
   }
 }
 

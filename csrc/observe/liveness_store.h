@@ -1,5 +1,5 @@
-// A store in which one waits for ranks whose processes are watched: that one of them is dead ends the wait, and so does
-// another thread (common/interrupt.h).
+// A store with liveness checks. A wait for a key ends with an error if the process of a rank has ended, if another thread
+// interrupts it (common/interrupt.h), or if a signal arrives.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 namespace altorch {
 
 // Thread rules: one thread waits at a time.
-class WatchedStore : public StoreView {
+class LivenessStore : public StoreView {
  public:
-  // `ranks`: of the job, as `watch` knows them. Without a watch nobody is looked after.
-  WatchedStore(KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
+  // `ranks`: global ranks, as `watch` knows them. Without `watch` no rank is checked.
+  LivenessStore(KeyValueStore& store, std::shared_ptr<JobWatch> watch, std::vector<int> ranks)
       : StoreView(store), watch_(std::move(watch)), ranks_(std::move(ranks)) {}
 
-  // Throws Error: kPeerLost; kClosed when another thread ends it; kInterrupted when a signal does.
-  void attend() override;
-  // As long as the store has it, and the ranks live.
+  // Throws Error: kPeerLost; kClosed if another thread interrupts the wait; kInterrupted if a signal does.
+  void check_peers() override;
+  // Waits for the key as long as all ranks live.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
 
  private:

@@ -1,9 +1,9 @@
-#include "observe/watched_store.h"
+#include "observe/liveness_store.h"
 
 #include "common/error.h"
 #include "common/interrupt.h"
-#include "common/patient_store.h"
 #include "common/poll_pause.h"
+#include "common/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -13,7 +13,7 @@ constexpr int kLooksPerQuestion = 10;  // to the store
 
 }  // namespace
 
-void WatchedStore::attend() {
+void LivenessStore::check_peers() {
   Interruptible::check();
   if (const auto error = signals_.look()) throw *error;
   const auto now = WaitClock::now();
@@ -29,16 +29,16 @@ void WatchedStore::attend() {
                                         "; look for its error above, then start the job again");
 }
 
-std::string WatchedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+std::string LivenessStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   const auto deadline = WaitClock::now() + timeout;
   PollPause pause(static_cast<int>(ranks_.size()), deadline);
   while (true) {
-    if (auto value = if_it_answers([&] { return try_get(key); })) return *std::move(value);
-    attend();
+    if (auto value = try_request([&] { return try_get(key); })) return *std::move(value);
+    check_peers();
     if (WaitClock::now() > deadline)
       throw Error(ErrorKind::kTimeout, "the key '" + key + "' did not appear in the store within " +
                                            std::to_string(timeout.count()) + " ms");
-    pause.pause([this] { attend(); });
+    pause.pause([this] { check_peers(); });
   }
 }
 

@@ -1,5 +1,5 @@
-// Requests of somebody who has a deadline of his own: that the store does not answer for a while is no
-// failure to him yet.
+// Store requests that are retried until the caller's deadline. A store that does not answer in time is an error only when
+// that deadline passes.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace altorch {
 
-// A request that may be repeated; nothing when the store did not answer in time.
+// The result of `request`, which the caller may repeat; empty if the store did not answer in time.
 template <typename Request>
-auto if_it_answers(Request&& request) -> decltype(request()) {
+auto try_request(Request&& request) -> decltype(request()) {
   try {
     return request();
   } catch (const Error& error) {
@@ -22,9 +22,9 @@ auto if_it_answers(Request&& request) -> decltype(request()) {
   }
 }
 
-// A set() or an add() whose result nobody needs: what is late is carried out all the same.
+// A set() or add() whose result the caller does not need. If the store is late, it carries the request out later.
 template <typename Request>
-void sooner_or_later(Request&& request) {
+void post_request(Request&& request) {
   try {
     request();
   } catch (const Error& error) {
@@ -32,25 +32,25 @@ void sooner_or_later(Request&& request) {
   }
 }
 
-// What `look` finds sooner or later, an optional; one of `ranks` that look. Throws Error(kTimeout), and what store.attend()
-// throws.
+// Calls `look` until it returns a value, and returns that. `ranks`: how many ranks poll the store. Throws Error(kTimeout), and
+// what store.check_peers() throws.
 template <typename Look>
-auto wait_until_there(KeyValueStore& store, int ranks, std::chrono::milliseconds timeout, Look&& look) {
+auto poll_until_found(KeyValueStore& store, int ranks, std::chrono::milliseconds timeout, Look&& look) {
   const auto deadline = WaitClock::now() + timeout;
-  const std::string somebody_is_late = "find the rank that is late or took another path";
+  const std::string a_rank_is_late = "find the rank that is late or took another path";
   PollPause pause(ranks, deadline);
   while (true) {
-    std::string cause = somebody_is_late;
+    std::string cause = a_rank_is_late;
     try {
       if (auto found = look()) return *std::move(found);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kTimeout) throw;
       cause = error.what();  // it is the store that is late
     }
-    store.attend();
+    store.check_peers();
     if (WaitClock::now() > deadline)
       throw Error(ErrorKind::kTimeout, "not there after " + in_seconds(timeout) + "; " + cause);
-    pause.pause([&] { store.attend(); });
+    pause.pause([&] { store.check_peers(); });
   }
 }
 

@@ -1,4 +1,4 @@
-#include "engine/attended_store.h"
+#include "engine/watchdog_store.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 std::vector<std::string> come(Communicator& communicator, const Operation& operation,
                               const std::string& key = "here") {
-  AttendedStore store(communicator, operation);
+  WatchdogStore store(communicator, operation);
   try {
     return meet(store, key, communicator.rank(), communicator.size(), seconds(20), "with a tensor",
                 std::to_string(communicator.rank()));
@@ -32,7 +32,7 @@ Operation operation_of(Communicator& communicator, OpKind kind = OpKind::kAllRed
   return operation;
 }
 
-TEST(AttendedStore, BringsAllRanksTogether) {
+TEST(WatchdogStore, BringsAllRanksTogether) {
   ThreadGroup group(3);
   const auto errors = group.run([&](int, Communicator& communicator) {
     EXPECT_EQ(come(communicator, operation_of(communicator)), (std::vector<std::string>{"0", "1", "2"}));
@@ -41,7 +41,7 @@ TEST(AttendedStore, BringsAllRanksTogether) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-TEST(AttendedStore, EndsWithTheOperationsDeadline) {
+TEST(WatchdogStore, EndsWithTheOperationsDeadline) {
   ThreadGroup group(2);
   const auto errors = group.run([&](int rank, Communicator& communicator) {
     auto operation = operation_of(communicator);
@@ -52,7 +52,7 @@ TEST(AttendedStore, EndsWithTheOperationsDeadline) {
   EXPECT_NE(errors[0].find("its timeout of 0.3 s"), std::string::npos) << errors[0];
 }
 
-TEST(AttendedStore, HearsOfARefusalAndOfAnotherCall) {
+TEST(WatchdogStore, HearsOfARefusalAndOfAnotherCall) {
   for (const bool refuses : {true, false}) {
     ThreadGroup group(2);
     const auto errors = group.run([&](int rank, Communicator& communicator) {
@@ -66,7 +66,7 @@ TEST(AttendedStore, HearsOfARefusalAndOfAnotherCall) {
   }
 }
 
-TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
+TEST(WatchdogStore, EndsWhenTheGroupIsClosed) {
   ThreadGroup group(2);
   const auto errors = group.run([&](int rank, Communicator& communicator) {
     const auto operation = operation_of(communicator);
@@ -76,7 +76,7 @@ TEST(AttendedStore, EndsWhenTheGroupIsClosed) {
   EXPECT_NE(errors[0].find("the group was aborted"), std::string::npos) << errors[0];
 }
 
-TEST(AttendedStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
+TEST(WatchdogStore, FindsOutThatAnyRankIsLostWhileItWaitsForAMessage) {
   auto store = std::make_shared<MapStore>();
   const ProcessId far{"another-host/pid:[1]", 77};
   LivenessSettings settings;
