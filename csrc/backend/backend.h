@@ -22,7 +22,7 @@
 #include "backend/torch_hooks.h"
 #include "backend/torch_recorder.h"
 #include "backend/work.h"
-#include "common/survey.h"
+#include "common/survivors.h"
 #include "transports/transport.h"
 
 namespace altorch::backend {
@@ -56,8 +56,8 @@ class AlBackend : public c10d::Backend {
   // Collective over them. `patience`: with a rank that lives and does not call it; then it is left out. `store`: which they
   // all reach; null: the one that the group was made over.
   Survivors find_survivors(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store);
-  bool have_all_made_it(std::chrono::milliseconds patience, const Survivors& left, bool made,
-                        const c10::intrusive_ptr<c10d::Store>& store);
+  bool all_succeeded(std::chrono::milliseconds patience, const Survivors& left, bool made,
+                     const c10::intrusive_ptr<c10d::Store>& store);
   // Whether a rank of the group is known to be dead, as far as this process sees it.
   bool is_lost(int rank) const;
   const Membership& membership() const { return communicator_->membership(); }
@@ -229,7 +229,8 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<Communicator> make_carrier();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
   template <typename Ask>
-  auto survey(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store, Ask&& ask);
+  auto ask_survivors(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store,
+                     Ask&& ask);
   WorkPtr allreduce_sparse_cuda(SparseCall& call, bool async);
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/errors.h"
 #include "backend/store.h"
-#include "common/survey.h"
+#include "common/survivors.h"
 
 namespace altorch::backend {
 namespace {
@@ -130,19 +130,19 @@ bool AlBackend::is_lost(int rank) const {
 }
 
 template <typename Ask>
-auto AlBackend::survey(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store,
-                       Ask&& ask) {
+auto AlBackend::ask_survivors(std::chrono::milliseconds patience,
+                              const c10::intrusive_ptr<c10d::Store>& store, Ask&& ask) {
   return guarded([&] {
     const auto group = communicator_;
     std::optional<C10dStore> given;
     if (store) given.emplace(store, group->membership().key);
-    Survey survey;
-    survey.key = "survivors";
-    survey.rank = group->rank();
-    survey.size = group->size();
-    survey.patience = patience;
+    SurvivorQuery query;
+    query.key = "survivors";
+    query.rank = group->rank();
+    query.size = group->size();
+    query.timeout = patience;
     auto next_question = std::chrono::steady_clock::now();
-    survey.is_dead = [&](int rank) {
+    query.is_dead = [&](int rank) {
       const auto now = std::chrono::steady_clock::now();
       if (!given && group->watch() && now >= next_question) {
         next_question = now + kBetweenQuestions;
@@ -151,7 +151,7 @@ auto AlBackend::survey(std::chrono::milliseconds patience, const c10::intrusive_
       return is_lost(rank);
     };
     try {
-      return ask(given ? *given : group->store(), survey);
+      return ask(given ? *given : group->store(), query);
     } catch (const Error& error) {
       throw error.with_prefix("altorch: group '" + group->name() + "': ");
     }
@@ -160,15 +160,15 @@ auto AlBackend::survey(std::chrono::milliseconds patience, const c10::intrusive_
 
 Survivors AlBackend::find_survivors(std::chrono::milliseconds patience,
                                     const c10::intrusive_ptr<c10d::Store>& store) {
-  return survey(patience, store, [](KeyValueStore& keys, const Survey& survey) {
-    return altorch::find_survivors(keys, survey);
+  return ask_survivors(patience, store, [](KeyValueStore& keys, const SurvivorQuery& query) {
+    return altorch::find_survivors(keys, query);
   });
 }
 
-bool AlBackend::have_all_made_it(std::chrono::milliseconds patience, const Survivors& left, bool made,
-                                 const c10::intrusive_ptr<c10d::Store>& store) {
-  return survey(patience, store, [&](KeyValueStore& keys, const Survey& survey) {
-    return altorch::have_all_made_it(keys, survey, left, made);
+bool AlBackend::all_succeeded(std::chrono::milliseconds patience, const Survivors& left, bool made,
+                              const c10::intrusive_ptr<c10d::Store>& store) {
+  return ask_survivors(patience, store, [&](KeyValueStore& keys, const SurvivorQuery& query) {
+    return altorch::all_succeeded(keys, query, left, made);
   });
 }
 

@@ -10,7 +10,7 @@
 #include "common/env.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
-#include "common/verdict.h"
+#include "common/commit_decision.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
 
@@ -230,9 +230,9 @@ void Rendezvous::fail(const std::string& why) noexcept {
   }
 }
 
-std::string Rendezvous::verdict(const std::string& obstacle, std::chrono::milliseconds timeout) {
+std::string Rendezvous::commit(const std::string& obstacle, std::chrono::milliseconds timeout) {
   const GroupMaking::Wait wait(making_);
-  return agree_on_verdict(*store_, "made", group_.rank, group_.size(), timeout, obstacle);
+  return decide_commit(*store_, "made", group_.rank, group_.size(), timeout, obstacle);
 }
 
 void Rendezvous::leave() noexcept { leave_in_turn(*store_, "left", group_.rank, group_.size(), kFarewell); }

@@ -74,8 +74,8 @@ class Rendezvous {
   // Everybody's text, by rank; collective, with a key that is used once.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
-  // Whether all have made what `obstacle` says of this rank that it could not: common/verdict.h. Once.
-  std::string verdict(const std::string& obstacle, std::chrono::milliseconds timeout);
+  // Whether all have made what `obstacle` says of this rank that it could not: common/commit_decision.h. Once.
+  std::string commit(const std::string& obstacle, std::chrono::milliseconds timeout);
   // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of waiting until their
   // timeout. Does nothing where the store does not answer.
   void fail(const std::string& why) noexcept;

@@ -214,15 +214,14 @@ PYBIND11_MODULE(_C, module) {
           py::arg("store") = py::none(),
           "The attempt, and the ranks of the group that call this: collective over those that live.")
       .def(
-          "have_all_made_it",
+          "all_succeeded",
           [](AlBackend& self, double patience_seconds, const std::pair<int, std::vector<int>>& left,
              bool made, const c10::intrusive_ptr<c10d::Store>& store) {
-            return self.have_all_made_it(milliseconds(patience_seconds), {left.first, left.second}, made,
-                                         store);
+            return self.all_succeeded(milliseconds(patience_seconds), {left.first, left.second}, made, store);
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"), py::arg("left"),
           py::arg("made"), py::arg("store") = py::none(),
-          "One verdict for all who are left: whether all have made the next group.")
+          "Whether all survivors have made the next group; the same on all of them.")
       .def(
           "change_timeout", [](AlBackend& self, double seconds) { self.setTimeout(milliseconds(seconds)); },
           py::arg("seconds"), "Of the calls from now on.")
@@ -352,12 +351,12 @@ PYBIND11_MODULE(_C, module) {
           "started MPI before, "
           "which may take longer than the group's timeout.")
       .def(
-          "verdict",
+          "commit",
           [](Rendezvous& self, const std::string& obstacle, double timeout_seconds) {
-            return guarded([&] { return self.verdict(obstacle, milliseconds(timeout_seconds)); });
+            return guarded([&] { return self.commit(obstacle, milliseconds(timeout_seconds)); });
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("obstacle"), py::arg("timeout_seconds"),
-          "One for all ranks, once: empty where all have made it, else why one has not.")
+          "Two-phase commit, once: empty where all ranks have made the group, else why one has not.")
       .def("fail", &Rendezvous::fail, py::call_guard<py::gil_scoped_release>(), py::arg("why"),
            "This rank cannot make its part: ranks that wait for it raise.")
       .def("settle", &Rendezvous::settle, "From now on others may block in the caller's store.")

@@ -100,10 +100,10 @@ bool all_agree(bool ok, int size, KeyValueStore& store, const std::string& key,
   const std::int64_t sum = store.add(key, ok ? 1 : 1 + kNo);
   if (sum % kNo == size) {
     const bool agreed = sum < kNo;
-    store.set(key + "/verdict", agreed ? "yes" : "no");
+    store.set(key + "/agreed", agreed ? "yes" : "no");
     return agreed;
   }
-  return store.get(key + "/verdict", timeout) == "yes";
+  return store.get(key + "/agreed", timeout) == "yes";
 }
 
 std::vector<int> number_nodes(const std::vector<std::string>& node_keys) {

@@ -52,7 +52,7 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
 
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
                                    const BootstrapOptions& options, const PeerTable& table) {
-  const Topology topology = survey(options, table);
+  const Topology topology = topology_of(options, table);
   std::unique_ptr<ProcessManager> manager;
   std::optional<InitDeadline> deadline;
   std::optional<Error> obstacle;

@@ -15,7 +15,7 @@ constexpr std::uint64_t kSharedMemoryPerRank = 6'000'000;
 // MPICH 5 takes 1 to 2 MiB for a rank that is alone on its node, too.
 constexpr std::uint64_t kSharedMemoryAlone = 2'500'000;
 
-// The same verdict on every rank, for all know the same of each other.
+// Every rank decides the same, because all have the same table.
 void check_shared_memory(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     const auto ranks = static_cast<std::uint64_t>(std::count(nodes.begin(), nodes.end(), nodes[i]));
@@ -72,7 +72,7 @@ std::string outward_interface(const std::vector<PeerInfo>& peers, const std::vec
 
 }  // namespace
 
-Topology survey(const BootstrapOptions& options, const PeerTable& table) {
+Topology topology_of(const BootstrapOptions& options, const PeerTable& table) {
   Topology topology;
   topology.job = table.job;
   topology.prefix = options.job_id + "/" + table.job + "/";

@@ -26,6 +26,6 @@ struct Topology {
 
 // Meets the other ranks once more, so that nobody enters MPI_Init alone. Throws Error(kUnsupported), on all
 // ranks alike, when /dev/shm is too small somewhere; Error(kTimeout) when a rank has gone.
-Topology survey(const BootstrapOptions& options, const PeerTable& table);
+Topology topology_of(const BootstrapOptions& options, const PeerTable& table);
 
 }  // namespace altorch

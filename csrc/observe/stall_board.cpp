@@ -16,7 +16,7 @@ constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error
 std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
 std::string first_key(std::uint64_t sequence) { return "board/first/" + std::to_string(sequence); }
 // Holds "<rank> refused <cause>" or "<rank> called <note>".
-std::string verdict_key(std::uint64_t sequence) { return "board/verdict/" + std::to_string(sequence); }
+std::string answer_key(std::uint64_t sequence) { return "board/answer/" + std::to_string(sequence); }
 
 std::string rest_of(std::istringstream& stream) {
   std::string text;
@@ -50,7 +50,7 @@ bool StallBoard::set(const std::string& key, const std::string& value) {
 void StallBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
 
 void StallBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
-  set(verdict_key(sequence), std::to_string(rank_) + " refused " + cause);
+  set(answer_key(sequence), std::to_string(rank_) + " refused " + cause);
 }
 
 void StallBoard::publish_closed(const std::string& operation, const Error& cause) {
@@ -62,7 +62,7 @@ void StallBoard::answer(const CallNote& note) {
   const auto mine = called(note.sequence);
   if (!mine || mine->agrees_with(note)) return;
   if (mine->fingerprint == CallNote::kRefused) return;  // why, it writes down itself
-  set(verdict_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
+  set(answer_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
 }
 
 std::optional<CallNote> StallBoard::called(std::uint64_t sequence) const {
@@ -121,8 +121,8 @@ std::optional<StallBoard::Finding> StallBoard::closed() {
 
 std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
   if (auto finding = closed()) return finding;
-  if (const auto verdict = note(verdict_key(mine.sequence))) {
-    std::istringstream stream(*verdict);
+  if (const auto answer = note(answer_key(mine.sequence))) {
+    std::istringstream stream(*answer);
     int author = -1;
     std::string what;
     stream >> author >> what;

@@ -372,13 +372,13 @@ class Group:
                 raise
             failure = str(error)
         if not started:
-            verdicts = self.met.exchange("started", failure, starts_mpi=True)
-            failed = [i for i, verdict in enumerate(verdicts) if verdict]
-            failed.sort(key=lambda i: "another rank" in verdicts[i])  # the cause first
+            failures = self.met.exchange("started", failure, starts_mpi=True)
+            failed = [i for i, failure in enumerate(failures) if failure]
+            failed.sort(key=lambda i: "another rank" in failures[i])  # the cause first
             if failed:
                 return (
                     None,
-                    f"MPI did not start on rank {self.global_ranks[failed[0]]}: {verdicts[failed[0]]}",
+                    f"MPI did not start on rank {self.global_ranks[failed[0]]}: {failures[failed[0]]}",
                 )
             _own = _Place(job=job, mpi_rank=self.rank)
         if self.is_job:

@@ -44,7 +44,7 @@ def find() -> Library:
 
 
 def considered() -> list[Library]:
-    """Everything that was looked at, in order, each with its verdict. The last row says why nothing was found."""
+    """Everything that was looked at, in order, each with its result. The last row says why nothing was found."""
     return list(_judged())
 
 

@@ -69,12 +69,12 @@ def _generation(store: Store, uuid: int, handles: list[str], member: _backend.Me
         group.met.fail(type(error).__name__)
         raise
     try:
-        # Without one verdict for all, who has made it and who has not would end in different groups.
-        verdict = group.met.verdict(failure, max(1.0, deadline - time.monotonic()))
+        # All ranks must decide the same, or some would use the new group and others the old one.
+        decision = group.met.commit(failure, max(1.0, deadline - time.monotonic()))
     except BaseException:
         _backend.abandon(made)
         raise
-    if verdict:
+    if decision:
         _backend.abandon(made)
-        raise DistBackendError(f"the ranks have not made it together: {verdict}")
+        raise DistBackendError(f"the ranks have not made it together: {decision}")
     return made

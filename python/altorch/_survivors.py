@@ -90,8 +90,8 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
                 made = shrink(backend, excluded, c10d.SHRINK_DEFAULT, None, store, patience)
             except Exception as error:  # the others have to know
                 failure = error
-            # Without one verdict for all, who has made it and who has not would end in different worlds.
-            if backend.have_all_made_it(seconds, left, made is not None, store):
+            # All ranks must decide the same, or some would use the new world and others the old one.
+            if backend.all_succeeded(seconds, left, made is not None, store):
                 break
         except (dist.DistBackendError, dist.DistNetworkError):
             _backend.abandon(made)

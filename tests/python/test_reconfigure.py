@@ -492,7 +492,7 @@ def ended_by_another_thread(world, how, moment):
         assert time.monotonic() - began < 3 * PATIENCE
         ended.join()
     elif moment == "meanwhile":
-        # It has come, and makes the transport no further: the verdict tells it.
+        # It has come, and makes the transport no further: the commit decision tells it.
         from altorch import _backend
 
         original = _backend.Group.create

@@ -117,16 +117,16 @@ Opened open(GpuGroup& group) {
       obstacle = error.what();
     }
   };
-  const auto verdict = [&](const std::string& key) {
+  const auto any_obstacle = [&](const std::string& key) {
     return meet_able(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
   };
   attempt([&] { exported = device->export_memory(layout.bytes()); });
-  if (auto why = verdict("peer/exported")) return {nullptr, *why};
+  if (auto why = any_obstacle("peer/exported")) return {nullptr, *why};
   attempt([&] {
     memory.note = device->pin(share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout),
                               kNoteBytes);
   });
-  if (auto why = verdict("peer/noted")) return {nullptr, *why};
+  if (auto why = any_obstacle("peer/noted")) return {nullptr, *why};
   attempt([&] {
     const auto descriptors =
         exchange_descriptors(group.store, "peer/memory", rank, size, exported.descriptor, group.timeout);
@@ -138,7 +138,7 @@ Opened open(GpuGroup& group) {
   });
   std::unique_ptr<PeerRoute> made;
   attempt([&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank); });
-  if (auto why = verdict("peer/mapped")) return {nullptr, *why};
+  if (auto why = any_obstacle("peer/mapped")) return {nullptr, *why};
   return {std::move(made), ""};
 }
 

@@ -107,7 +107,7 @@ Fields introduction() {
 }
 
 // `words`: everybody's introduction.
-Shared survey(const std::vector<std::string>& words, int rank) {
+Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;
   for (const std::string& word : words) all.push_back(decode_fields(word, 2 + shm::Process::kFields));
@@ -143,7 +143,7 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   const std::string purpose = "to share memory in group '" + group.name + "'";
   const auto words =
       meet(store, "shm/homes", rank, size, group.timeout, purpose, encode_fields(introduction()));
-  Shared shared = survey(words, rank);
+  Shared shared = shared_ranks_of(words, rank);
   if (shared.largest == 1 || unwanted(shared.largest)) return std::nullopt;
 
   const auto self = static_cast<std::size_t>(rank);
@@ -160,10 +160,10 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
     const auto neighbour = static_cast<std::size_t>((shared.rank + 1) % shared.size);
     no_copies = shared.processes[neighbour].obstacle().value_or("");
   }
-  const auto verdicts =
+  const auto answers =
       meet(store, "shm/shared", rank, size, group.timeout, purpose, encode_fields({obstacle, no_copies}));
-  for (std::size_t each = 0; each < verdicts.size(); ++each) {
-    const Fields said = decode_fields(verdicts[each], 2);
+  for (std::size_t each = 0; each < answers.size(); ++each) {
+    const Fields said = decode_fields(answers[each], 2);
     if (!said[0].empty()) {
       if (rank == 0)
         log(LogLevel::kWarning, "group '" + group.name + "' goes without shared memory: " + said[0]);

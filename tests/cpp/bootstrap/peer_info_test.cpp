@@ -109,12 +109,12 @@ TEST(AllAgree, OneNoIsANoForAll) {
   for (int refusing : {-1, 0, 3}) {
     constexpr int kSize = 4;
     MapStore store;
-    std::vector<int> verdicts(kSize, -1);
+    std::vector<int> decisions(kSize, -1);
     on_ranks(kSize, [&](int rank) {
-      verdicts[static_cast<std::size_t>(rank)] =
+      decisions[static_cast<std::size_t>(rank)] =
           all_agree(rank != refusing, kSize, store, "key", milliseconds(10000));
     });
-    for (int verdict : verdicts) EXPECT_EQ(verdict, refusing < 0 ? 1 : 0);
+    for (int decision : decisions) EXPECT_EQ(decision, refusing < 0 ? 1 : 0);
   }
 }
 

@@ -157,7 +157,7 @@ TEST(Watchdog, PrefersWhyAPeerGaveUpToThatItHasGone) {
   tells(told_by_the_forsaken("", ""), "has closed the connection");
   tells(told_by_the_forsaken("board/closed", "1 " + mismatch + " all_reduce #1: they differ"),
         "rank 1 of the group gave up all_reduce #1: they differ");
-  tells(told_by_the_forsaken("board/verdict/1", "1 refused a bad tensor"), "gave it up: a bad tensor");
+  tells(told_by_the_forsaken("board/answer/1", "1 refused a bad tensor"), "gave it up: a bad tensor");
   tells(told_by_the_forsaken("board/closed", "1 " + lost + " all_reduce #1: somebody is lost"),
         "has closed the connection");
 }

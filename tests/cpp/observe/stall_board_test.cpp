@@ -100,7 +100,7 @@ TEST(StallBoard, PassesOverWhatItCannotRead) {
   auto store = std::make_shared<MapStore>();
   StallBoard board(store, "g", 0, 2);
   for (const char* text : {"", "1", "x y z", "1 called", "1 called x y", "1 99999999999999999999999 2 3"}) {
-    for (const char* key : {"board/closed", "board/verdict/7", "board/first/7"}) store->set(key, text);
+    for (const char* key : {"board/closed", "board/answer/7", "board/first/7"}) store->set(key, text);
     EXPECT_FALSE(board.compare({7, 11}).has_value()) << text;
   }
 }

@@ -1,4 +1,4 @@
-#include "common/survey.h"
+#include "common/survivors.h"
 
 #include <gtest/gtest.h>
 
@@ -17,25 +17,26 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Survey survey_of(int rank, int size, std::function<bool(int)> is_dead, milliseconds patience = seconds(20)) {
-  return {.key = "here", .rank = rank, .size = size, .patience = patience, .is_dead = std::move(is_dead)};
+SurvivorQuery query_of(int rank, int size, std::function<bool(int)> is_dead,
+                       milliseconds patience = seconds(20)) {
+  return {.key = "here", .rank = rank, .size = size, .timeout = patience, .is_dead = std::move(is_dead)};
 }
 
-std::vector<int> survivors_of(KeyValueStore& store, const Survey& survey) {
-  return find_survivors(store, survey).ranks;
+std::vector<int> survivors_of(KeyValueStore& store, const SurvivorQuery& query) {
+  return find_survivors(store, query).ranks;
 }
 
-TEST(Survey, FindsAllWhereNobodyIsLost) {
+TEST(Survivors, FindsAllWhereNobodyIsLost) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
-    const auto left = survivors_of(store, survey_of(rank, 3, [](int) { return false; }));
+    const auto left = survivors_of(store, query_of(rank, 3, [](int) { return false; }));
     EXPECT_EQ(left, (std::vector<int>{0, 1, 2}));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
-  EXPECT_EQ(survivors_of(store, survey_of(0, 1, [](int) { return false; })), std::vector<int>{0});
+  EXPECT_EQ(survivors_of(store, query_of(0, 1, [](int) { return false; })), std::vector<int>{0});
 }
 
-TEST(Survey, LeavesOutTheDeadAndAsksLittle) {
+TEST(Survivors, LeavesOutTheDeadAndAsksLittle) {
   constexpr int kSize = 32;
   MapStore store;
   std::vector<std::unique_ptr<CountingStore>> stores;
@@ -44,7 +45,7 @@ TEST(Survey, LeavesOutTheDeadAndAsksLittle) {
   const auto errors = on_threads(kSize, [&](int rank) {
     if (dead.contains(rank)) return;
     const auto left = survivors_of(*stores[static_cast<std::size_t>(rank)],
-                                   survey_of(rank, kSize, [&](int who) { return dead.contains(who); }));
+                                   query_of(rank, kSize, [&](int who) { return dead.contains(who); }));
     EXPECT_EQ(left.size(), kSize - dead.size());
     EXPECT_EQ(left.front(), 1);
   });
@@ -56,7 +57,7 @@ TEST(Survey, LeavesOutTheDeadAndAsksLittle) {
 }
 
 // Ranks do not learn of a death at the same time.
-TEST(Survey, WaitsUntilTheLowestRankLeftKnowsOfTheLoss) {
+TEST(Survivors, WaitsUntilTheLowestRankLeftKnowsOfTheLoss) {
   MapStore store;
   std::array<std::atomic<int>, 3> looks{};
   const auto errors = on_threads(3, [&](int rank) {
@@ -64,97 +65,97 @@ TEST(Survey, WaitsUntilTheLowestRankLeftKnowsOfTheLoss) {
     const auto is_dead = [&](int who) {
       return who == 0 && ++looks[static_cast<std::size_t>(rank)] > 5 * rank;
     };
-    EXPECT_EQ(survivors_of(store, survey_of(rank, 3, is_dead)), (std::vector<int>{1, 2}));
+    EXPECT_EQ(survivors_of(store, query_of(rank, 3, is_dead)), (std::vector<int>{1, 2}));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-TEST(Survey, GoesOnWithoutARankThatDoesNotComeAndTellsIt) {
+TEST(Survivors, GoesOnWithoutARankThatDoesNotComeAndTellsIt) {
   for (const int late : {0, 2}) {
     MapStore store;
     const auto alive = [](int) { return false; };
     const auto errors = on_threads(3, [&](int rank) {
       if (rank == late) return;
-      const auto left = survivors_of(store, survey_of(rank, 3, alive, milliseconds(200)));
+      const auto left = survivors_of(store, query_of(rank, 3, alive, milliseconds(200)));
       EXPECT_EQ(left.size(), 2U);
       EXPECT_EQ(std::count(left.begin(), left.end(), late), 0);
     });
     EXPECT_EQ(errors, std::vector<std::string>(3));
-    const auto told = survivors_of(store, survey_of(late, 3, alive, milliseconds(200)));
+    const auto told = survivors_of(store, query_of(late, 3, alive, milliseconds(200)));
     EXPECT_EQ(std::count(told.begin(), told.end(), late), 0);
   }
 }
 
 // It has taken the list upon itself, and died before it wrote one.
-TEST(Survey, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
+TEST(Survivors, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
   MapStore store;
   store.add("here/0/0/taken", 1);
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 0) return;
-    const auto left = survivors_of(store, survey_of(rank, 3, [](int who) { return who == 0; }));
+    const auto left = survivors_of(store, query_of(rank, 3, [](int who) { return who == 0; }));
     EXPECT_EQ(left, (std::vector<int>{1, 2}));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
 // It had come before.
-TEST(Survey, LeavesOutOneThatDiesAfterItCame) {
+TEST(Survivors, LeavesOutOneThatDiesAfterItCame) {
   MapStore store;
   store.set("here/0/0/come/1", "1");
   store.add("here/0/0/count", 1);
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 1) return;
     if (rank == 2) std::this_thread::sleep_for(milliseconds(300));
-    const auto left = survivors_of(store, survey_of(rank, 3, [](int who) { return who == 1; }));
+    const auto left = survivors_of(store, query_of(rank, 3, [](int who) { return who == 1; }));
     EXPECT_EQ(left, (std::vector<int>{0, 2}));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
 // What decides whether ranks end in one world: all of them get the same answer, whatever each has seen.
-TEST(Survey, GivesOneVerdictOfWhatAllHaveMade) {
+TEST(Survivors, DecidesTheSameForAllRanks) {
   const auto alive = [](int) { return false; };
   for (const int failed : {-1, 0, 2}) {
     MapStore store;
     const auto errors = on_threads(3, [&](int rank) {
-      const Survey survey = survey_of(rank, 3, alive);
-      const Survivors left = find_survivors(store, survey);
+      const SurvivorQuery query = query_of(rank, 3, alive);
+      const Survivors left = find_survivors(store, query);
       EXPECT_EQ(left.attempt, 0);
-      EXPECT_EQ(have_all_made_it(store, survey, left, rank != failed), failed == -1);
+      EXPECT_EQ(all_succeeded(store, query, left, rank != failed), failed == -1);
       if (failed == -1) return;
-      const Survivors again = find_survivors(store, survey);
+      const Survivors again = find_survivors(store, query);
       EXPECT_EQ(again.attempt, 1);
       EXPECT_EQ(again.ranks, (std::vector<int>{0, 1, 2}));
-      EXPECT_TRUE(have_all_made_it(store, survey, again, true));
+      EXPECT_TRUE(all_succeeded(store, query, again, true));
     });
     EXPECT_EQ(errors, std::vector<std::string>(3));
   }
 }
 
 // One has seen its death before the others made theirs, the others see it afterwards.
-TEST(Survey, NobodyGoesOnWithARankThatDiedBeforeTheVerdict) {
+TEST(Survivors, NoRankGoesOnWithARankThatDiedBeforeTheDecision) {
   MapStore store;
   std::atomic<bool> is_dead{false};
   const auto errors = on_threads(3, [&](int rank) {
-    const Survey survey = survey_of(rank, 3, [&](int who) { return who == 2 && is_dead; });
-    const Survivors left = find_survivors(store, survey);
+    const SurvivorQuery query = query_of(rank, 3, [&](int who) { return who == 2 && is_dead; });
+    const Survivors left = find_survivors(store, query);
     if (rank == 2) {
       is_dead = true;
       return;
     }
-    EXPECT_FALSE(have_all_made_it(store, survey, left, rank == 0));
-    const Survivors again = find_survivors(store, survey);
+    EXPECT_FALSE(all_succeeded(store, query, left, rank == 0));
+    const Survivors again = find_survivors(store, query);
     EXPECT_EQ(again.ranks, (std::vector<int>{0, 1}));
-    EXPECT_TRUE(have_all_made_it(store, survey, again, true));
+    EXPECT_TRUE(all_succeeded(store, query, again, true));
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-TEST(Survey, RefusesAListOfRanksThatCannotBe) {
+TEST(Survivors, RefusesAListOfRanksThatCannotBe) {
   for (const Fields& list : std::vector<Fields>{{}, {"0", "3"}, {"1", "0"}, {"0", "0"}, {"-1"}, {"first"}}) {
     MapStore store;
     store.set("here/0/0/list", encode_fields(list));
-    EXPECT_THROW(survivors_of(store, survey_of(1, 3, [](int) { return false; })), Error);
+    EXPECT_THROW(survivors_of(store, query_of(1, 3, [](int) { return false; })), Error);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "common/survey.h"
+#include "common/survivors.h"
 
 #include <algorithm>
 #include <optional>
@@ -15,56 +15,56 @@ namespace {
 
 using Clock = WaitClock;
 
-constexpr std::chrono::milliseconds kBetweenLooks{100};  // at the living
+constexpr std::chrono::milliseconds kBetweenLooks{100};
 constexpr int kMostAttempts = 1'000'000;
 
 constexpr const char* kAttempt = "the number of an attempt to go on";
 
-std::string attempt_key(const Survey& survey, int attempt) {
-  return survey.key + "/" + std::to_string(attempt);
+std::string attempt_key(const SurvivorQuery& query, int attempt) {
+  return query.key + "/" + std::to_string(attempt);
 }
 
 template <typename Look>
-auto wait_for_agreement(const Survey& survey, const std::string& purpose, Look&& look) {
-  const auto deadline = Clock::now() + 2 * survey.patience;
-  PollPause pause(survey.size, deadline);
+auto wait_for_agreement(const SurvivorQuery& query, const std::string& purpose, Look&& look) {
+  const auto deadline = Clock::now() + 2 * query.timeout;
+  PollPause pause(query.size, deadline);
   while (true) {
     if (auto found = try_request(look)) return *std::move(found);
     if (Clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "the ranks that are left have not agreed on " + purpose + " within " +
-                                           in_seconds(2 * survey.patience) + "; start the job again");
+                                           in_seconds(2 * query.timeout) + "; start the job again");
     }
     pause.pause();
   }
 }
 
-class Surveyor {
+class SurvivorAgreement {
  public:
-  Surveyor(KeyValueStore& store, const Survey& survey) : store_(store), survey_(survey) {}
+  SurvivorAgreement(KeyValueStore& store, const SurvivorQuery& query) : store_(store), query_(query) {}
 
   Survivors find() {
     const std::string purpose = "who they are";
-    attempt_ = wait_for_agreement(survey_, purpose, [&] { return std::optional(read_attempt()); });
+    attempt_ = wait_for_agreement(query_, purpose, [&] { return std::optional(read_attempt()); });
     come();
-    auto list = wait_for_agreement(survey_, purpose, [&] { return look(); });
+    auto list = wait_for_agreement(query_, purpose, [&] { return look(); });
     return {attempt_, std::move(list)};
   }
 
  private:
   int read_attempt() {
-    const auto attempt = store_.try_get(survey_.key + "/attempt");
+    const auto attempt = store_.try_get(query_.key + "/attempt");
     const int number = attempt ? number_from<int>(*attempt, kAttempt) : 0;
     if (number < 0 || number > kMostAttempts)
       throw Error(ErrorKind::kInternal, "another rank wrote " + excerpt(*attempt) + " as " + kAttempt);
     return number;
   }
 
-  // To the round that is open now.
+  // Announces this rank in the current round.
   void come() {
     came_ = Clock::now();
     taken_ = {};
     lowest_ = 0;
-    post_request([&] { store_.set(come_key(survey_.rank), "1"); });
+    post_request([&] { store_.set(come_key(query_.rank), "1"); });
     post_request([&] { store_.add(key("count"), 1); });
   }
 
@@ -89,7 +89,7 @@ class Surveyor {
     std::vector<int> ranks;
     for (const std::string& field : decode_fields(*text)) {
       const int rank = number_from<int>(field, "a rank that is left");
-      if (rank >= survey_.size || rank <= (ranks.empty() ? -1 : ranks.back()))
+      if (rank >= query_.size || rank <= (ranks.empty() ? -1 : ranks.back()))
         throw Error(ErrorKind::kInternal, "another rank wrote a list of who is left that has " +
                                               excerpt(field) + " where no such rank can be");
       ranks.push_back(rank);
@@ -98,10 +98,10 @@ class Surveyor {
     return ranks;
   }
 
-  // Nobody before this rank can, or has for long.
+  // Whether this rank writes the list: all lower ranks are dead, or the timeout has passed.
   bool leads() {
-    while (lowest_ < survey_.rank && survey_.is_dead(lowest_)) ++lowest_;
-    return lowest_ == survey_.rank || is_late();
+    while (lowest_ < query_.rank && query_.is_dead(lowest_)) ++lowest_;
+    return lowest_ == query_.rank || is_late();
   }
 
   void lead() {
@@ -112,30 +112,31 @@ class Surveyor {
         write_list();
         return;
       }
-      taken_ = now;  // by a rank that is dead now, or that this one took for late
+      taken_ = now;  // another rank writes the list, unless it has died
     }
-    if (now - *taken_ > 2 * calm_pace(survey_.size)) store_.set(key("void"), "1");
+    if (now - *taken_ > 2 * calm_pace(query_.size)) store_.set(key("void"), "1");
   }
 
-  // The numbers say first whether it may be so: who came and died since is counted twice.
+  // Compares counts first, in one request. A rank that announced itself and then died is counted twice, so the keys of all
+  // live ranks are read as well.
   bool are_all_accounted_for() {
     const auto came = store_.try_get(key("count"));
     const std::vector<int> living = not_dead();
-    const int dead = survey_.size - static_cast<int>(living.size());
-    if (!came || number_from<std::int64_t>(*came, "how many ranks have come") < survey_.size - dead)
+    const int dead = query_.size - static_cast<int>(living.size());
+    if (!came || number_from<std::int64_t>(*came, "how many ranks have come") < query_.size - dead)
       return false;
     return have_come(living);
   }
 
   std::vector<int> not_dead() const {
     std::vector<int> ranks;
-    for (int rank = 0; rank < survey_.size; ++rank) {
-      if (!survey_.is_dead(rank)) ranks.push_back(rank);
+    for (int rank = 0; rank < query_.size; ++rank) {
+      if (!query_.is_dead(rank)) ranks.push_back(rank);
     }
     return ranks;
   }
 
-  bool is_late() const { return Clock::now() - came_ > survey_.patience; }
+  bool is_late() const { return Clock::now() - came_ > query_.timeout; }
 
   bool have_come(const std::vector<int>& ranks) {
     std::vector<std::string> keys;
@@ -148,7 +149,7 @@ class Surveyor {
     const bool all = have_come(living);
     Fields left;
     for (const int rank : living) {
-      if (all || rank == survey_.rank || store_.try_get(come_key(rank))) left.push_back(std::to_string(rank));
+      if (all || rank == query_.rank || store_.try_get(come_key(rank))) left.push_back(std::to_string(rank));
     }
     store_.set(key("list"), encode_fields(left));
   }
@@ -156,32 +157,31 @@ class Surveyor {
   std::string come_key(int rank) const { return key("come/" + std::to_string(rank)); }
 
   std::string key(const std::string& what) const {
-    return attempt_key(survey_, attempt_) + "/" + std::to_string(round_) + "/" + what;
+    return attempt_key(query_, attempt_) + "/" + std::to_string(round_) + "/" + what;
   }
 
   KeyValueStore& store_;
-  const Survey& survey_;
+  const SurvivorQuery& query_;
   int attempt_ = 0, round_ = 0, lowest_ = 0;
   Clock::time_point came_{}, next_look_{};
-  std::optional<Clock::time_point>
-      taken_;  // when this rank found that another had taken the list upon itself
+  std::optional<Clock::time_point> taken_;  // when this rank found that another one writes the list
 };
 
 }  // namespace
 
-Survivors find_survivors(KeyValueStore& store, const Survey& survey) {
-  if (survey.size == 1) return {0, {0}};
-  return Surveyor(store, survey).find();
+Survivors find_survivors(KeyValueStore& store, const SurvivorQuery& query) {
+  if (query.size == 1) return {0, {0}};
+  return SurvivorAgreement(store, query).find();
 }
 
-bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivors& left, bool made) {
-  if (survey.size == 1) return made;
-  const std::string key = attempt_key(survey, left.attempt) + "/made/";
-  const auto decide = [&](const std::string& verdict) {
+bool all_succeeded(KeyValueStore& store, const SurvivorQuery& query, const Survivors& left, bool made) {
+  if (query.size == 1) return made;
+  const std::string key = attempt_key(query, left.attempt) + "/made/";
+  const auto decide = [&](const std::string& decision) {
     if (store.add(key + "decided", 1) != 1) return;
-    // Before the verdict: who has read that one finds the next attempt.
-    if (verdict == "void") store.set(survey.key + "/attempt", std::to_string(left.attempt + 1));
-    store.set(key + "verdict", verdict);
+    // Written before the decision, so that a rank that has read the decision finds the next attempt.
+    if (decision == "void") store.set(query.key + "/attempt", std::to_string(left.attempt + 1));
+    store.set(key + "decision", decision);
   };
   const auto have_all = [&] {
     const auto count = store.try_get(key + "count");
@@ -189,12 +189,12 @@ bool have_all_made_it(KeyValueStore& store, const Survey& survey, const Survivor
   };
   if (made) post_request([&] { store.add(key + "count", 1); });
   bool has_decided = false;
-  return wait_for_agreement(survey, "whether all of them can go on", [&]() -> std::optional<bool> {
-    if (const auto verdict = store.try_get(key + "verdict")) return *verdict == "made";
+  return wait_for_agreement(query, "whether all of them can go on", [&]() -> std::optional<bool> {
+    if (const auto decision = store.try_get(key + "decision")) return *decision == "made";
     if (has_decided) return std::nullopt;
-    const auto is_dead = [&](int rank) { return survey.is_dead(rank); };
+    const auto is_dead = [&](int rank) { return query.is_dead(rank); };
     const bool is_hopeless = !made || std::any_of(left.ranks.begin(), left.ranks.end(), is_dead);
-    const bool is_done = !is_hopeless && survey.rank == left.ranks.front() && have_all();
+    const bool is_done = !is_hopeless && query.rank == left.ranks.front() && have_all();
     if (!is_hopeless && !is_done) return std::nullopt;
     has_decided = true;
     decide(is_done ? "made" : "void");

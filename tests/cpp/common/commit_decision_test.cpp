@@ -1,4 +1,4 @@
-#include "common/verdict.h"
+#include "common/commit_decision.h"
 
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ class MourningStore : public StoreView {
   const bool mourns_;
 };
 
-std::vector<std::string> verdicts(const std::vector<std::string>& obstacles, int absent = -1,
-                                  int mourner = -1, milliseconds timeout = milliseconds(20'000)) {
+std::vector<std::string> decisions(const std::vector<std::string>& obstacles, int absent = -1,
+                                   int mourner = -1, milliseconds timeout = milliseconds(20'000)) {
   MapStore store;
   std::vector<std::string> told(obstacles.size(), "absent");
   std::vector<std::thread> ranks;
@@ -35,37 +35,37 @@ std::vector<std::string> verdicts(const std::vector<std::string>& obstacles, int
     if (static_cast<int>(rank) == absent) continue;
     ranks.emplace_back([&, rank] {
       MourningStore own(store, static_cast<int>(rank) == mourner);
-      told[rank] = agree_on_verdict(own, "verdict", static_cast<int>(rank),
-                                    static_cast<int>(obstacles.size()), timeout, obstacles[rank]);
+      told[rank] = decide_commit(own, "commit", static_cast<int>(rank), static_cast<int>(obstacles.size()),
+                                 timeout, obstacles[rank]);
     });
   }
   for (std::thread& each : ranks) each.join();
   return told;
 }
 
-TEST(Verdict, IsForAllThatAllHaveMadeIt) {
-  EXPECT_EQ(verdicts({"", "", ""}), (std::vector<std::string>{"", "", ""}));
-  EXPECT_EQ(verdicts({""}), std::vector<std::string>{""});
+TEST(CommitDecision, IsForAllThatAllHaveMadeIt) {
+  EXPECT_EQ(decisions({"", "", ""}), (std::vector<std::string>{"", "", ""}));
+  EXPECT_EQ(decisions({""}), std::vector<std::string>{""});
 }
 
-TEST(Verdict, IsForAllWhyOneHasNot) {
+TEST(CommitDecision, IsForAllWhyOneHasNot) {
   const std::string why = "rank 1: no room";
-  EXPECT_EQ(verdicts({"", "no room", ""}), (std::vector<std::string>{why, why, why}));
-  EXPECT_EQ(verdicts({"no room"}), std::vector<std::string>{"no room"});
+  EXPECT_EQ(decisions({"", "no room", ""}), (std::vector<std::string>{why, why, why}));
+  EXPECT_EQ(decisions({"no room"}), std::vector<std::string>{"no room"});
 }
 
-TEST(Verdict, IsAgainstItWhereOneIsLostOrDoesNotCome) {
-  const auto lost = verdicts({"", "", ""}, /*absent=*/2, /*mourner=*/1);
+TEST(CommitDecision, IsAgainstItWhereOneIsLostOrDoesNotCome) {
+  const auto lost = decisions({"", "", ""}, /*absent=*/2, /*mourner=*/1);
   EXPECT_EQ(lost, (std::vector<std::string>{"rank 2 is lost", "rank 2 is lost", "absent"}));
-  const auto late = verdicts({"", "", ""}, /*absent=*/0, /*mourner=*/-1, milliseconds(100));
+  const auto late = decisions({"", "", ""}, /*absent=*/0, /*mourner=*/-1, milliseconds(100));
   EXPECT_EQ(late[1], late[2]);
   EXPECT_NE(late[1].find("has waited for the others for 0.1 s"), std::string::npos) << late[1];
 }
 
 // Whoever decides second goes by what the first one has written.
-TEST(Verdict, IsWhatTheFirstHasWritten) {
+TEST(CommitDecision, IsWhatTheFirstHasWritten) {
   for (int round = 0; round < 200; ++round) {
-    const auto told = verdicts({"", "", ""}, -1, /*mourner=*/1);
+    const auto told = decisions({"", "", ""}, -1, /*mourner=*/1);
     EXPECT_EQ(told[0], told[1]);
     EXPECT_EQ(told[0], told[2]);
   }

@@ -1,5 +1,5 @@
 // What it costs the store to find out who is left.
-#include "common/survey.h"
+#include "common/survivors.h"
 
 #include <gtest/gtest.h>
 
@@ -12,34 +12,34 @@ namespace {
 using std::chrono::seconds;
 
 // Some are dead, which the others know after a second; as many live, and do not come.
-std::vector<std::string> survey_of(SimulatedTime& time, SimulatedStore& store,
-                                   const std::function<bool(int)>& is_dead,
-                                   const std::function<bool(int)>& is_silent) {
+std::vector<std::string> query_of(SimulatedTime& time, SimulatedStore& store,
+                                  const std::function<bool(int)>& is_dead,
+                                  const std::function<bool(int)>& is_silent) {
   const int size = time.ranks();
   const auto began = time.now();
   return time.run([&](int rank) {
     if (is_dead(rank) || is_silent(rank)) return;
-    Survey survey;
-    survey.key = "survivors";
-    survey.rank = rank;
-    survey.size = size;
-    survey.patience = seconds(10);
-    survey.is_dead = [&](int who) { return WaitClock::now() - began > seconds(1) && is_dead(who); };
-    const Survivors left = find_survivors(store, survey);
+    SurvivorQuery query;
+    query.key = "survivors";
+    query.rank = rank;
+    query.size = size;
+    query.timeout = seconds(10);
+    query.is_dead = [&](int who) { return WaitClock::now() - began > seconds(1) && is_dead(who); };
+    const Survivors left = find_survivors(store, query);
     for (const int who : left.ranks) {
       if (is_dead(who) || is_silent(who)) ADD_FAILURE() << who;
     }
-    EXPECT_TRUE(have_all_made_it(store, survey, left, true));
+    EXPECT_TRUE(all_succeeded(store, query, left, true));
   });
 }
 
-TEST(ScaleOfSurvey, AFixedNumberOfRequestsForEachRank) {
+TEST(ScaleOfSurvivors, AFixedNumberOfRequestsForEachRank) {
   for (const int size : scales()) {
     SimulatedTime time(size);
     SimulatedStore store(time);
     const auto is_dead = [](int rank) { return rank % 16 == 0; };  // the first one of every node
-    EXPECT_EQ(survey_of(time, store, is_dead, [](int) { return false; }), all_good(size));
-    store.tell("survey");
+    EXPECT_EQ(query_of(time, store, is_dead, [](int) { return false; }), all_good(size));
+    store.tell("survivors");
     EXPECT_LE(store.in_all().requests(), (5 + 3 * 80) * size);
     for (int rank = 2; rank < size; ++rank)
       EXPECT_LE(store.of(rank).writes + store.of(rank).reads, 5) << rank;
@@ -47,15 +47,15 @@ TEST(ScaleOfSurvey, AFixedNumberOfRequestsForEachRank) {
 }
 
 // Nobody of the first half comes, and nobody knows why: their patience ends at the same time.
-TEST(ScaleOfSurvey, SoAlsoWhereHalfOfAllAreSilent) {
+TEST(ScaleOfSurvivors, SoAlsoWhereHalfOfAllAreSilent) {
   for (const int size : scales()) {
     SimulatedTime time(size);
     SimulatedStore store(time);
     const auto is_silent = [&](int rank) { return rank < size / 2; };
-    EXPECT_EQ(survey_of(
+    EXPECT_EQ(query_of(
                   time, store, [](int) { return false; }, is_silent),
               all_good(size));
-    store.tell("survey with half of all silent");
+    store.tell("survivors with half of all silent");
     EXPECT_LE(store.in_all().requests(), (5 + 3 * 80 + 2 * 4 * 10) * size);
   }
 }
