@@ -30,16 +30,16 @@ def judge(files: Sequence[Path], as_markdown: bool = False) -> bool:
     reached = True
     for device, ranks in sorted({(place(row), row["ranks"]) for row in found}):
         here = [row for row in found if (place(row), row["ranks"]) == (device, ranks)]
-        verdicts = aims.judge(AIMS[device], here, ranks)
-        reached &= all(verdict.reached is not False for verdict in verdicts)
+        results = aims.judge(AIMS[device], here, ranks)
+        reached &= all(result.reached is not False for result in results)
         if as_markdown:
-            print(f"{title(here)}:\n\n{markdown.verdicts(verdicts)}\n")
+            print(f"{title(here)}:\n\n{markdown.results(results)}\n")
             for table in markdown.beside_gloo(here) if device == "cpu" else ():
                 print(table + "\n")
             if device == "cpu" and (slower := markdown.slower_than_a_peer(here)):
                 print(slower + "\n")
         else:
-            aims.show(title(here), verdicts)
+            aims.show(title(here), results)
     return reached
 
 

@@ -1,10 +1,10 @@
-"""Tables for docs/benchmarks.md: verdicts on aims, and altorch beside Gloo with that run's floors."""
+"""Tables for docs/benchmarks.md: results on aims, and altorch beside Gloo with that run's floors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from altorch.bench.aims import REACHED, Results, Verdict
+from altorch.bench.aims import REACHED, AimResult, Results
 from altorch.bench.rows import Row
 from altorch.cli._output import human_bytes, short_number
 from benchmarks import cpu_memory_aims, mpi_floor
@@ -18,7 +18,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) 
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def verdicts(found: list[Verdict]) -> str:
+def results(found: list[AimResult]) -> str:
     words = REACHED | {False: "**no**"}
     return table(["what", "aim", "measured", "reached"], [(*v[:3], words[v.reached]) for v in found], left=4)
 

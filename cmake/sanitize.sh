@@ -24,11 +24,11 @@ program=$folder/tests/cpp/altorch_tests
 scale=$!
 # A trap that fails ends the script with 1 under `set -e`, whatever the tests said.
 trap 'kill $scale 2>/dev/null || true' EXIT
-"$program" --gtest_brief=1 --gtest_filter='HomeLinks*:TraceSignal*'
+"$program" --gtest_brief=1 --gtest_filter='NodeLinks*:TraceSignal*'
 # Tests of one thread have no race, but take half of the thread sanitizer's time.
 one_thread=
 [ "$1" != thread ] || one_thread=':SmallKernels.*:*.IsProvedFor*:Plan.*:Reduce.*:*Nvrtc.*'
-sh cmake/run_cpp_tests.sh "$program" "-HomeLinks*:TraceSignal*:ScaleOf*$one_thread"
+sh cmake/run_cpp_tests.sh "$program" "-NodeLinks*:TraceSignal*:ScaleOf*$one_thread"
 code=0
 wait $scale || code=$?
 cat "$folder/scale.log"

@@ -12,7 +12,7 @@
 namespace altorch::backend {
 namespace {
 
-// What a handle says: al:<rank as it was started>:<attempts>:<name of the object>:<process id>:<its home>
+// What a handle says: al:<rank as it was started>:<attempts>:<name of the object>:<process id>:<its node>
 struct Handle {
   int first_rank = -1;
   ProcessId process;
@@ -26,9 +26,9 @@ struct Handle {
       part = text.substr(begin, end - begin);
       begin = std::min(end + 1, text.size());
     }
-    handle.process.home = text.substr(begin);
+    handle.process.node = text.substr(begin);
     if (parts[0] != "al" || !read(parts[1], handle.first_rank) || !read(parts[4], handle.process.pid) ||
-        handle.first_rank < 0 || handle.process.pid <= 0 || handle.process.home.empty()) {
+        handle.first_rank < 0 || handle.process.pid <= 0 || handle.process.node.empty()) {
       throw Error(ErrorKind::kInvalidArgument,
                   excerpt(text) + " is no handle; pass what get_reconfigure_handle() gave on every rank");
     }
@@ -84,7 +84,7 @@ c10d::ReconfigureHandle ReconfigurableBackend::get_reconfigure_handle() const {
   const std::lock_guard lock(mutex_);
   const ProcessId own = ProcessId::own();
   return "al:" + std::to_string(first_rank_) + ":" + std::to_string(attempts_) + ":" + own_name_ + ":" +
-         std::to_string(own.pid) + ":" + own.home;
+         std::to_string(own.pid) + ":" + own.node;
 }
 
 ReconfigurableBackend::Asked ReconfigurableBackend::check(const c10d::ReconfigureOptions& options) const {

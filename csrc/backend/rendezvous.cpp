@@ -7,10 +7,10 @@
 #include "backend/torch_recorder.h"
 #include "bootstrap/probes.h"
 #include "common/agreement.h"
+#include "common/commit_decision.h"
 #include "common/env.h"
 #include "common/gathering.h"
 #include "common/meeting.h"
-#include "common/commit_decision.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
 
@@ -121,8 +121,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   const Gathering met =
       gather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
   if (const auto error = obstacle(met.words, agreed_end)) {
-    if (group_.is_job)
-      leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
+    if (group_.is_job) leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
     throw error->with_prefix("altorch: group '" + group_.name + "': ");
   }
   std::vector<Fields> identities;
@@ -190,10 +189,10 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
   watched.rank = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
   const char* master = std::getenv("MASTER_ADDR");
   watched.master = master ? master : "";
-  const bool several_homes = std::any_of(processes.begin(), processes.end(), [&](const ProcessId& process) {
-    return process.home != processes.front().home;
+  const bool several_nodes = std::any_of(processes.begin(), processes.end(), [&](const ProcessId& process) {
+    return process.node != processes.front().node;
   });
-  if (several_homes) {
+  if (several_nodes) {
     settle();
     watched.address = route_to(watched.master).address;
   }

@@ -70,7 +70,7 @@ std::unique_ptr<Rendezvous> gather_group(const c10::intrusive_ptr<c10d::Store>& 
     Fields both = agreed;
     both.insert(both.end(), word.begin(), word.end());
     std::vector<ProcessId> known;
-    for (const auto& [home, pid] : processes) known.push_back({home, pid});
+    for (const auto& [node, pid] : processes) known.push_back({node, pid});
     return std::make_unique<Rendezvous>(store, group, key, *options, both, agreed.size(), known);
   });
 }
@@ -284,7 +284,7 @@ PYBIND11_MODULE(_C, module) {
                  rank, size, std::move(name), options,
                  [make = std::move(make)](const ReconfigurableBackend::Asked& asked) {
                    Processes processes;
-                   for (const ProcessId& each : asked.processes) processes.emplace_back(each.home, each.pid);
+                   for (const ProcessId& each : asked.processes) processes.emplace_back(each.node, each.pid);
                    return make(asked.uuid, asked.handles, processes, asked.rank,
                                std::chrono::duration<double>(asked.timeout).count());
                  });
@@ -327,7 +327,7 @@ PYBIND11_MODULE(_C, module) {
       .def_property_readonly("watch_name",
                              [](const Membership& self) { return self.watch ? self.watch->name : ""; })
       .def_property_readonly(
-          "has_one_home",
+          "has_one_node",
           [](const Membership& self) { return self.watch && !self.watch->liveness.has_far_members(); },
           "Whether all processes of the job see each other.");
   module.def("set_merge_maker", &AlBackend::set_merge_maker, py::arg("maker"),
@@ -370,7 +370,7 @@ PYBIND11_MODULE(_C, module) {
       py::arg("processes") = std::vector<std::pair<std::string, long>>(),
       "Collective over a new group: its ranks meet. key: of its name and its ranks. agreed: texts "
       "'name=value' that must be alike; word: "
-      "what the others get to see of this rank. processes: home and process id of every rank, where they are "
+      "what the others get to see of this rank. processes: node and process id of every rank, where they are "
       "known.");
   module.def(
       "mpi_transport",
@@ -483,7 +483,7 @@ PYBIND11_MODULE(_C, module) {
       [](int ranks) { return guarded([&] { return ShmTransport::obstacle(ranks); }); }, py::arg("ranks"),
       "Why this process cannot share memory in a group of so many ranks, or None.");
   add_process_memory(module);
-  module.def("shared_memory_home", &shared_memory_home, "Processes with the same text can share memory.");
+  module.def("shared_memory_node", &shared_memory_node, "Processes with the same text can share memory.");
   module.def("describe_job", &describe_mpi, "The MPI in use, or why there is none.");
   module.def("join_launched_job", &join_launched_job, py::call_guard<py::gil_scoped_release>(),
              py::arg("mpi_library"), py::arg("shim_directory"),

@@ -51,12 +51,12 @@ World of_gpus(const Question& question) {
   std::vector<GpuPeerInfo> peers(static_cast<std::size_t>(question.ranks));
   for (int rank = 0; rank < question.ranks; ++rank) {
     GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
-    peer.home = std::to_string(static_cast<std::int64_t>(rank) * question.nodes / question.ranks);
-    peer.gpu = peer.home + (question.share_gpus ? "" : "/" + std::to_string(rank));
+    peer.node = std::to_string(static_cast<std::int64_t>(rank) * question.nodes / question.ranks);
+    peer.gpu = peer.node + (question.share_gpus ? "" : "/" + std::to_string(rank));
   }
   for (GpuPeerInfo& peer : peers) {
     for (const GpuPeerInfo& other : peers) {
-      if (question.linked && &other != &peer && other.home == peer.home) peer.links.push_back(other.gpu);
+      if (question.linked && &other != &peer && other.node == peer.node) peer.links.push_back(other.gpu);
     }
   }
   return World::of(peers);

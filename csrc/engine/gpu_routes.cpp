@@ -17,7 +17,7 @@ namespace {
 
 GpuPeerInfo info_of(const GpuSource& gpus, int device) {
   GpuPeerInfo peer{.gpu = gpus.identity(device),
-                   .home = gpus.home(),
+                   .node = gpus.node(),
                    .together = gpus.together(device),
                    .multiprocessors = gpus.multiprocessors ? gpus.multiprocessors(device) : 0,
                    .links = gpus.links ? gpus.links(device) : std::vector<std::string>{},
@@ -51,7 +51,7 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   world_ = World::of(peers);
   routes_.resize(gpu_route_rows().size());
   small_pairs_.resize(routes_.size());
-  if (world_.one_home() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
+  if (world_.one_node() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
   kernels_obstacle_ =
       peers[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
 }

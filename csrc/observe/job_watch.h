@@ -7,7 +7,7 @@
 
 #include "observe/inquiries.h"
 #include "observe/liveness.h"
-#include "observe/silent_homes.h"
+#include "observe/silent_nodes.h"
 #include "observe/trace/late_answers.h"
 
 namespace altorch {
@@ -23,7 +23,7 @@ struct JobWatch {
   const std::string name;
   Liveness liveness;
   Inquiries inquiries;
-  mutable SilentHomes silent;  // to questions about ranks that are missed
+  mutable SilentNodes silent;  // to questions about ranks that are missed
 
  private:
   static LivenessSettings named(LivenessSettings settings, const std::string& name) {

@@ -1,5 +1,5 @@
-// A question on its way to the home of a rank that is missed: what is it at? And the words in which it goes, over the links
-// between homes (home_links.h) and in datagrams within one (home_news.h). Who answers: trace/late_answers.h.
+// A question about the current call of a missing rank, and its form on the links between nodes (node_links.h) and in the
+// datagrams within a node (node_events.h). trace/late_answers.h answers it.
 #pragma once
 
 #include <chrono>
@@ -12,13 +12,13 @@
 namespace altorch {
 
 struct LateQuestion {
-  int rank = 0;          // that is missed, in the job
-  std::string key = {};  // of the group in which it is
+  int rank = 0;          // the missing one, as a rank of the job
+  std::string key = {};  // of the group that misses it
   bool operator==(const LateQuestion&) const = default;
 
-  // "Q<rank> <key>" and the end of the line; empty where the key is none that can go.
+  // "Q<rank> <key>\n"; empty if the key cannot be sent.
   std::string line() const;
-  // Of such a line without its end; nothing where it is anything else.
+  // Parses such a line without its end; empty if it is malformed.
   static std::optional<LateQuestion> from(std::string_view line);
   static constexpr std::size_t kLongestLine = 256;
 };
@@ -28,15 +28,16 @@ class LinkWords {
  public:
   static constexpr std::string_view kGoodbye = "\nG";
 
-  // What was asked, by bytes that come in any pieces; nothing when the link is over: a goodbye, or nonsense, which proves nothing.
+  // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the link has ended: after a goodbye,
+  // or after malformed bytes, which are no evidence of a death.
   std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
-  // Whether one more question may be sent: a few a second, and few in all, for they must fit into the buffers of a peer that is stopped
-  // for hours: a link with full ones breaks, and would be taken for a death.
+  // Whether one more question may be sent. The rate and the total are limited, because the questions must fit into the socket
+  // buffer of a peer that is stopped for hours. A link with a full buffer breaks, which would look like a death.
   bool may_ask();
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string line_;  // that has not come to its end
+  std::string line_;  // incomplete
   Clock::time_point began_{};
   int asked_ = 0;     // since then
   int left_ = kMost;  // that may be sent without a pause

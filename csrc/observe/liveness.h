@@ -1,7 +1,7 @@
 // Which processes of the job are alive, asked outside MPI: a killed peer makes every MPI wait for ever.
 //
 // A thread (al-liveness) sleeps until a process ends: those of its node it watches through pidfds, which
-// never name another process, those of other homes through connections (home_links.h). What it sees it marks
+// never name another process, those of other nodes through connections (node_links.h). What it sees it marks
 // for check(), and tells in the store, as one of a numbered list, so that ranks elsewhere ask for one key
 // however many ranks there are. A process that is stopped is not dead, nor one that let its groups go. Thread
 // rules: any thread. In a forked child nobody is known to be dead.
@@ -31,7 +31,7 @@ struct LivenessSettings {
   std::map<int, ProcessId> members = {};  // the processes to watch, by their rank in the job
   std::string address = {};               // of this host, on the route to the master; may be empty
   std::string master = {};                // host of the store; may be empty
-  // Told, on the thread, of questions from other homes about a process of this one; must not wait. May be null.
+  // Told, on the thread, of questions from other nodes about a process of this one; must not wait. May be null.
   std::function<void(const LateQuestion&, long pid)> asked = {};
 };
 
@@ -48,9 +48,9 @@ class Liveness {
     std::string evidence;
   };
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
-  // Whether some of them are in other homes than this process.
+  // Whether some of them are in other nodes than this process.
   bool has_far_members() const;
-  // Has somebody of the home of that rank told that it is asked for, if they can be reached. Does not wait.
+  // Has somebody of the node of that rank told that it is asked for, if they can be reached. Does not wait.
   void ask(const LateQuestion& question) const;
 
   // What is known without asking anybody, for who reports it.

@@ -28,7 +28,7 @@ int open_pidfd(long pid) {
 
 LivenessMonitor::LivenessMonitor(LivenessSettings settings)
     : settings_(std::move(settings)),
-      home_(settings_.members.at(settings_.rank).home),
+      node_(settings_.members.at(settings_.rank).node),
       links_(settings_),
       news_(settings_),
       told_(settings_.patient ? settings_.patient : settings_.store),
@@ -36,7 +36,7 @@ LivenessMonitor::LivenessMonitor(LivenessSettings settings)
       wake_(has_peers() ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
   if (wake_ >= 0) close_on_fork(wake_);
   leader_ = std::find_if(settings_.members.begin(), settings_.members.end(), [&](const auto& each) {
-              return each.second.home == home_;
+              return each.second.node == node_;
             })->first;
   watch_neighbours();
 }
@@ -48,8 +48,8 @@ LivenessMonitor::~LivenessMonitor() {
 
 void LivenessMonitor::watch_neighbours() {
   for (const auto& [rank, peer] : settings_.members) {
-    has_far_members_ |= peer.home != home_;
-    if (rank == settings_.rank || peer.home != home_) continue;
+    has_far_members_ |= peer.node != node_;
+    if (rank == settings_.rank || peer.node != node_) continue;
     const int pidfd = open_pidfd(peer.pid);
     if (pidfd < 0 && errno == ESRCH) mark(rank, "process " + std::to_string(peer.pid) + " has ended");
     if (pidfd < 0) continue;
@@ -71,7 +71,7 @@ void LivenessMonitor::tell(int rank, const std::string& evidence) {
 }
 
 void LivenessMonitor::hear_news() {
-  const HomeNews::News news = news_.hear();
+  const NodeEvents::News news = news_.hear();
   for (const int rank : news.deaths)
     mark(rank, "a neighbour no longer sees process " + std::to_string(settings_.members.at(rank).pid));
   for (const LateQuestion& question : news.questions) pass_on(question);
@@ -96,13 +96,13 @@ void LivenessMonitor::pass_on_what_was_asked() {
   for (const LateQuestion& question : asked) pass_on(question);
 }
 
-// To the leader of this home, on to the job's hub, and on to the leader of that rank's home.
+// To the leader of this node, on to the job's coordinator, and on to the leader of that rank's node.
 void LivenessMonitor::pass_on(const LateQuestion& question) {
   const auto peer = settings_.members.find(question.rank);
   if (peer == settings_.members.end()) return;
   if (settings_.rank != leader_)
     news_.pass_on(question, leader_);
-  else if (peer->second.home != home_)
+  else if (peer->second.node != node_)
     links_.pass_on(question);
   else if (settings_.asked)
     settings_.asked(question, peer->second.pid);

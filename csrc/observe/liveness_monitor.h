@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "observe/death_list.h"
-#include "observe/home_links.h"
-#include "observe/home_news.h"
 #include "observe/liveness.h"
+#include "observe/node_events.h"
+#include "observe/node_links.h"
 
 namespace altorch {
 
@@ -29,7 +29,7 @@ class LivenessMonitor {
   void ask(const LateQuestion& question);
   // The thread; returns after stop().
   void run();
-  // Any thread. Does not wait: the thread says goodbye to other homes and ends.
+  // Any thread. Does not wait: the thread says goodbye to other nodes and ends.
   void stop();
 
  private:
@@ -47,12 +47,12 @@ class LivenessMonitor {
   void pass_on_what_was_asked();
 
   const LivenessSettings settings_;
-  const std::string home_;
-  int leader_ = 0;  // of this home: the one that is linked to others
+  const std::string node_;
+  int leader_ = 0;  // of this node: the one that is linked to others
   bool has_far_members_ = false;
   std::vector<Watched> watched_;  // the thread's own
-  HomeLinks links_;               // likewise
-  HomeNews news_;                 // likewise
+  NodeLinks links_;               // likewise
+  NodeEvents news_;               // likewise
   DeathList told_;
   std::mutex hearing_;  // guards heard_, while the store is asked
   DeathList heard_;

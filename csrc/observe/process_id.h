@@ -1,4 +1,4 @@
-// How a process of the job may be watched by others.
+// Names a process of the job, for processes that watch it.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 namespace altorch {
 
 struct ProcessId {
-  std::string home;  // processes with the same home see each other's process ids
+  std::string node;  // processes with equal values see each other's process ids
   long pid = 0;
 
-  // The same for two processes: on one host, since it was started.
-  std::string boot() const { return home.substr(0, home.find('/')); }
+  // Equal for processes of one host, until that host is started again.
+  std::string boot() const { return node.substr(0, node.find('/')); }
 
   // Of this process.
   static ProcessId own();
   static constexpr std::size_t kFields = 2;
-  Fields fields() const { return {home, std::to_string(pid)}; }
-  static ProcessId from(const std::string& home, const std::string& pid) {
-    return {home, number_from<long>(pid, "the id of its process")};
+  Fields fields() const { return {node, std::to_string(pid)}; }
+  static ProcessId from(const std::string& node, const std::string& pid) {
+    return {node, number_from<long>(pid, "the id of its process")};
   }
 };
 

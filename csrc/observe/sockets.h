@@ -1,4 +1,4 @@
-// The few socket calls of home_links.cpp. Thread rules: any thread.
+// The few socket calls of node_links.cpp. Thread rules: any thread.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ class _Place:
 
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
-    home: str = ""  # ranks with the same one can share the group's memory; empty: this one shall not
+    node: str = ""  # ranks with the same one can share the group's memory; empty: this one shall not
     wants_mpi: bool = False  # also where all ranks are on one node
 
     def fields(self) -> list[str]:
@@ -180,7 +180,7 @@ class Member:
     # Where others may have the same name and the same numbers: what these meet under instead of their name.
     life: str = ""
     without_mpi: bool = False  # all of them
-    # Home and process id of every rank, where they are known before they meet.
+    # Node and process id of every rank, where they are known before they meet.
     processes: list[tuple[str, int]] = field(default_factory=list)
 
 
@@ -303,7 +303,7 @@ class Group:
             )
         )
         if not extension().shared_memory_obstacle(self.size):
-            place.home = extension().shared_memory_home()
+            place.node = extension().shared_memory_node()
         return place
 
     def _standing(self) -> _Standing:
@@ -334,8 +334,8 @@ class Group:
 
     def _needs_only_memory(self, places: list[_Place]) -> bool:
         """The same on every rank. Where memory turns out not to be had, Gloo carries the group."""
-        homes = {place.home for place in places}
-        return len(homes) == 1 and homes != {""} and not any(place.job or place.wants_mpi for place in places)
+        nodes = {place.node for place in places}
+        return len(nodes) == 1 and nodes != {""} and not any(place.job or place.wants_mpi for place in places)
 
     def _obstacle(self, places: list[_Place], everybody: list[_Standing]) -> str | None:
         """Why MPI cannot carry this group; the same on every rank."""

@@ -1,7 +1,7 @@
 """The store of a job whose host has gone with its store: the lowest rank that is left hosts the next one.
 
-Ranks of one home find it by an abstract Unix socket, whose name all of them know and which ends with its process: no
-file is left behind, and nothing has to be agreed on while all is well. Ranks of several homes have no such place.
+Ranks of one node find it by an abstract Unix socket, whose name all of them know and which ends with its process: no
+file is left behind, and nothing has to be agreed on while all is well. Ranks of several nodes have no such place.
 """
 
 from __future__ import annotations

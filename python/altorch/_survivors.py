@@ -167,7 +167,7 @@ def _next_store(backend: Any, group: ProcessGroup, patience: timedelta) -> Store
     if not _successor_store.is_gone(_store_of(group)):
         return None
     old = backend.membership
-    if not (old.is_job and old.has_one_home):
+    if not (old.is_job and old.has_one_node):
         raise DistBackendError(
             f"altorch.survivors: group '{old.name}': the store has gone with the process that hosted it, and the "
             "ranks that are left have no other place to meet: they can find one where all of them are on one machine, "

@@ -222,14 +222,14 @@ class AlTransport(Transport):  # type: ignore[misc]
         _check_timeout(timeout)
         self._check_open()
         own = extension().Process.own()
-        home = extension().shared_memory_home()
-        return _message(endpoint=self.name, home=home, pid=own.pid, address=own.address, number=own.number)
+        node = extension().shared_memory_node()
+        return _message(endpoint=self.name, node=node, pid=own.pid, address=own.address, number=own.number)
 
     def connect(self, peer_url: bytes, *, timeout: float | None = None) -> int:
         _check_timeout(timeout)
-        fields = {"endpoint": str, "home": str, "pid": int, "address": int, "number": int}
+        fields = {"endpoint": str, "node": str, "pid": int, "address": int, "number": int}
         url = _texts(peer_url, "address", fields)
-        if url["home"] != extension().shared_memory_home():
+        if url["node"] != extension().shared_memory_node():
             raise RuntimeError(
                 "transport 'al' copies between processes of one node that see each other, and the peer is elsewhere; "
                 "transport 'nixl' crosses the network"

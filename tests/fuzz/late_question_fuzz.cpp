@@ -1,4 +1,4 @@
-// What comes over the links between homes, and what the store holds as an answer.
+// What comes over the links between nodes, and what the store holds as an answer.
 #include "fuzz/target.h"
 #include "observe/late_question.h"
 #include "observe/trace/late_answers.h"

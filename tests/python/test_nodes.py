@@ -257,7 +257,7 @@ def say_where_it_is(told, late):
 
 
 @CARRIERS
-@pytest.mark.parametrize("late", [0, 2, 3], ids=["hub", "leader", "follower"])
+@pytest.mark.parametrize("late", [0, 2, 3], ids=["coordinator", "leader", "follower"])
 def test_a_late_rank_says_to_other_nodes_where_it_is(carrier, late, tmp_path):
     with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
         say_where_it_is(told_of(cluster, late, tmp_path), late)
@@ -273,8 +273,8 @@ def test_a_late_rank_says_so_over_a_network(nodes, late, tmp_path):
 
 
 @pytest.mark.parametrize("stopped", [0, 1, 2, 3])
-def test_a_late_rank_whose_home_cannot_be_reached(stopped, tmp_path):
-    """The store and the hub are rank 0's; rank 2 is the one that is linked to it, for rank 3 too."""
+def test_a_late_rank_whose_node_cannot_be_reached(stopped, tmp_path):
+    """The store and the coordinator are rank 0's; rank 2 is the one that is linked to it, for rank 3 too."""
     with Cluster(4, launcher="plain", env=env_of("gloo", 2)) as cluster:
         told, pids = told_of(cluster, 3, tmp_path, stopped), cluster.pids
     for rank, each in enumerate(told):

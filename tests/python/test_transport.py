@@ -195,7 +195,7 @@ def test_a_peer_elsewhere_is_told_apart():
     with transports.new_transport("al") as one, transports.new_transport("al") as other:
         url = json.loads(other.bind())
         with pytest.raises(RuntimeError, match="the peer is elsewhere"):
-            one.connect(json.dumps(url | {"home": "another"}).encode())
+            one.connect(json.dumps(url | {"node": "another"}).encode())
         with pytest.raises(RuntimeError, match="cannot copy from the peer"):
             one.connect(json.dumps(url | {"number": url["number"] ^ 1}).encode())
         one.connect(other.bind())

@@ -34,7 +34,7 @@ std::string steps(const Operation& whole, const World& world) {
                      ": copied to pinned memory, carried by the host as ";
   if (vectors) {
     text += std::string(name_of(asked.kind)) + " (" +
-            std::string(route_on_host(asked, world.ranks, world.one_home() ? 1 : 2).name) + ")";
+            std::string(route_on_host(asked, world.ranks, world.one_node() ? 1 : 2).name) + ")";
   } else {
     text += "messages";
   }

@@ -18,7 +18,7 @@ GpuSource cuda_gpus() {
       .multiprocessors = CudaDevice::multiprocessors,
       .links = CudaDevice::links,
       .atomics_obstacle = CudaDevice::atomics_obstacle,
-      .home = shared_memory_home,
+      .node = shared_memory_node,
   };
 }
 

@@ -34,7 +34,7 @@ struct GpuSource {
   std::function<std::optional<std::string>(int index, const std::string& identity)> atomics_obstacle =
       nullptr;
   // Processes with the same text share memory.
-  std::function<std::string()> home;
+  std::function<std::string()> node;
 };
 
 // Those of this machine.

@@ -29,7 +29,7 @@ bool is_linked(const GpuPeerInfo& peer, const GpuPeerInfo& other) {
 }  // namespace
 
 std::string GpuPeerInfo::text() const {
-  std::string all = one_line(gpu) + one_line(home) + one_line(together ? "together" : "") +
+  std::string all = one_line(gpu) + one_line(node) + one_line(together ? "together" : "") +
                     one_line(std::to_string(multiprocessors)) + one_line(joined(links));
   for (const std::string& obstacle : obstacles) all += one_line(obstacle);
   return all;
@@ -39,7 +39,7 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   GpuPeerInfo peer;
   std::istringstream lines(text);
   std::getline(lines, peer.gpu);
-  std::getline(lines, peer.home);
+  std::getline(lines, peer.node);
   std::string together;
   std::getline(lines, together);
   peer.together = !together.empty();
@@ -87,7 +87,7 @@ World World::of(std::span<const GpuPeerInfo> peers) {
       if (!peer.obstacles[i].empty() && !world.missing[i])
         world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.obstacles[i];
     }
-    if (peer.home != peers.front().home && !world.stranger) world.stranger = rank;
+    if (peer.node != peers.front().node && !world.stranger) world.stranger = rank;
     const auto [first, alone] = user_of.emplace(peer.gpu, rank);
     if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
   }

@@ -17,7 +17,7 @@ namespace altorch {
 
 // What a rank tells the others.
 struct GpuPeerInfo {
-  std::string gpu, home;                // the same text: the same GPU, the same node
+  std::string gpu, node;                // the same text: the same GPU, the same node
   bool together = false;                // kernels of several processes run on its GPU at the same time (MPS)
   int multiprocessors = 0;              // of its GPU; 0: nobody knows
   std::vector<std::string> links = {};  // the GPUs that its own is linked to: see GpuSource
@@ -51,7 +51,7 @@ struct World {
 
   // Its place in `whole`, or kNoWhole.
   int whole_named(std::string_view name) const;
-  bool one_home() const { return !stranger; }
+  bool one_node() const { return !stranger; }
   bool own_gpus() const { return !same_gpu; }
   // Whether a kernel of one rank may wait for one of another.
   bool kernels_meet() const { return own_gpus() || together; }

@@ -24,7 +24,7 @@ Registered registered_from(const std::string& bytes, const std::string& dtype) {
 }
 
 std::string HostCard::word() const {
-  Fields all = {home,
+  Fields all = {node,
                 cores,
                 std::to_string(address),
                 std::to_string(shareable.bytes),
@@ -37,7 +37,7 @@ std::string HostCard::word() const {
 HostCard HostCard::from(const std::string& word) {
   const Fields fields = decode_fields(word, 6 + shm::Process::kFields);
   HostCard card;
-  card.home = fields[0];
+  card.node = fields[0];
   card.cores = fields[1];
   card.address = number_from<std::uint64_t>(fields[2], "the address of its window");
   card.shareable = part_from(fields[3], fields[4]);

@@ -24,7 +24,7 @@ struct MappedPart {
 
 // Of host memory.
 struct HostCard {
-  std::string home, cores;
+  std::string node, cores;
   shm::Process process;
   std::uint64_t address = 0;
   MappedPart shareable;

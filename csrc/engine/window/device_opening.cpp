@@ -19,7 +19,7 @@ bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& s
                                 std::string& why_not) {
   DeviceCard own;
   own.gpu = {.gpu = gpu_.gpus.identity(gpu_.device),
-             .home = gpu_.gpus.home(),
+             .node = gpu_.gpus.node(),
              .together = gpu_.gpus.together(gpu_.device),
              .obstacles = {}};
   own.obstacle = obstacle;

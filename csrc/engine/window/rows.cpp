@@ -25,7 +25,7 @@ const std::string kPurpose = "to open a window";
 std::string obstacle_of(const std::vector<HostCard>& cards) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (!cards[rank].obstacle.empty()) return "on rank " + std::to_string(rank) + " " + cards[rank].obstacle;
-    if (cards[rank].home != cards[0].home) return "its ranks are on several nodes";
+    if (cards[rank].node != cards[0].node) return "its ranks are on several nodes";
   }
   return "";
 }
@@ -61,7 +61,7 @@ std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const s
 std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string& why_not) {
   const int rank = opening.group.rank(), size = opening.group.size();
   auto shareable = find_shareable(opening.memory, opening.own.bytes);
-  HostCard own{shared_memory_home(),
+  HostCard own{shared_memory_node(),
                usable_cores(),
                shm::Process::own(),
                reinterpret_cast<std::uint64_t>(opening.memory),

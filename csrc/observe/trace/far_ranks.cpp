@@ -18,14 +18,14 @@ FarRanks::FarRanks(const JobWatch& watch, std::string key, std::size_t most, Wai
       most_(most),
       deadline_(deadline) {}
 
-const std::string& FarRanks::home_of(const Asked& asked) const {
-  return watch_.liveness.settings().members.at(asked.question.rank).home;
+const std::string& FarRanks::node_of(const Asked& asked) const {
+  return watch_.liveness.settings().members.at(asked.question.rank).node;
 }
 
 void FarRanks::ask(int rank, int global_rank) {
   const LateQuestion question{global_rank, key_};
   if (is_lost_ || asked_.size() == most_ || question.line().empty() || WaitClock::now() > deadline_ ||
-      watch_.silent.contains(watch_.liveness.settings().members.at(global_rank).home))
+      watch_.silent.contains(watch_.liveness.settings().members.at(global_rank).node))
     return;
   try {
     asked_.push_back({rank, question, store_.add(LateAnswer::count_key(question), 1)});
@@ -39,7 +39,7 @@ void FarRanks::ask(int rank, int global_rank) {
 bool FarRanks::look(Asked& asked, std::map<int, std::string>& words, bool is_late) {
   LateAnswer answer = LateAnswer::from(store_.try_get(LateAnswer::key(asked.question)));
   if (answer.asked >= asked.number) {
-    watch_.silent.remove(home_of(asked));
+    watch_.silent.remove(node_of(asked));
     if (!answer.words.empty()) words[asked.rank] = std::move(answer.words);
     return true;
   }
@@ -62,7 +62,7 @@ void FarRanks::hear(std::map<int, std::string>& words) {
     }
   } catch (const std::exception&) {
   }
-  for (const Asked& each : asked_) watch_.silent.add(home_of(each));
+  for (const Asked& each : asked_) watch_.silent.add(node_of(each));
 }
 
 }  // namespace altorch

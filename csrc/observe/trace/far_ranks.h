@@ -1,7 +1,7 @@
-// What ranks of other homes that are missed are at: asked by somebody of their home (late_answers.h), and read in the job's store.
+// What ranks of other nodes that are missed are at: asked by somebody of their node (late_answers.h), and read in the job's store.
 //
 // All ranks of a group miss the same one at a time. They are counted there; who is the first has it told, over the connections
-// between homes, and the others wait for the same answer, or for one that is found after they have asked. Costs the store a few
+// between nodes, and the others wait for the same answer, or for one that is found after they have asked. Costs the store a few
 // requests of each, and nothing where nobody is missed. Thread rules: one thread.
 #pragma once
 
@@ -21,7 +21,7 @@ class FarRanks {
   FarRanks(const JobWatch& watch, std::string key, std::size_t most, WaitClock::time_point deadline);
 
   // `rank` in the group, `global_rank` in the job. Where the store does not answer nobody is asked, nor waited for; nor is who is of
-  // a home that did not answer a while ago.
+  // a node that did not answer a while ago.
   void ask(int rank, int global_rank);
   // Adds what they say, by rank in the group, as far as it comes in time.
   void hear(std::map<int, std::string>& words);
@@ -33,7 +33,7 @@ class FarRanks {
     std::int64_t number;  // of those who have asked, counted from 1
     bool told = false;    // that it is asked for
   };
-  const std::string& home_of(const Asked& asked) const;
+  const std::string& node_of(const Asked& asked) const;
   // Whether nothing more is to come.
   bool look(Asked& asked, std::map<int, std::string>& words, bool is_late);
 

@@ -1,5 +1,5 @@
-// Answers to other homes, about processes of this one that are missed there: found by the process that is linked to those
-// homes, and left in the job's store, where all who asked look for them.
+// Answers to other nodes, about processes of this one that are missed there: found by the process that is linked to those
+// nodes, and left in the job's store, where all who asked look for them.
 //
 // A question costs the store five requests; that many ask the same costs no more. Thread rules: any thread. A thread (al-answers) lives
 // for as long as there are questions, as both the store and the processes may take their time.

@@ -142,7 +142,7 @@ JobReport job_report(const JobWatch& watch) {
   JobReport job{watch.name, settings.rank, {}, watch.liveness.deaths()};
   const auto own = settings.members.find(settings.rank);
   for (const auto& [rank, member] : settings.members)
-    job.members[rank] = {member.pid, own != settings.members.end() && member.home == own->second.home};
+    job.members[rank] = {member.pid, own != settings.members.end() && member.node == own->second.node};
   return job;
 }
 

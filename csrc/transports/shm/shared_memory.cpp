@@ -148,7 +148,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& place, const st
 
 }  // namespace
 
-std::string shared_memory_home() { return host_namespace("net") + "/" + std::to_string(geteuid()); }
+std::string shared_memory_node() { return host_namespace("net") + "/" + std::to_string(geteuid()); }
 
 namespace {
 

@@ -16,16 +16,16 @@
 namespace altorch {
 
 // Ranks that give the same text can share a segment.
-std::string shared_memory_home();
+std::string shared_memory_node();
 // Why this process can make none, as a clause, or nothing.
 std::optional<std::string> shared_memory_obstacle();
 
-// Collective over ranks of one home: `size` ranks map the same `bytes`, zero at first. `key` is new for every
+// Collective over ranks of one node: `size` ranks map the same `bytes`, zero at first. `key` is new for every
 // segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.
 std::shared_ptr<std::byte> share_memory(KeyValueStore& store, const std::string& key, int rank, int size,
                                         std::size_t bytes, std::chrono::milliseconds timeout);
 
-// Collective over ranks of one home: every rank gives the others a descriptor of its own, and gets theirs, by rank.
+// Collective over ranks of one node: every rank gives the others a descriptor of its own, and gets theirs, by rank.
 // Throws Error(kTransport, kTimeout).
 std::vector<Descriptor> exchange_descriptors(KeyValueStore& store, const std::string& key, int rank, int size,
                                              const Descriptor& own, std::chrono::milliseconds timeout);

@@ -101,7 +101,7 @@ std::optional<std::string> unwanted(int ranks) {
 }
 
 Fields introduction() {
-  Fields words = {shared_memory_home(), usable_cores()};
+  Fields words = {shared_memory_node(), usable_cores()};
   for (std::string& field : shm::Process::own().fields()) words.push_back(std::move(field));
   return words;
 }
@@ -111,7 +111,7 @@ Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;
   for (const std::string& word : words) all.push_back(decode_fields(word, 2 + shm::Process::kFields));
-  std::map<std::string, int> node_of;  // by home
+  std::map<std::string, int> node_of;  // by node
   std::vector<int> sizes;
   for (const Fields& fields : all) {
     const int node = node_of.emplace(fields[0], found.nodes).first->second;
@@ -142,7 +142,7 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   const int rank = group.rank, size = group.size();
   const std::string purpose = "to share memory in group '" + group.name + "'";
   const auto words =
-      meet(store, "shm/homes", rank, size, group.timeout, purpose, encode_fields(introduction()));
+      meet(store, "shm/nodes", rank, size, group.timeout, purpose, encode_fields(introduction()));
   Shared shared = shared_ranks_of(words, rank);
   if (shared.largest == 1 || unwanted(shared.largest)) return std::nullopt;
 

@@ -58,7 +58,7 @@ def labelled(found: dict[tuple[str, str, int], float]) -> Cases:
     return {label(*case): value for case, value in found.items()}
 
 
-class Verdict(NamedTuple):
+class AimResult(NamedTuple):
     what: str
     aim: str
     measured: str
@@ -75,12 +75,12 @@ class Aim(NamedTuple):
     ranks: int | None = None  # judged with so many, or with any number
     remark: Callable[[Results], str] = lambda results: ""
 
-    def judge(self, results: Results) -> Verdict:
+    def judge(self, results: Results) -> AimResult:
         aim = f"{'<=' if self.at_most else '>='} {self.target:g}{self.unit}"
         measured = self.measure(results)
         found = {"": measured} if isinstance(measured, (int, float)) else measured
         if not found:
-            return Verdict(self.what, aim, "not measured", None)
+            return AimResult(self.what, aim, "not measured", None)
         ordered = sorted(found.items(), key=lambda case: case[1], reverse=self.at_most)
         ends = ordered[:1] + (ordered[-1:] if len(ordered) > 1 else [])
         text = " to ".join(
@@ -93,14 +93,14 @@ class Aim(NamedTuple):
             text += f"; {reach} of {len(found)} reach it"
         if remark := self.remark(results):
             text += f"; {remark}"
-        return Verdict(self.what, aim, text, reach == len(found))
+        return AimResult(self.what, aim, text, reach == len(found))
 
 
-def judge(aims: Sequence[Aim], rows: Iterable[Row], ranks: int) -> list[Verdict]:
+def judge(aims: Sequence[Aim], rows: Iterable[Row], ranks: int) -> list[AimResult]:
     results = Results(row for row in rows if row.get("ranks") == ranks)
     return [aim.judge(results) for aim in aims if aim.ranks in (None, ranks)]
 
 
-def show(title: str, verdicts: Iterable[Verdict]) -> None:
+def show(title: str, results: Iterable[AimResult]) -> None:
     columns = ["what", "aim", "measured", "reached"]
-    print_table(title, columns, [(*verdict[:3], REACHED[verdict.reached]) for verdict in verdicts])
+    print_table(title, columns, [(*result[:3], REACHED[result.reached]) for result in results])

@@ -252,7 +252,7 @@ def _print(document: dict[str, Any], all_settings: bool) -> None:
     elif considered:
         print_table(
             "MPI libraries looked at",
-            ["library", "family", "verdict"],
+            ["library", "family", "result"],
             [[row["path"], row["family"], row["reason"]] for row in considered],
         )
     print_pairs("Launcher", document["launcher"])

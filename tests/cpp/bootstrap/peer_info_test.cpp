@@ -123,7 +123,7 @@ TEST(NumberNodes, InOrderOfFirstAppearance) {
 }
 
 TEST(PeerInfo, AJobsNameIsNoPath) {
-  for (const char* name : {"altorch-/../../home", "altorch-", "other-12", "altorch-12/x"}) {
+  for (const char* name : {"altorch-/../../node", "altorch-", "other-12", "altorch-12/x"}) {
     MapStore store;
     const std::string own = "\x1e" + encode(PeerInfo{});
     store.set("peers/table", encode_fields({name + own, own}));

@@ -18,7 +18,7 @@ namespace altorch {
 
 // What a rank finds where it runs; reasons are empty where nothing is in the way.
 struct Surroundings {
-  std::string gpu, home = "node";
+  std::string gpu, node = "node";
   std::string obstacle = {}, kernel_obstacle = {};  // of the GPU
   std::string cannot_pin_shared = {};               // memory that ranks share; found out when it is tried
   std::size_t pinned_limit = std::size_t{1} << 40;  // of each device
@@ -39,7 +39,7 @@ inline std::vector<Surroundings> shared_gpu(int ranks) {
 }
 inline std::vector<Surroundings> two_nodes(int ranks) {
   auto made = own_gpus(ranks);
-  for (std::size_t rank = 1; rank < made.size(); rank += 2) made[rank].home = "another node";
+  for (std::size_t rank = 1; rank < made.size(); rank += 2) made[rank].node = "another node";
   return made;
 }
 
@@ -84,7 +84,7 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
       .identity = [=](int) { return here.gpu; },
       .together = [=](int) { return here.together; },
       .links = [=](int) { return here.links; },
-      .home = [=] { return here.home; },
+      .node = [=] { return here.node; },
   };
 }
 

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "common/error.h"
-#include "observe/home_links.h"
 #include "observe/late_question.h"
+#include "observe/node_links.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -39,7 +39,7 @@ TEST(Liveness, SeesAKilledNeighbourAndTellsOtherNodes) {
   auto store = std::make_shared<MapStore>();
   // Numbers of the job, of which this watch knows three.
   const ProcessId own = ProcessId::own();
-  Liveness liveness(settings_of(store, 5, {{5, own}, {1, {own.home, child}}, {2, {"another-host/p", 77}}}));
+  Liveness liveness(settings_of(store, 5, {{5, own}, {1, {own.node, child}}, {2, {"another-host/p", 77}}}));
   const std::vector<int> everybody = {0, 1, 2, 5};
   EXPECT_FALSE(liveness.check(everybody, true).has_value());
   kill(child, SIGKILL);
@@ -78,7 +78,7 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
   auto store = std::make_shared<MapStore>();
   const ProcessId own = ProcessId::own();
   const std::map<int, ProcessId> members = {
-      {0, {"another-host/p", 77}}, {1, own}, {2, own}, {3, {own.home, getppid()}}};
+      {0, {"another-host/p", 77}}, {1, own}, {2, own}, {3, {own.node, getppid()}}};
   std::map<int, LivenessSettings> settings;
   for (const int rank : {0, 1, 2}) {
     settings[rank] = settings_of(store, rank, members);
@@ -87,23 +87,23 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
   auto dead = std::make_shared<DeadStore>();
   settings[1].patient = store;  // where it finds its link
   settings[1].store = settings[2].store = dead;
-  auto hub = std::make_unique<HomeLinks>(settings[0]);
-  hub->open();
+  auto coordinator = std::make_unique<NodeLinks>(settings[0]);
+  coordinator->open();
   Liveness first(settings[1]), second(settings[2]);
   std::vector<pollfd> entries;
   for (int i = 0; i < 3000 && entries.size() < 2; ++i) {  // rank 1 has connected
     entries.clear();
-    hub->add_to(entries);
+    coordinator->add_to(entries);
     poll(entries.data(), entries.size(), 1);
-    hub->look(entries);
+    coordinator->look(entries);
     entries.clear();
-    hub->add_to(entries);
+    coordinator->add_to(entries);
   }
   ASSERT_EQ(entries.size(), 2U);
   for (int i = 0; i < 1000; ++i) {  // it has said who it is
     entries.clear();
-    hub->add_to(entries);
-    if (poll(entries.data(), entries.size(), 1) > 0) hub->look(entries);
+    coordinator->add_to(entries);
+    if (poll(entries.data(), entries.size(), 1) > 0) coordinator->look(entries);
   }
   shutdown(entries.front().fd, SHUT_RDWR);  // as the end of a process does
   const std::vector<int> everybody = {0, 1, 2, 3};
@@ -118,8 +118,8 @@ TEST(Liveness, NeighboursTellEachOtherOfADeathElsewhereWithoutTheStore) {
       << death->evidence;
 }
 
-// From one home of two ranks to another, by way of the hub, which is in a third.
-TEST(Liveness, AQuestionComesToTheHomeOfTheRankThatIsAskedFor) {
+// From one node of two ranks to another, by way of the coordinator, which is in a third.
+TEST(Liveness, AQuestionComesToTheNodeOfTheRankThatIsAskedFor) {
   auto store = std::make_shared<MapStore>();
   const ProcessId own = ProcessId::own();
   const std::map<int, ProcessId> members = {
@@ -154,8 +154,8 @@ TEST(Liveness, AQuestionComesToTheHomeOfTheRankThatIsAskedFor) {
   };
   EXPECT_TRUE(hears(2, {4, "far"}, 3, getppid()));
   EXPECT_TRUE(hears(3, {2, "back"}, 1, own.pid));
-  EXPECT_TRUE(hears(2, {0, "to the hub"}, 0, own.pid));
-  EXPECT_TRUE(hears(0, {4, "from the hub"}, 3, getppid()));
+  EXPECT_TRUE(hears(2, {0, "to the coordinator"}, 0, own.pid));
+  EXPECT_TRUE(hears(0, {4, "from the coordinator"}, 3, getppid()));
   ranks[2]->ask({9, "nobody"});
   ranks[0]->ask({9, "nobody"});
   ranks[0]->ask({4, "no\nline"});

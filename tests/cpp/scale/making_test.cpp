@@ -59,7 +59,7 @@ std::vector<std::string> make_group(SimulatedTime& time, SimulatedStore& store, 
       const Gathering met = gather(unread, "g", rank, size, timeout, "to make group 'g'", word_of(rank));
       EXPECT_EQ(met.words.back(), word_of(size - 1));
     });
-    for (const char* key : {"homes", "shared"}) {
+    for (const char* key : {"nodes", "shared"}) {
       without_words(
           [&] { meet(unread, key, rank, size, timeout, "to make group 'g'", std::to_string(rank)); });
     }

@@ -15,7 +15,7 @@ std::vector<GpuPeerInfo> peers(int ranks) {
   std::vector<GpuPeerInfo> made(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     made[static_cast<std::size_t>(rank)].gpu = "gpu " + std::to_string(rank);
-    made[static_cast<std::size_t>(rank)].home = "node";
+    made[static_cast<std::size_t>(rank)].node = "node";
     made[static_cast<std::size_t>(rank)].obstacles.resize(gpu_route_rows().size());
   }
   return made;
@@ -62,7 +62,7 @@ constexpr std::int64_t kSmall = 1024, kLarge = 64 << 20;
 
 TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_TRUE(World::of(peers(4)).own_gpus());
-  EXPECT_TRUE(World::of(peers(4)).one_home());
+  EXPECT_TRUE(World::of(peers(4)).one_node());
   const World four = World::of(peers(4));
   for (const GpuRouteRow* row : gpu_route_rows())
     EXPECT_EQ(four.missing[index_of(*row)].has_value(), row == &gpu_rows::alone);
@@ -74,8 +74,8 @@ TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_FALSE(World::of(shared).missing[kHostStaged].has_value());
 
   auto far = peers(3);
-  far[2].home = "another";
-  EXPECT_FALSE(World::of(far).one_home());
+  far[2].node = "another";
+  EXPECT_FALSE(World::of(far).one_node());
   EXPECT_EQ(World::of(far).missing[kHostStaged], "ranks 0 and 2 share no memory");
 
   auto poor = peers(2);
@@ -121,13 +121,13 @@ TEST(WorldTest, IsLinkedWhereEveryGpuIsToEveryOther) {
 TEST(WorldTest, SurvivesItsText) {
   GpuPeerInfo peer;
   peer.gpu = "0000:01";
-  peer.home = "";
+  peer.node = "";
   peer.obstacles.resize(gpu_route_rows().size());
   peer.obstacles[kNccl] = "two\nlines";
   peer.obstacles[kPeer] = "none";
   const GpuPeerInfo read = GpuPeerInfo::from(peer.text());
   EXPECT_EQ(read.gpu, "0000:01");
-  EXPECT_EQ(read.home, "");
+  EXPECT_EQ(read.node, "");
   EXPECT_EQ(read.obstacles[kNccl], "two lines");
   EXPECT_EQ(read.obstacles[kPeer], "none");
   EXPECT_EQ(read.obstacles[kHostStaged], "");
@@ -242,7 +242,7 @@ TEST(DecideTest, WhatNcclHasNot) {
 
 TEST(DecideTest, WhoAsksForStagingGetsEitherWay) {
   auto far = strangers(2);
-  far[1].home = "another";
+  far[1].node = "another";
   const Operation large = call(OpKind::kAllReduce, kLarge);
   EXPECT_EQ(taken(large, World::of(far), "host_staged"), "host_relay");
   EXPECT_EQ(taken(large, World::of(strangers(2)), "host_staged"), "host_staged");

@@ -9,7 +9,7 @@
 namespace altorch {
 namespace {
 
-HostCard example() { return {"home", "0-3", {12, 34, 56}, 4096, {1 << 20, 512}, ""}; }
+HostCard example() { return {"node", "0-3", {12, 34, 56}, 4096, {1 << 20, 512}, ""}; }
 
 TEST(WindowCard, SurvivesTheStore) {
   const HostCard card = HostCard::from(example().word());
@@ -24,8 +24,8 @@ TEST(WindowCard, SurvivesTheStore) {
 
 TEST(WindowCard, SomethingElseIsRefused) {
   EXPECT_THROW(HostCard::from("hello"), Error);
-  EXPECT_THROW(HostCard::from(encode_fields({"home"})), Error);
-  EXPECT_THROW(HostCard::from(encode_fields({"home", "", "-1", "0", "0", "", "1", "2", "3"})), Error);
+  EXPECT_THROW(HostCard::from(encode_fields({"node"})), Error);
+  EXPECT_THROW(HostCard::from(encode_fields({"node", "", "-1", "0", "0", "", "1", "2", "3"})), Error);
   EXPECT_THROW(DeviceCard::from(encode_fields({"gpu", "", "much", "0"})), Error);
   EXPECT_THROW(registered_from("8", std::to_string(kDTypeCount)), Error);
   EXPECT_THROW(registered_from("eight", "0"), Error);

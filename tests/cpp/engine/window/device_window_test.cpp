@@ -90,7 +90,7 @@ TEST(DeviceWindow, SaysWhyThereCanBeNone) {
     }
     // What nobody can map goes through the host's memory, unless there is none that both could have.
     WindowGpu elsewhere = gpu.window;
-    elsewhere.gpus.home = [rank = communicator.rank()] { return "node " + std::to_string(rank); };
+    elsewhere.gpus.node = [rank = communicator.rank()] { return "node " + std::to_string(rank); };
     open_window(communicator, reinterpret_cast<std::byte*>(plain.data()), {32, DType::kFloat32}, nullptr,
                 kPatience, "", &elsewhere);
   });

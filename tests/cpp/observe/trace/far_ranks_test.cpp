@@ -112,7 +112,7 @@ TEST(FarRanks, AreNotWaitedForWithoutTheStore) {
 }
 
 // Calls that end at their deadlines together would end one after another.
-TEST(FarRanks, AreNotWaitedForAgainWhereTheirHomeWasSilent) {
+TEST(FarRanks, AreNotWaitedForAgainWhereTheirNodeWasSilent) {
   const auto store = std::make_shared<CountingStore>();
   const Job job(store);
   FarRanks first = job.far(4, milliseconds(50));

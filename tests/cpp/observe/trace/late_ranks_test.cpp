@@ -62,9 +62,9 @@ TEST(LateRanks, SayWhatTheyAreAt) {
   waitpid(stopped.pid, nullptr, WUNTRACED);
   const ProcessId own = ProcessId::own();
   JobWatch watch("w", watched({{0, own},
-                               {3, {own.home, getpid()}},
+                               {3, {own.node, getpid()}},
                                {4, {"elsewhere/p", stopped.pid}},
-                               {5, {own.home, stopped.pid}}}));
+                               {5, {own.node, stopped.pid}}}));
   const std::vector<int> late = {1, 2, 3}, global_ranks = {0, 3, 4, 5};
   EXPECT_EQ(words_of_late_ranks(watch, "0/abc", late, global_ranks),
             "; rank 1: takes no calls: it was destroyed; rank 3: its process " + std::to_string(stopped.pid) +
@@ -132,7 +132,7 @@ TEST(LateRanks, MayBeSilent) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ask_process(deaf.pid, "late in 0", milliseconds(100)), std::nullopt);
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));
   const ProcessId own = ProcessId::own();
-  JobWatch watch("w", watched({{0, own}, {1, {own.home, without.pid}}, {2, {own.home, deaf.pid}}}));
+  JobWatch watch("w", watched({{0, own}, {1, {own.node, without.pid}}, {2, {own.node, deaf.pid}}}));
   const std::vector<int> late = {1, 2}, global_ranks = {0, 1, 2};
   EXPECT_EQ(words_of_late_ranks(watch, "0", late, global_ranks), "");
 }

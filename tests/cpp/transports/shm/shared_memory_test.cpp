@@ -67,20 +67,20 @@ TEST(SharedMemory, NobodyWaitsForARankThatHasNone) {
   }
 }
 
-TEST(SharedMemory, HasAHomeThatProcessesOfAUserShare) {
+TEST(SharedMemory, HasANodeThatProcessesOfAUserShare) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const std::string home = shared_memory_home();
-    const bool written = write(pipe_ends[1], home.data(), home.size()) > 0;
+    const std::string node = shared_memory_node();
+    const bool written = write(pipe_ends[1], node.data(), node.size()) > 0;
     _exit(written ? 0 : 1);
   }
   waitpid(child, nullptr, 0);
   char text[512];
   const auto length = read(pipe_ends[0], text, sizeof text);
   ASSERT_GT(length, 40);
-  EXPECT_EQ(std::string(text, static_cast<std::size_t>(length)), shared_memory_home());
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(length)), shared_memory_node());
   close(pipe_ends[0]);
   close(pipe_ends[1]);
 }

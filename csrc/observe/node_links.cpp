@@ -1,4 +1,4 @@
-#include "observe/home_links.h"
+#include "observe/node_links.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "common/error.h"
 #include "common/close_on_fork.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/number.h"
 #include "common/random_name.h"
@@ -19,16 +19,16 @@
 namespace altorch {
 namespace {
 
-constexpr const char* kHub = "hub";  // a HubPlace: "<port> <token> <address>"
+constexpr const char* kCoordinator = "coordinator";  // a CoordinatorPlace: "<port> <token> <address>"
 constexpr std::size_t kLongestAddress = 255;
 constexpr int kTokenDigits = 32, kRankDigits = 8;
 constexpr std::size_t kGreeting = kTokenDigits + kRankDigits;
-// Until it is connected nobody would see it die: quickly at first, when the hub is only just there.
+// Pauses between tries to connect. No rank notices the death of a leader that is not connected, so the first tries are quick.
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{500};
 constexpr std::chrono::seconds kTryFor{60}, kGreetWithin{10};
 constexpr std::size_t kMostStrangers = 64, kMostQuestions = 64;
 constexpr char kAccepted = '+';
-constexpr int kMostRefusals = 10;  // two seconds in which nothing listens: the hub is gone, not busy
+constexpr int kMostRefusals = 10;  // two seconds in which nothing listens: the coordinator is gone, not busy
 constexpr int kMostFailures = 7;   // of the store, one after another, in half a second, before it is gone
 
 KeyValueStore& store_of(const LivenessSettings& settings) {
@@ -42,8 +42,8 @@ std::string greeting(const std::string& token, int rank) {
 
 }  // namespace
 
-std::optional<HubPlace> hub_place(const std::string& text) {
-  HubPlace place;
+std::optional<CoordinatorPlace> coordinator_place(const std::string& text) {
+  CoordinatorPlace place;
   std::istringstream stream(text);
   if (!(stream >> place.port >> place.token)) return std::nullopt;
   stream >> place.address;
@@ -52,27 +52,27 @@ std::optional<HubPlace> hub_place(const std::string& text) {
   return is_one ? std::optional(std::move(place)) : std::nullopt;
 }
 
-HomeLinks::HomeLinks(const LivenessSettings& settings)
-    : settings_(settings), hub_(settings.members.begin()->first) {
-  std::set<std::string> homes{settings.members.at(hub_).home};
+NodeLinks::NodeLinks(const LivenessSettings& settings)
+    : settings_(settings), coordinator_(settings.members.begin()->first) {
+  std::set<std::string> nodes{settings.members.at(coordinator_).node};
   for (const auto& [rank, peer] : settings.members) {
-    if (homes.insert(peer.home).second) leaders_.push_back(rank);
+    if (nodes.insert(peer.node).second) leaders_.push_back(rank);
   }
   connects_ = std::find(leaders_.begin(), leaders_.end(), settings.rank) != leaders_.end();
 }
 
-HomeLinks::~HomeLinks() { close_all(); }
+NodeLinks::~NodeLinks() { close_all(); }
 
-void HomeLinks::open() noexcept {
+void NodeLinks::open() noexcept {
   if (connects_) {
     next_try_ = Clock::now();
     last_try_ = next_try_ + kTryFor;
     pause_ = kFirstPause;
   }
-  if (leaders_.empty() || settings_.rank != hub_) return;
+  if (leaders_.empty() || settings_.rank != coordinator_) return;
   try {
-    // A loopback address is of use to its own host alone.
-    const std::string boot = settings_.members.at(hub_).boot();
+    // Only ranks of this host can use a loopback address.
+    const std::string boot = settings_.members.at(coordinator_).boot();
     const bool one_host = std::all_of(leaders_.begin(), leaders_.end(),
                                       [&](int rank) { return settings_.members.at(rank).boot() == boot; });
     const bool serves = one_host || !is_loopback(settings_.address);
@@ -80,45 +80,45 @@ void HomeLinks::open() noexcept {
     listener_ = socket;
     close_on_fork(listener_);
     token_ = random_name(kTokenDigits);
-    store_of(settings_).set(kHub,
+    store_of(settings_).set(kCoordinator,
                             std::to_string(port) + " " + token_ + " " + (serves ? settings_.address : ""));
   } catch (const std::exception& error) {
     log(LogLevel::kInfo, std::string("deaths on other nodes may be noticed late: ") + error.what());
   }
 }
 
-void HomeLinks::add_to(std::vector<pollfd>& entries) const {
+void NodeLinks::add_to(std::vector<pollfd>& entries) const {
   for (const Link& link : links_) entries.push_back({link.socket, POLLIN, 0});
   if (listener_ >= 0) entries.push_back({listener_, POLLIN, 0});
 }
 
-int HomeLinks::patience_ms() const {
+int NodeLinks::patience_ms() const {
   const bool strangers = std::any_of(links_.begin(), links_.end(), [](const Link& l) { return l.rank < 0; });
   if (strangers) return 1000;
   return connects_ && next_try_ != Clock::time_point{} ? static_cast<int>(pause_.count()) : -1;
 }
 
-HomeLinks::Deaths HomeLinks::look(std::span<const pollfd> entries) noexcept {
+NodeLinks::Deaths NodeLinks::look(std::span<const pollfd> entries) noexcept {
   Deaths deaths;
   try {
     const bool called = listener_ >= 0 && !entries.empty() && entries.back().revents != 0;
     for (std::size_t i = links_.size(); i-- > 0;) {
-      const bool over =
-          entries[i].revents != 0 && is_over(links_[i], deaths);  // first: the greeting may lie there
+      const bool over = entries[i].revents != 0 &&
+                        is_over(links_[i], deaths);  // before the timeout: the greeting may have arrived
       const bool late = links_[i].rank < 0 && Clock::now() - links_[i].since > kGreetWithin;
       if (!over && !late) continue;
       close_registered(links_[i].socket);
       links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (called) accept_all();
-    if (next_try_ != Clock::time_point{} && Clock::now() >= next_try_) connect_to_hub(deaths);
+    if (next_try_ != Clock::time_point{} && Clock::now() >= next_try_) connect_to_coordinator(deaths);
   } catch (const std::exception& error) {
     log(LogLevel::kInfo, std::string("watching other nodes: ") + error.what());
   }
   return deaths;
 }
 
-void HomeLinks::accept_all() {
+void NodeLinks::accept_all() {
   while (true) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) return;
@@ -134,62 +134,63 @@ void HomeLinks::accept_all() {
   }
 }
 
-void HomeLinks::connect_to_hub(Deaths& deaths) {
+void NodeLinks::connect_to_coordinator(Deaths& deaths) {
   next_try_ = Clock::now() + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
   if (Clock::now() > last_try_) {
     next_try_ = {};
-    log(LogLevel::kInfo,
-        "no connection to rank " + std::to_string(hub_) + ": deaths on other nodes may be noticed late");
+    log(LogLevel::kInfo, "no connection to rank " + std::to_string(coordinator_) +
+                             ": deaths on other nodes may be noticed late");
     return;
   }
   std::optional<std::string> found;
   try {
-    found = store_of(settings_).try_get(kHub);
+    found = store_of(settings_).try_get(kCoordinator);
   } catch (const Error& error) {
-    // Without the store nobody could ever say that a rank of the hub's home is lost.
+    // Without the store this node could not learn of a death on the coordinator's node.
     if (error.kind() != ErrorKind::kTransport || ++failures_ < kMostFailures) throw;
     next_try_ = {};
-    deaths.emplace_back(hub_, "the job's store is gone, and this node was not linked to rank " +
-                                  std::to_string(hub_) + " yet");
+    deaths.emplace_back(coordinator_, "the job's store is gone, and this node was not linked to rank " +
+                                          std::to_string(coordinator_) + " yet");
     return;
   }
   failures_ = 0;
   if (!found) return;
-  const auto hub = hub_place(*found);
-  if (!hub)
-    throw Error(ErrorKind::kInternal,
-                "the store says " + excerpt(*found) + " of where rank " + std::to_string(hub_) + " listens");
-  for (const std::string& host : {hub->address, settings_.master}) {
-    const int socket = host.empty() ? -1 : connect_to(host, hub->port);
+  const auto coordinator = coordinator_place(*found);
+  if (!coordinator)
+    throw Error(ErrorKind::kInternal, "the store says " + excerpt(*found) + " of where rank " +
+                                          std::to_string(coordinator_) + " listens");
+  for (const std::string& host : {coordinator->address, settings_.master}) {
+    const int socket = host.empty() ? -1 : connect_to(host, coordinator->port);
     if (socket < 0) continue;
-    const std::string words = greeting(hub->token, settings_.rank);
+    const std::string words = greeting(coordinator->token, settings_.rank);
     if (send(socket, words.data(), words.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(words.size())) {
       close_socket(socket);
       continue;
     }
     close_on_fork(socket);
     keep_alive(socket);
-    links_.push_back({socket, hub_, "", Clock::now()});
+    links_.push_back({socket, coordinator_, "", Clock::now()});
     next_try_ = {};
     return;
   }
   if (refusals_ > 0 && ++refusals_ > kMostRefusals) {
     next_try_ = {};
-    deaths.emplace_back(hub_, "it has closed the connection to it, and takes no other; process " +
-                                  std::to_string(settings_.members.at(hub_).pid) + " has ended");
+    deaths.emplace_back(coordinator_, "it has closed the connection to it, and takes no other; process " +
+                                          std::to_string(settings_.members.at(coordinator_).pid) +
+                                          " has ended");
   }
 }
 
-void HomeLinks::try_again() {
+void NodeLinks::try_again() {
   refusals_ = 1;
   pause_ = kFirstPause;
   next_try_ = Clock::now() + pause_;
   last_try_ = next_try_ + kTryFor;
 }
 
-// Reads who it is; false when it is nobody of ours.
-bool HomeLinks::greet(Link& link) {
+// Reads the greeting; false if it does not present the job's token.
+bool NodeLinks::greet(Link& link) {
   char buffer[kGreeting];
   const ssize_t got = recv(link.socket, buffer, kGreeting - link.greeting.size(), MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
@@ -205,7 +206,7 @@ bool HomeLinks::greet(Link& link) {
   return false;
 }
 
-bool HomeLinks::is_over(Link& link, Deaths& deaths) {
+bool NodeLinks::is_over(Link& link, Deaths& deaths) {
   if (link.rank < 0) return !greet(link);
   char bytes[LateQuestion::kLongestLine];
   const ssize_t got = recv(link.socket, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -241,13 +242,13 @@ bool HomeLinks::is_over(Link& link, Deaths& deaths) {
   return true;
 }
 
-void HomeLinks::pass_on(const LateQuestion& question) noexcept {
+void NodeLinks::pass_on(const LateQuestion& question) noexcept {
   const auto peer = settings_.members.find(question.rank);
   const std::string line = question.line();
   if (peer == settings_.members.end() || line.empty()) return;
   for (Link& link : links_) {
-    const bool leads_there = link.rank >= 0 && (settings_.rank != hub_ ||
-                                                settings_.members.at(link.rank).home == peer->second.home);
+    const bool leads_there = link.rank >= 0 && (settings_.rank != coordinator_ ||
+                                                settings_.members.at(link.rank).node == peer->second.node);
     if (!leads_there || !is_quiet(link.socket) || !link.words.may_ask()) continue;
     if (send(link.socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN &&
         errno != EINTR)
@@ -255,16 +256,16 @@ void HomeLinks::pass_on(const LateQuestion& question) noexcept {
   }
 }
 
-HomeLinks::Deaths HomeLinks::node_of(int rank) const {
+NodeLinks::Deaths NodeLinks::node_of(int rank) const {
   Deaths all;
-  const std::string& home = settings_.members.at(rank).home;
+  const std::string& node = settings_.members.at(rank).node;
   for (const auto& [other, peer] : settings_.members) {
-    if (peer.home == home) all.emplace_back(other, "its node does not answer any more");
+    if (peer.node == node) all.emplace_back(other, "its node does not answer any more");
   }
   return all;
 }
 
-void HomeLinks::close_all() noexcept {
+void NodeLinks::close_all() noexcept {
   for (const Link& link : links_) {
     say_last(link.socket, LinkWords::kGoodbye);
     close_registered(link.socket);

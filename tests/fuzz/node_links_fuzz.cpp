@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "fuzz/target.h"
-#include "observe/home_links.h"
+#include "observe/node_links.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -23,7 +23,7 @@ int call(int port) {
   return made;
 }
 
-void look(HomeLinks& links) {
+void look(NodeLinks& links) {
   std::vector<pollfd> entries;
   links.add_to(entries);
   poll(entries.data(), static_cast<nfds_t>(entries.size()), 0);
@@ -32,9 +32,9 @@ void look(HomeLinks& links) {
 
 }  // namespace
 
-FUZZ_TARGET(home_links, 100) {
+FUZZ_TARGET(node_links, 100) {
   if (input.up_to(1) == 0) {
-    if (const auto place = hub_place(input.rest()))
+    if (const auto place = coordinator_place(input.rest()))
       fuzz::require(place->port > 0 && place->port < 65536, "a port is one");
     return;
   }
@@ -42,10 +42,10 @@ FUZZ_TARGET(home_links, 100) {
   LivenessSettings settings{.name = "fuzzed", .store = store};
   settings.members = {{0, {"host/a", 1}}, {1, {"host/b", 2}}};
   settings.address = "127.0.0.1";
-  HomeLinks links(settings);
+  NodeLinks links(settings);
   links.open();
-  const auto hub = hub_place(store->try_get("hub").value_or(""));
-  const int stranger = hub ? call(hub->port) : -1;
+  const auto coordinator = coordinator_place(store->try_get("coordinator").value_or(""));
+  const int stranger = coordinator ? call(coordinator->port) : -1;
   if (stranger < 0) return;
   while (const auto said = input.piece()) {
     if (send(stranger, said->data(), said->size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) break;

@@ -1,4 +1,4 @@
-#include "observe/home_links.h"
+#include "observe/node_links.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,17 +26,17 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Two processes of one job that do not see each other's process ids, as far as they know.
-class HomeLinksTest : public ::testing::Test {
+class NodeLinksTest : public ::testing::Test {
  protected:
-  HomeLinksTest()
+  NodeLinksTest()
       : directory_(std::filesystem::temp_directory_path() / ("altorch-test-" + random_name())),
         store_(std::make_shared<FileStore>(directory_.string())) {}
-  ~HomeLinksTest() override {
+  ~NodeLinksTest() override {
     if (child_ > 0) {
       kill(child_, SIGKILL);
       waitpid(child_, nullptr, 0);
     }
-    // The threads that watch a peer's home outlive a Liveness, and may still write of its death.
+    // The threads that watch a peer's node outlive a Liveness, and may still write of its death.
     std::error_code failed;
     for (int i = 0; i < 1000; ++i) {
       std::filesystem::remove_all(directory_, failed);
@@ -67,7 +67,7 @@ class HomeLinksTest : public ::testing::Test {
     _exit(0);
   }
 
-  // Until the two homes are connected, as the kernel sees it: tries come every half second, and on a busy machine
+  // Until the two nodes are connected, as the kernel sees it: tries come every half second, and on a busy machine
   // a process may take its time.
   void wait_until_connected() const {
     const auto end = std::chrono::steady_clock::now() + seconds(30);
@@ -76,10 +76,10 @@ class HomeLinksTest : public ::testing::Test {
     ASSERT_TRUE(connected());
   }
   bool connected() const {
-    const auto hub = store_->try_get("hub");
-    if (!hub) return false;
+    const auto coordinator = store_->try_get("coordinator");
+    if (!coordinator) return false;
     char port[16];
-    snprintf(port, sizeof port, ":%04X ", std::stoi(*hub));
+    snprintf(port, sizeof port, ":%04X ", std::stoi(*coordinator));
     std::ifstream connections("/proc/self/net/tcp");
     for (std::string line; std::getline(connections, line);) {
       // number: local remote state: 01 is ESTABLISHED.
@@ -103,7 +103,7 @@ class HomeLinksTest : public ::testing::Test {
   pid_t child_ = -1;
 };
 
-TEST_F(HomeLinksTest, AKilledProcessOfAnotherHomeIsNoticedAndTold) {
+TEST_F(NodeLinksTest, AKilledProcessOfAnotherNodeIsNoticedAndTold) {
   start_rank_4([] { pause(); });
   Liveness liveness(settings_of(3));
   wait_until_connected();
@@ -116,10 +116,10 @@ TEST_F(HomeLinksTest, AKilledProcessOfAnotherHomeIsNoticedAndTold) {
   EXPECT_EQ(store_->try_get("death/1"), "4");
 }
 
-TEST_F(HomeLinksTest, TheFirstRankIsMissedInTheSameWay) {
+TEST_F(NodeLinksTest, TheFirstRankIsMissedInTheSameWay) {
   child_ = fork();
   if (child_ == 0) {
-    Liveness hub(settings_of(3));
+    Liveness coordinator(settings_of(3));
     pause();
     _exit(0);
   }
@@ -130,13 +130,13 @@ TEST_F(HomeLinksTest, TheFirstRankIsMissedInTheSameWay) {
   EXPECT_TRUE(dies_within(liveness, 3, seconds(5)));
 }
 
-TEST_F(HomeLinksTest, WhoLetsItsGroupsGoIsNotDead) {
+TEST_F(NodeLinksTest, WhoLetsItsGroupsGoIsNotDead) {
   start_rank_4([] { std::this_thread::sleep_for(milliseconds(1200)); });
   Liveness liveness(settings_of(3));
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(3000)));
 }
 
-TEST_F(HomeLinksTest, AForkedChildDoesNotKeepAConnectionAlive) {
+TEST_F(NodeLinksTest, AForkedChildDoesNotKeepAConnectionAlive) {
   start_rank_4([] {
     std::this_thread::sleep_for(milliseconds(1000));
     if (fork() == 0) {  // as a data loader's worker, which outlives its parent
@@ -152,14 +152,14 @@ TEST_F(HomeLinksTest, AForkedChildDoesNotKeepAConnectionAlive) {
   EXPECT_TRUE(dies_within(liveness, 4, seconds(4)));
 }
 
-TEST_F(HomeLinksTest, AStrangerProvesNothing) {
+TEST_F(NodeLinksTest, AStrangerProvesNothing) {
   Liveness liveness(settings_of(3));
-  std::optional<std::string> hub;
-  for (int i = 0; i < 2000 && !(hub = store_->try_get("hub")); ++i)
+  std::optional<std::string> coordinator;
+  for (int i = 0; i < 2000 && !(coordinator = store_->try_get("coordinator")); ++i)
     std::this_thread::sleep_for(milliseconds(1));
-  ASSERT_TRUE(hub.has_value());
+  ASSERT_TRUE(coordinator.has_value());
   int port = 0;
-  std::istringstream(*hub) >> port;
+  std::istringstream(*coordinator) >> port;
   const int stranger = connect_to("127.0.0.1", port);
   ASSERT_GE(stranger, 0);
   const std::string lie = std::string(32, '0') + "00000004";
@@ -170,63 +170,63 @@ TEST_F(HomeLinksTest, AStrangerProvesNothing) {
   EXPECT_FALSE(dies_within(liveness, 4, milliseconds(300)));
 }
 
-HomeLinks::Deaths step(HomeLinks& links) {
+NodeLinks::Deaths step(NodeLinks& links) {
   std::vector<pollfd> entries;
   links.add_to(entries);
   poll(entries.data(), static_cast<nfds_t>(entries.size()), 5);
   return links.look(entries);
 }
 
-TEST_F(HomeLinksTest, AHubThatClosesAConnectionUnreadIsTriedAgain) {
-  const LivenessSettings of_hub = settings_of(3), of_leader = settings_of(4);
-  HomeLinks hub(of_hub), leader(of_leader);
-  hub.open();
+TEST_F(NodeLinksTest, ACoordinatorThatClosesAConnectionUnreadIsTriedAgain) {
+  const LivenessSettings of_coordinator = settings_of(3), of_leader = settings_of(4);
+  NodeLinks coordinator(of_coordinator), leader(of_leader);
+  coordinator.open();
   std::vector<int> strangers;
   for (int i = 0; i < 80; ++i) {  // more than it keeps of those that say nothing
-    strangers.push_back(connect_to("127.0.0.1", hub_place(*store_->try_get("hub"))->port));
+    strangers.push_back(connect_to("127.0.0.1", coordinator_place(*store_->try_get("coordinator"))->port));
     ASSERT_GE(strangers.back(), 0);
   }
-  step(hub);
+  step(coordinator);
   leader.open();
   for (int i = 0; i < 200; ++i) {
-    step(hub);
-    EXPECT_EQ(step(leader), HomeLinks::Deaths()) << "look " << i;
+    step(coordinator);
+    EXPECT_EQ(step(leader), NodeLinks::Deaths()) << "look " << i;
   }
   for (const int stranger : strangers) close(stranger);
   std::vector<LateQuestion> asked;
   for (int i = 0; i < 1000 && asked.empty(); ++i) {
-    EXPECT_EQ(step(leader), HomeLinks::Deaths());
+    EXPECT_EQ(step(leader), NodeLinks::Deaths());
     leader.pass_on({.rank = 3, .key = "group"});
-    step(hub);
-    asked = hub.take_questions();
+    step(coordinator);
+    asked = coordinator.take_questions();
   }
   EXPECT_FALSE(asked.empty()) << "the leader is connected in the end";
 }
 
-TEST_F(HomeLinksTest, AHubThatEndsBeforeItAcceptsAConnectionIsDead) {
+TEST_F(NodeLinksTest, ACoordinatorThatEndsBeforeItAcceptsAConnectionIsDead) {
   const LivenessSettings of_leader = settings_of(4);
-  HomeLinks leader(of_leader);
+  NodeLinks leader(of_leader);
   const auto [listener, port] = listen_on("127.0.0.1");
-  store_->set("hub", std::to_string(port) + " " + std::string(32, 'a') + " 127.0.0.1");
+  store_->set("coordinator", std::to_string(port) + " " + std::string(32, 'a') + " 127.0.0.1");
   leader.open();
   std::vector<pollfd> entries;
   while (entries.empty()) {
-    EXPECT_EQ(step(leader), HomeLinks::Deaths());
+    EXPECT_EQ(step(leader), NodeLinks::Deaths());
     leader.add_to(entries);
   }
   close(listener);  // the connection is reset
-  HomeLinks::Deaths deaths;
+  NodeLinks::Deaths deaths;
   for (int i = 0; i < 2000 && deaths.empty(); ++i) deaths = step(leader);
   ASSERT_EQ(deaths.size(), 1u);
   EXPECT_EQ(deaths.front().first, 3);
 }
 
-TEST(HubPlace, IsAPortATokenAndPerhapsAnAddress) {
+TEST(CoordinatorPlace, IsAPortATokenAndPerhapsAnAddress) {
   const std::string token(32, 'a');
-  EXPECT_EQ(hub_place("4000 " + token + " 10.0.0.1")->address, "10.0.0.1");
-  EXPECT_EQ(hub_place("4000 " + token + " ")->port, 4000);
+  EXPECT_EQ(coordinator_place("4000 " + token + " 10.0.0.1")->address, "10.0.0.1");
+  EXPECT_EQ(coordinator_place("4000 " + token + " ")->port, 4000);
   for (const std::string& text : {"" + token, "70000 " + token, "-1 " + token, std::string("4000 short")})
-    EXPECT_FALSE(hub_place(text).has_value()) << text;
+    EXPECT_FALSE(coordinator_place(text).has_value()) << text;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "observe/home_news.h"
+#include "observe/node_events.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,30 +8,30 @@
 #include <cstddef>
 #include <cstring>
 
-#include "common/fnv.h"
 #include "common/close_on_fork.h"
+#include "common/fnv.h"
 #include "common/unix_socket.h"
 
 namespace altorch {
 namespace {
 
-// The watch's name is no other job's.
+// The name of the watch is unique to the job.
 AbstractAddress address_of(const LivenessSettings& settings, int rank) {
   return AbstractAddress("altorch-news/" + std::to_string(Fnv().add(settings.name).value()) + "/" +
                          std::to_string(rank));
 }
 
 std::optional<LateQuestion> question_of(std::string_view words) {
-  if (!words.ends_with('\n')) return std::nullopt;  // torn
+  if (!words.ends_with('\n')) return std::nullopt;  // truncated
   return LateQuestion::from(words.substr(0, words.size() - 1));
 }
 
 }  // namespace
 
-HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
-  const std::string& home = settings.members.at(settings.rank).home;
+NodeEvents::NodeEvents(const LivenessSettings& settings) : settings_(settings) {
+  const std::string& node = settings.members.at(settings.rank).node;
   for (const auto& [rank, peer] : settings.members) {
-    if (rank != settings.rank && peer.home == home) neighbours_.push_back(rank);
+    if (rank != settings.rank && peer.node == node) neighbours_.push_back(rank);
   }
   if (neighbours_.empty() || neighbours_.size() + 1 == settings.members.size()) return;
   socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -46,27 +46,28 @@ HomeNews::HomeNews(const LivenessSettings& settings) : settings_(settings) {
   socket_ = -1;
 }
 
-HomeNews::~HomeNews() {
+NodeEvents::~NodeEvents() {
   if (socket_ >= 0) close_registered(socket_);
 }
 
-void HomeNews::tell(int rank) noexcept {
+void NodeEvents::tell(int rank) noexcept {
   for (const int neighbour : neighbours_) send_to(neighbour, &rank, sizeof rank);
 }
 
-void HomeNews::pass_on(const LateQuestion& question, int neighbour) noexcept {
+void NodeEvents::pass_on(const LateQuestion& question, int neighbour) noexcept {
   const std::string line = question.line();
   if (!line.empty()) send_to(neighbour, line.data(), line.size());
 }
 
-void HomeNews::send_to(int neighbour, const void* words, std::size_t bytes) noexcept {
+void NodeEvents::send_to(int neighbour, const void* words, std::size_t bytes) noexcept {
   if (socket_ < 0) return;
   const AbstractAddress to = address_of(settings_, neighbour);
-  sendto(socket_, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(), to.bytes());  // or it has gone
+  sendto(socket_, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, to.get(),
+         to.bytes());  // fails if the neighbour has ended
 }
 
-// A death is a number, and what is longer a question: no line is as short.
-HomeNews::News HomeNews::hear() noexcept {
+// A death is sent as a number; longer datagrams are questions, since every line is longer than a number.
+NodeEvents::News NodeEvents::hear() noexcept {
   News news;
   int rank = 0;
   char words[LateQuestion::kLongestLine];

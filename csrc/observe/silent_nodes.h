@@ -1,5 +1,5 @@
-// Homes that did not answer when they were last asked something: nobody waits for them again for a while, so that many calls that
-// end at their deadlines together do not end one after another. Thread rules: any thread.
+// Nodes that did not answer the last question. Ranks do not ask them again for a while, so that calls which reach their deadlines
+// together do not wait for the same node one after another. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -11,19 +11,19 @@
 
 namespace altorch {
 
-class SilentHomes {
+class SilentNodes {
  public:
-  void add(const std::string& home) {
+  void add(const std::string& node) {
     const std::lock_guard lock(mutex_);
-    until_[home] = WaitClock::now() + kFor;
+    until_[node] = WaitClock::now() + kFor;
   }
-  void remove(const std::string& home) {
+  void remove(const std::string& node) {
     const std::lock_guard lock(mutex_);
-    until_.erase(home);
+    until_.erase(node);
   }
-  bool contains(const std::string& home) const {
+  bool contains(const std::string& node) const {
     const std::lock_guard lock(mutex_);
-    const auto found = until_.find(home);
+    const auto found = until_.find(node);
     return found != until_.end() && WaitClock::now() < found->second;
   }
 

@@ -1,0 +1,92 @@
+// TCP connections between nodes, by which the ranks of one node notice that a process of another node has ended.
+//
+//     node 0             node 1             node 2
+//     coordinator  <---  leader
+//          ^------------------------------  leader
+//
+// The coordinator is the lowest rank of the job; it listens if there is more than one node. The leader of each other node, its
+// lowest rank, connects. The coordinator writes a random token into the store, drops connections that do not present it, and
+// accepts the others with one byte. After that a link carries questions about missing ranks (late_question.h) and a goodbye.
+// A link that closes without a goodbye means that the peer is dead; before the accepting byte it means "try again". The kernel
+// keeps the connections of a stopped process, and closes those to a node that is gone (ALTORCH_SILENCE_SECONDS).
+// Thread rules: one thread, the liveness monitor's.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/late_question.h"
+#include "observe/liveness.h"
+
+namespace altorch {
+
+// Where the coordinator listens.
+struct CoordinatorPlace {
+  int port = 0;
+  std::string token, address;  // the address may be empty
+};
+// Parses what the store holds; empty if that is malformed.
+std::optional<CoordinatorPlace> coordinator_place(const std::string& text);
+
+class NodeLinks {
+ public:
+  explicit NodeLinks(const LivenessSettings& settings);
+  ~NodeLinks();
+  NodeLinks(const NodeLinks&) = delete;
+
+  // The coordinator listens; leaders connect from look(), once the coordinator has written its address into the store.
+  void open() noexcept;
+  void add_to(std::vector<pollfd>& entries) const;
+  // How long poll() may sleep before look() must be called; -1: without a limit.
+  int patience_ms() const;
+  using Deaths = std::vector<std::pair<int, std::string>>;
+  // Returns the ranks that have died, with the evidence. `entries`: those of add_to(), after poll().
+  Deaths look(std::span<const pollfd> entries) noexcept;
+  // The questions that have arrived since the last call.
+  std::vector<LateQuestion> take_questions() { return std::exchange(questions_, {}); }
+  // Sends the question towards the node of its rank, through the coordinator; drops it if there is no link.
+  void pass_on(const LateQuestion& question) noexcept;
+  // Sends a goodbye over all links and closes them.
+  void close_all() noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Link {
+    int socket;
+    int rank;  // the peer's; -1: it has not presented the token yet
+    std::string greeting;
+    Clock::time_point since;
+    LinkWords words = {};
+    int broke = 0;          // errno of a failed send, which recv() does not report again
+    bool accepted = false;  // the coordinator has accepted the greeting
+  };
+  void accept_all();
+  void connect_to_coordinator(Deaths& deaths);
+  bool greet(Link& link);
+  // The coordinator closed a connection before it accepted it.
+  void try_again();
+  // Whether the link has ended; adds the peer to `deaths` if it has died.
+  bool is_over(Link& link, Deaths& deaths);
+  Deaths node_of(int rank) const;
+
+  const LivenessSettings& settings_;
+  int coordinator_ = 0;
+  std::vector<int> leaders_;  // of all nodes but the coordinator's
+  bool connects_ = false;     // this process is a leader
+  int listener_ = -1;
+  std::string token_;
+  std::vector<Link> links_;
+  std::vector<LateQuestion> questions_;  // received, not taken yet
+  Clock::time_point next_try_{}, last_try_{};
+  int failures_ = 0;  // store requests that failed since the last answer
+  int refusals_ = 0;  // tries since the coordinator closed a connection unread; 0: it has closed none
+  std::chrono::milliseconds pause_{};  // after the next try
+};
+
+}  // namespace altorch

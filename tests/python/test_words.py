@@ -1,0 +1,39 @@
+"""Words of our own that the field's terms have replaced stay away. docs/glossary.md will hold those that remain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("csrc", "python", "tests", "docs", "cmake", "examples", "benchmarks")
+SUFFIXES = {".cpp", ".h", ".cuh", ".cu", ".inc", ".py", ".pyi", ".md", ".cmake", ".sh", ".txt"}
+REPLACED = {
+    r"hurried|LeftBehind": "fast exit, detached thread",
+    r"fork_closed|close_in_forks|close_unforked": "close on fork",
+    r"mark_hurt|lost_much": "tainted",
+    r"(patient|watched|attended)_store|(Patient|Watched|Attended)Store": "retrying store, store with liveness checks",
+    r"[Ss]urvey": "survivor agreement",
+    r"[Vv]erdict": "commit decision, result",
+    r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
+}
+
+
+def sources():
+    yield from ROOT.glob("*.md")
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in SUFFIXES and path != Path(__file__) and path.is_file():
+                yield path
+
+
+def test_replaced_words_stay_away():
+    pattern = re.compile("|".join(f"(?P<w{number}>{words})" for number, words in enumerate(REPLACED)))
+    terms = list(REPLACED.values())
+    found = []
+    for path in sources():
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if match := pattern.search(line):
+                kind = next(name for name, text in match.groupdict().items() if text is not None)
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}: say {terms[int(kind[1:])]}")
+    assert not found, "\n".join(found)
