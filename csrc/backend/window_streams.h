@@ -1,6 +1,7 @@
-// Where the calls of a window on a GPU take place. A synchronous one: on its caller's current stream. An asynchronous one: on a
-// stream of the window's, after what the current stream held; Work::wait() orders the current stream after it. Accesses
-// have one, and what is waited for of each rank another: none of these may hold up the others.
+// Chooses the stream of each call of a window on a GPU. A synchronous call runs on the caller's current stream, if torch owns
+// that. Any other call runs on a stream of the window's, after what the current stream holds; Work::wait(), or rejoin(), orders
+// the current stream after it. One stream serves accesses, and one per rank serves waits for signals, so that they do not delay
+// each other.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -31,16 +32,16 @@ class WindowStreams {
   struct Turn {
     c10::Stream stream;
     bool captured;
-    // The caller's stream, where the call takes place on another and rejoin() orders this one after it.
+    // The caller's stream, if the call runs on another; rejoin() makes it wait for that.
     std::optional<c10::Stream> back = std::nullopt;
   };
   // `of`: kAccesses, or the rank that is waited for. A synchronous call goes to a stream of the window's, too, where the
   // caller's is not torch's: the window asks streams of its calls later, and that one may be destroyed by then.
   Turn begin(bool async, int of);
   void rejoin(const Turn& turn) const;
-  // Before an asynchronous call, which may fail under way: the memory of these is used again after it only.
+  // To be called before an asynchronous call: the allocator must not reuse the memory of these tensors until it ends.
   void touch(const Turn& turn, const std::vector<at::Tensor>& tensors) const;
-  // What an asynchronous call gives back.
+  // Returns the Work of an asynchronous call.
   c10::intrusive_ptr<c10d::Work> end(const Turn& turn, int rank, std::shared_ptr<altorch::Window> window);
   c10::Device device() const { return device_; }
 
@@ -48,7 +49,7 @@ class WindowStreams {
   c10::Stream side(int of);
 
   const c10::Device device_;
-  std::atomic<bool> accesses_{false};  // there were asynchronous ones
+  std::atomic<bool> accesses_{false};  // an access ran on the window's stream
   std::mutex mutex_;                   // guards what follows
   std::map<int, c10::Stream> sides_;
 };

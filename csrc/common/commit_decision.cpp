@@ -9,7 +9,7 @@
 namespace altorch {
 namespace {
 
-constexpr std::chrono::seconds kToWrite{5};  // for the rank that decides
+constexpr std::chrono::seconds kToWrite{5};  // after the timeout, for the decision to arrive
 
 // A decision as it is written: kCommit, or kAbort and the reason.
 constexpr char kCommit[] = "made", kAbort = '!';

@@ -1,5 +1,5 @@
-// Store requests that are retried until the caller's deadline. A store that does not answer in time is an error only when
-// that deadline passes.
+// Requests to a store that may answer late: try one, post one without waiting for its result, or poll until the caller's
+// deadline. A store that does not answer in time is an error only when that deadline passes. Thread rules: those of the store.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace altorch {
 
-// The result of `request`, which the caller may repeat; empty if the store did not answer in time.
+// Returns the result of `request`, or nothing if the store did not answer in time. The caller may call it again.
 template <typename Request>
 auto try_request(Request&& request) -> decltype(request()) {
   try {

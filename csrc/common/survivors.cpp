@@ -112,13 +112,13 @@ class SurvivorAgreement {
         write_list();
         return;
       }
-      taken_ = now;  // another rank writes the list, unless it has died
+      taken_ = now;  // another rank has the role of the writer
     }
     if (now - *taken_ > 2 * calm_pace(query_.size)) store_.set(key("void"), "1");
   }
 
-  // Compares counts first, in one request. A rank that announced itself and then died is counted twice, so the keys of all
-  // live ranks are read as well.
+  // Compares counts first, in one request. A rank that announced itself and then died is in the count and among the dead,
+  // so the keys of all live ranks are read as well.
   bool are_all_accounted_for() {
     const auto came = store_.try_get(key("count"));
     const std::vector<int> living = not_dead();

@@ -2,7 +2,8 @@
 //
 // Every live rank announces itself in the store. The lowest rank that is not known to be dead waits until each peer has
 // announced itself or is dead, and writes the list. If a peer does neither, the first rank whose timeout passes writes the list
-// without it. If the writer dies, another rank writes in a new round. A rank makes a fixed number of requests, besides polling.
+// without it. If no list appears within 2 * calm_pace() of a rank taking the role of the writer, a new round starts. A rank
+// makes a fixed number of requests a round, besides polling; the writer reads one key per live rank if a peer is missing.
 // Thread rules: any thread, one query at a time.
 #pragma once
 
@@ -18,7 +19,8 @@ namespace altorch {
 struct SurvivorQuery {
   std::string key;  // prefix of the group's queries, the same on all ranks
   int rank = 0, size = 0;
-  std::chrono::milliseconds timeout{0};   // a live rank that has not announced itself by then is left out
+  std::chrono::milliseconds timeout{
+      0};  // a live rank that has not announced itself when it passes is left out
   std::function<bool(int)> is_dead = {};  // takes a rank of the group; may ask the store
 };
 

@@ -44,7 +44,7 @@ std::size_t input_bytes(const Call& call, int rank, int size) {
 
 bool overwrites_its_input(const Call& call, int rank, int size) {
   if (!kOpKinds[call.kind].blocks) return false;
-  if (is_rooted(call.kind) && call.root != rank) return false;  // has one of the two only
+  if (is_rooted(call.kind) && call.root != rank) return false;  // has one buffer only
   if (call.kind == OpKind::kAllToAll)
     return all_blocks(call, call.input, call.input_counts, size)
         .meets(all_blocks(call, call.output, call.output_counts, size));

@@ -1,4 +1,4 @@
-// Calls whose output lies where their input does.
+// Detects overlap of the input and the output of a collective. Thread rules: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace altorch {
 
-// Bytes of the input that `rank` of `size` reads in a call of blocks.
+// Bytes of the input that `rank` of `size` reads in a collective of one block per rank.
 std::size_t input_bytes(const Call& call, int rank, int size);
 
-// Whether what arrives would be written over blocks that this rank still has to send: input and output share memory, and not
-// as algorithms expect it (collectives/schedule.h: the smaller one is this rank's own block of the other).
+// Whether writing the output would overwrite input that this rank still has to read. Allowed is what algorithms expect
+// (collectives/schedule.h): the smaller buffer is this rank's own block of the larger one. all_to_all allows no overlap.
 bool overwrites_its_input(const Call& call, int rank, int size);
 
 }  // namespace altorch

@@ -1,5 +1,5 @@
 // A group's store with the checks of the group's watchdog, for ranks that meet before a call can begin. While a rank waits
-// for a key, it checks whether its peers live, refused the call, or are in another call.
+// for a key, it checks whether a peer has died, refused the call, or made another call.
 #pragma once
 
 #include "common/store_view.h"
@@ -11,7 +11,7 @@ namespace altorch {
 class WatchdogStore : public StoreView {
  public:
   // The communicator, and the counts of an uneven operation, must outlive this object.
-  // `at_least`: a lower bound of the timeout, where the operation has a shorter one.
+  // `at_least`: a lower bound of a collective's timeout. A wait for a message ends with get()'s own timeout only.
   WatchdogStore(Communicator& communicator, const Operation& operation,
                 std::chrono::milliseconds at_least = {});
   // Both throw Error, also when the operation's deadline passes or the group is closed.
@@ -21,7 +21,7 @@ class WatchdogStore : public StoreView {
  private:
   Communicator& communicator_;
   const Operation asked_;
-  Operation operation_;  // the same call, as one that waits for all ranks
+  Operation operation_;  // of a message: a call that waits for all ranks instead
   Wait wait_;
 };
 

@@ -1,5 +1,5 @@
 // A question about the current call of a missing rank, and its form on the links between nodes (node_links.h) and in the
-// datagrams within a node (node_events.h). trace/late_answers.h answers it.
+// datagrams within a node (node_events.h). observe/trace/late_answers.h answers it.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace altorch {
 
 struct LateQuestion {
   int rank = 0;          // the missing one, as a rank of the job
-  std::string key = {};  // of the group that misses it
+  std::string key = {};  // of the group that waits for the rank
   bool operator==(const LateQuestion&) const = default;
 
   // "Q<rank> <key>\n"; empty if the key cannot be sent.
@@ -23,7 +23,7 @@ struct LateQuestion {
   static constexpr std::size_t kLongestLine = 256;
 };
 
-// What goes over a link after the greeting: lines with questions, and a goodbye at the beginning of one.
+// What goes over a link after the greeting: question lines, then kGoodbye, whose newline ends a line that was sent in part.
 class LinkWords {
  public:
   static constexpr std::string_view kGoodbye = "\nG";
@@ -31,8 +31,8 @@ class LinkWords {
   // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the link has ended: after a goodbye,
   // or after malformed bytes, which are no evidence of a death.
   std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
-  // Whether one more question may be sent. The rate and the total are limited, because the questions must fit into the socket
-  // buffer of a peer that is stopped for hours. A link with a full buffer breaks, which would look like a death.
+  // Whether one more question may be sent. The rate is limited, and more so after kMost questions, because the questions must
+  // fit into the socket buffer of a peer that is stopped for hours. A link with a full buffer breaks, which looks like a death.
   bool may_ask();
 
  private:

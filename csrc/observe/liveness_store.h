@@ -1,5 +1,5 @@
-// A store with liveness checks. A wait for a key ends with an error if the process of a rank has ended, if another thread
-// interrupts it (common/interrupt.h), or if a signal arrives.
+// A store with liveness checks. A wait for a key ends with an error if a rank has died, if another thread interrupts it
+// (common/interrupt.h), or if a signal arrives.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class LivenessStore : public StoreView {
 
   // Throws Error: kPeerLost; kClosed if another thread interrupts the wait; kInterrupted if a signal does.
   void check_peers() override;
-  // Waits for the key as long as all ranks live.
+  // Waits for the key. Throws as check_peers(), and kTimeout.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
 
  private:

@@ -6,9 +6,10 @@
 //
 // The coordinator is the lowest rank of the job; it listens if there is more than one node. The leader of each other node, its
 // lowest rank, connects. The coordinator writes a random token into the store, drops connections that do not present it, and
-// accepts the others with one byte. After that a link carries questions about missing ranks (late_question.h) and a goodbye.
-// A link that closes without a goodbye means that the peer is dead; before the accepting byte it means "try again". The kernel
-// keeps the connections of a stopped process, and closes those to a node that is gone (ALTORCH_SILENCE_SECONDS).
+// sends one byte over a valid one. After that a link carries questions about missing ranks (late_question.h) and a goodbye. If
+// a link closes without a goodbye, the peer is dead; malformed bytes are no evidence of that. If it closes before the accepting
+// byte, the leader tries again, and takes the coordinator for dead after kMostRefusals tries. A stopped process keeps its
+// connections. TCP keepalive closes those to a silent node after ALTORCH_SILENCE_SECONDS.
 // Thread rules: one thread, the liveness monitor's.
 #pragma once
 
@@ -50,7 +51,8 @@ class NodeLinks {
   Deaths look(std::span<const pollfd> entries) noexcept;
   // The questions that have arrived since the last call.
   std::vector<LateQuestion> take_questions() { return std::exchange(questions_, {}); }
-  // Sends the question towards the node of its rank, through the coordinator; drops it if there is no link.
+  // Sends the question towards the node of its rank, through the coordinator. Drops it if there is no link, if the peer lags
+  // behind, or if the rate is reached.
   void pass_on(const LateQuestion& question) noexcept;
   // Sends a goodbye over all links and closes them.
   void close_all() noexcept;
@@ -71,7 +73,7 @@ class NodeLinks {
   bool greet(Link& link);
   // The coordinator closed a connection before it accepted it.
   void try_again();
-  // Whether the link has ended; adds the peer to `deaths` if it has died.
+  // Whether the link has ended. Adds the peer to `deaths` if it has died, or all ranks of its node if the node is silent.
   bool is_over(Link& link, Deaths& deaths);
   Deaths node_of(int rank) const;
 
@@ -85,7 +87,7 @@ class NodeLinks {
   std::vector<LateQuestion> questions_;  // received, not taken yet
   Clock::time_point next_try_{}, last_try_{};
   int failures_ = 0;  // store requests that failed since the last answer
-  int refusals_ = 0;  // tries since the coordinator closed a connection unread; 0: it has closed none
+  int refusals_ = 0;  // tries since the coordinator closed a connection unread; 0: none since the last link
   std::chrono::milliseconds pause_{};  // after the next try
 };
 

@@ -12,10 +12,10 @@ struct ProcessId {
   std::string node;  // processes with equal values see each other's process ids
   long pid = 0;
 
-  // Equal for processes of one host, until that host is started again.
+  // Identifies one boot of one host.
   std::string boot() const { return node.substr(0, node.find('/')); }
 
-  // Of this process.
+  // Returns this process's.
   static ProcessId own();
   static constexpr std::size_t kFields = 2;
   Fields fields() const { return {node, std::to_string(pid)}; }

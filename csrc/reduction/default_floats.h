@@ -1,5 +1,5 @@
-// Arithmetic by IEEE 754's defaults, whatever the thread has set: which thread of which rank adds up is not the program's
-// choice, so a setting of its own (torch.set_flush_denormal, fesetround) would make results differ between ranks.
+// Runs kernels with IEEE 754's default rounding and subnormals. Different threads on different ranks run the kernels of one
+// call, so the settings of a thread (torch.set_flush_denormal, fesetround) would make the ranks' results differ.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace altorch::reduction {
 
-// Subnormals count, and results are rounded to nearest even, while one lives on this thread.
+// While an object of it exists, this thread computes with subnormals and rounds to nearest even. Thread rules: one thread.
 class DefaultFloats {
  public:
   DefaultFloats() : before_(get()) {
@@ -30,7 +30,7 @@ class DefaultFloats {
   static void set(Register value) { _mm_setcsr(value); }
 #elif defined(__aarch64__)
   using Register = std::uint64_t;
-  static constexpr Register kOthers = 7 << 22 | 1 << 19;  // rounding, flush to zero, the same of half types
+  static constexpr Register kOthers = 7 << 22 | 1 << 19;  // rounding, FZ, FZ16
   static Register get() {
     Register value;
     asm volatile("mrs %0, fpcr" : "=r"(value));

@@ -6,8 +6,8 @@
 
 std::mutex mutex;
 
-// To be called without Python's lock.
-extern "C" void hold_a_lock_and_come_to_pythons() {
+// To be called without the GIL.
+extern "C" void hold_mutex_and_take_gil() {
   const auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
   const auto release = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
   const std::lock_guard lock(mutex);

@@ -1,10 +1,10 @@
-// Preloaded into a rank: says where altorch holds one of its locks while Python's may be waited for, and where it holds
-// Python's while it waits for a device or a peer. Either can stop a program for ever, however rarely it does.
+// Preloaded into a rank: reports where altorch takes the GIL while it holds one of its own mutexes, and where it waits while it
+// holds the GIL. Both can deadlock.
 //
-// Python's lock is a mutex of the interpreter's own. So a call of pthread_mutex_lock out of the interpreter, on a thread that
-// holds a mutex which altorch's library locked, is the first fault; a wait that altorch's library calls for on a thread for
-// which PyGILState_Check() is true is the second. What is seen goes, with the frames, to the file WATCH_LOCKS_REPORT, else to
-// the standard error. Thread rules: any thread.
+// The interpreter uses mutexes for the GIL alone. So the first fault is a pthread_mutex_lock() of the interpreter on a thread
+// that holds a mutex which altorch's library locked. The second is a wait that altorch's library calls for (a condition variable,
+// a sleep, a yield, poll, a futex) while PyGILState_Check() is true; waits inside of other libraries are not seen. Reports, with
+// the frames, go to the file WATCH_LOCKS_REPORT, or to the standard error. Thread rules: any thread.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -127,7 +127,7 @@ bool holds(const void* lock) {
 void waits() {
   static int (*const holds_python)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   if (holds_python == nullptr || held.is_reporting) return;
-  if (holds_python() != 0) report("waits, and holds Python's lock");
+  if (holds_python() != 0) report("waits, and holds the GIL");
 }
 
 void waits_at(const void* caller) {
@@ -143,7 +143,7 @@ extern "C" {
 int pthread_mutex_lock(pthread_mutex_t* mutex) {
   static auto* const real = next<int(pthread_mutex_t*)>("pthread_mutex_lock");
   if (held.count > 0 && !held.is_reporting && python.has(CALLER))
-    report("comes to Python's lock, and holds one of altorch's");
+    report("takes the GIL, and holds a mutex of altorch");
   const int result = real(mutex);
   if (result == 0) takes(mutex, CALLER);
   return result;

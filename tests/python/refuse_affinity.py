@@ -18,7 +18,7 @@ class Program(ctypes.Structure):
 
 
 def refuse(call: int) -> None:
-    """Loads the number of each system call, compares it, and allows or refuses it."""
+    """Installs a seccomp filter (load, jump if equal, return, return) that fails `call` with EPERM."""
     rules = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, REFUSED), (0x06, 0, 0, ALLOWED)]
     memory = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
     program = Program(len(rules), ctypes.addressof(memory))

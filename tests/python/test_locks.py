@@ -1,4 +1,4 @@
-"""No thread waits for one of altorch's locks and Python's while it holds the other (tests/locks/watch_locks.cpp)."""
+"""No thread takes the GIL while it holds a mutex of altorch, or waits for a peer while it holds the GIL."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SOURCES = Path(__file__).parents[1] / "locks"
 FAULTS = """
 import ctypes, sys
 path, fault = sys.argv[1:]
-if fault == "hold_a_lock_and_come_to_pythons":
-    ctypes.CDLL(path).hold_a_lock_and_come_to_pythons()
+if fault == "hold_mutex_and_take_gil":
+    ctypes.CDLL(path).hold_mutex_and_take_gil()
 elif fault == "wait":
     ctypes.PyDLL(path).wait()
 else:
@@ -56,15 +56,15 @@ def test_each_fault_is_seen(watch, tmp_path):
             timeout=60,
             check=True,
         ).stderr
-        for fault in ("hold_a_lock_and_come_to_pythons", "wait", "wait without Python's lock")
+        for fault in ("hold_mutex_and_take_gil", "wait", "wait without the GIL")
     }
-    assert "comes to Python's lock, and holds one of altorch's" in seen["hold_a_lock_and_come_to_pythons"]
-    assert "waits, and holds Python's lock" in seen["wait"]
-    assert seen["wait without Python's lock"] == ""
+    assert "takes the GIL, and holds a mutex of altorch" in seen["hold_mutex_and_take_gil"]
+    assert "waits, and holds the GIL" in seen["wait"]
+    assert seen["wait without the GIL"] == ""
 
 
-def calls_of_every_kind(world):
-    """Beside a thread that wants Python's lock, with hooks that belong to Python, and an error at the end."""
+def mixed_calls(world):
+    """Runs calls beside a thread that competes for the GIL, with hooks in Python, and a mismatch at the end."""
     assert "watch_locks" in Path("/proc/self/maps").read_text()
     group = dist.group.WORLD
     hooks = getattr(group, "register_abort_hook", lambda number, hook: None)
@@ -96,9 +96,9 @@ def calls_of_every_kind(world):
 
 
 @pytest.mark.parametrize("carrier", ["shm", "gloo"])
-def test_no_lock_is_held_where_pythons_may_be_waited_for(watch, tmp_path, carrier):
+def test_no_mutex_is_held_where_the_gil_may_be_taken(watch, tmp_path, carrier):
     report = tmp_path / "report"
     env = {"LD_PRELOAD": watch, "WATCH_LOCKS_REPORT": str(report), **CARRIERS[carrier]}
     with Cluster(2, launcher="plain", env=env) as cluster:
-        cluster.check(calls_of_every_kind, deadline=60)
+        cluster.check(mixed_calls, deadline=60)
     assert not report.exists(), report.read_text()

@@ -1,4 +1,4 @@
-"""Words of our own that the field's terms have replaced stay away. docs/glossary.md will hold those that remain."""
+"""No file uses a word of our own that a term of the field has replaced."""
 
 from __future__ import annotations
 

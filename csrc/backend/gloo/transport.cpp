@@ -6,8 +6,8 @@
 
 #include "backend/gloo/channel.h"
 #include "backend/rendezvous.h"
-#include "common/fnv.h"
 #include "common/fast_exit.h"
+#include "common/fnv.h"
 #include "common/meeting.h"
 #include "common/native_thread.h"
 
@@ -30,18 +30,18 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
   auto promise = std::make_shared<std::promise<Made>>();
   auto made = promise->get_future();
   // Threads of older Gloos inherit its name.
-  start_native_thread("gloo",
-                      [promise, make = std::move(make), counted = std::make_shared<DetachedThread>()]() mutable {
-                        try {
-                          promise->set_value(make());
-                        } catch (const std::system_error& error) {  // a thread of Gloo's own
-                          promise->set_exception(std::make_exception_ptr(
-                              Error(ErrorKind::kTransport, no_more_threads("gloo", error.code().value()))));
-                        } catch (...) {
-                          promise->set_exception(std::current_exception());
-                        }
-                        make = nullptr;  // it is Python's
-                      });
+  start_native_thread(
+      "gloo", [promise, make = std::move(make), counted = std::make_shared<DetachedThread>()]() mutable {
+        try {
+          promise->set_value(make());
+        } catch (const std::system_error& error) {  // a thread of Gloo's own
+          promise->set_exception(std::make_exception_ptr(
+              Error(ErrorKind::kTransport, no_more_threads("gloo", error.code().value()))));
+        } catch (...) {
+          promise->set_exception(std::current_exception());
+        }
+        make = nullptr;  // it is Python's
+      });
   while (made.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) store.check_peers();
   return made.get();
 }

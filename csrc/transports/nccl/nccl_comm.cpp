@@ -201,8 +201,9 @@ void NcclComm::together(const char* what, std::function<Result()> call, const Ch
     const std::lock_guard lock(mutex_);
     if (!comm_) throw Error(ErrorKind::kClosed, kAborted);
     void* nothing = nullptr;
-    check(what, make_within(
-                    timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, check_peers));
+    check(what,
+          make_within(
+              timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, check_peers));
   } catch (const Error&) {
     abort();  // somebody may still be in it, and the ranks differ in what they have
     throw;

@@ -14,7 +14,7 @@
 namespace altorch::shm {
 namespace {
 
-// Two ranks, whose memory both have mapped.
+// Two ranks that have mapped each other's memory.
 struct TwoRanks {
   explicit TwoRanks(std::size_t bytes) {
     control =
@@ -30,7 +30,7 @@ struct TwoRanks {
   std::vector<std::unique_ptr<ShmWindow>> windows;
 };
 
-// Two pages, of which whoever reads the second waits until it may.
+// Two pages; a read of the second blocks until `open` is set.
 class SlowMemory {
  public:
   SlowMemory() {
@@ -62,7 +62,7 @@ class SlowMemory {
   struct sigaction before_ {};
 };
 
-// Whoever ends its group without a word to the others has its memory to itself from then on.
+// A rank that ends its group without its peers must wait for puts in flight: its program may use the memory afterwards.
 TEST(ShmWindow, IsNotClosedUnderAPut) {
   TwoRanks ranks(SlowMemory::kBytes);
   const SlowMemory slow;
@@ -81,7 +81,8 @@ TEST(ShmWindow, IsNotClosedUnderAPut) {
   std::thread owner([&] {
     EXPECT_TRUE(ranks.windows[0]->close(/*agreed=*/false));
     closed.store(true);
-    EXPECT_EQ(ranks.parts[0].mapped.get()[SlowMemory::kBytes - 1], std::byte{1}) << "the put goes on";
+    EXPECT_EQ(ranks.parts[0].mapped.get()[SlowMemory::kBytes - 1], std::byte{1})
+        << "close() returned before the put ended";
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(closed.load());
