@@ -118,7 +118,7 @@ test-nodes: build
 test-gloo: build
 	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
-# Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-HomeLinks*' runs nearly everything.
+# Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-NodeLinks*' runs nearly everything.
 ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:Meeting*:Env*:EnumTable*
 test-aarch64: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/aarch64.sh '$(ARM_TESTS)'

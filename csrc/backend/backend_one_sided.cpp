@@ -272,7 +272,7 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
   const auto turn = opened.streams->begin(async, WindowStreams::kAccesses);
   call.stream = turn.stream.native_handle();
   call.captured = turn.captured;
-  if (async) opened.streams->touch(turn, touched);
+  if (async || turn.back) opened.streams->touch(turn, touched);
   bool ignored = true;
   opened.window->access(call, deadline(patience), ignored);
   if (call.held_at != kNoSlot) CudaWatch::instance().wake();

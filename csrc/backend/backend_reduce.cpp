@@ -18,22 +18,32 @@ const PremulSupplement* factor_of(const c10d::ReduceOp& op) {
                                               : nullptr;
 }
 
-// With a factor that lies on a GPU read, which waits for the caller's stream: before the call has its place, since that stream
-// may wait for a call of another thread, which comes behind.
-c10d::ReduceOp with_factor_read(const c10d::ReduceOp& op) {
-  const PremulSupplement* const factor = factor_of(op);
-  if (!factor || !factor->tensor_factor.defined() || factor->tensor_factor.is_cpu()) return op;
-  try {
-    c10d::ReduceOp known;  // torch's constructor drops the factor
-    known.op_ = c10d::ReduceOp::PREMUL_SUM;
-    known.supplement_ = c10::make_intrusive<PremulSupplement>(factor->tensor_factor.item<double>());
-    return known;
-  } catch (const c10::Error& error) {
-    throw Error(ErrorKind::kUnsupported,
-                std::string("the factor of PREMUL_SUM is a tensor on a GPU and cannot be read (") +
-                    error.what_without_backtrace() + "); give a number, as a CUDA graph needs it");
+// A reduction whose factor, if it is a tensor on a GPU, has been read. That waits for the caller's stream, so it happens before
+// the call has its place: the stream may wait for a call of another thread, which comes behind.
+class KnownReduction {
+ public:
+  explicit KnownReduction(const c10d::ReduceOp& op) : op_(op) {
+    const PremulSupplement* const factor = factor_of(op);
+    if (!factor || !factor->tensor_factor.defined() || factor->tensor_factor.is_cpu()) return;
+    try {
+      // torch's constructor of ReduceOp drops the factor.
+      op_.supplement_ = c10::make_intrusive<PremulSupplement>(factor->tensor_factor.item<double>());
+    } catch (const c10::Error& error) {
+      unread_ = Error(ErrorKind::kUnsupported,
+                      std::string("the factor of PREMUL_SUM is a tensor on a GPU and cannot be read (") +
+                          error.what_without_backtrace() + "); give a number, as a CUDA graph needs it");
+    }
   }
-}
+  // Throws where the factor could not be read: within the call, which all ranks are told that this one refuses.
+  const c10d::ReduceOp& get() const {
+    if (unread_) throw Error(*unread_);
+    return op_;
+  }
+
+ private:
+  c10d::ReduceOp op_;
+  std::optional<Error> unread_;
+};
 
 }  // namespace
 
@@ -67,11 +77,11 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
 // `copy`: of the tensor, where its own memory cannot be used.
 AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
-  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
+  const KnownReduction reduction(options.reduceOp);
   return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
-                 set_reduction(call.operation, op, tensor);
+                 set_reduction(call.operation, reduction.get(), tensor);
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
                  call.operation.input = call.operation.output = block.data();
                  call.operation.count = block.numel();
@@ -96,12 +106,12 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
+  const KnownReduction reduction(options.reduceOp);
   return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "reduce's tensor");
                  check_rank(options.rootRank, "dst");
-                 set_reduction(call.operation, op, tensor);
+                 set_reduction(call.operation, reduction.get(), tensor);
                  const Block block(tensor);
                  call.operation.root = static_cast<int>(options.rootRank);
                  call.operation.input = call.operation.output = block.data();
@@ -116,12 +126,12 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
 
 AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
-  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
+  const KnownReduction reduction(options.reduceOp);
   return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
                  check_list(inputs, getSize(), output, "reduce_scatter's input_list");
-                 set_reduction(call.operation, op, output);
+                 set_reduction(call.operation, reduction.get(), output);
                  bool even = true;
                  auto counts = counts_of(inputs[0], even);
                  const auto mine = counts[static_cast<std::size_t>(getRank())];
@@ -141,7 +151,7 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
 
 AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
-  const auto op = guarded([&] { return with_factor_read(options.reduceOp); });
+  const KnownReduction reduction(options.reduceOp);
   return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp,
                [&](PreparedCall& call) {
                  check_tensor(output, "reduce_scatter_tensor's output");
@@ -149,7 +159,7 @@ AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tenso
                  check_same_dtype(input, output, "reduce_scatter_tensor's input");
                  check_numel(input, output.numel() * getSize(), "reduce_scatter_tensor's input",
                              "output x world size");
-                 set_reduction(call.operation, op, output);
+                 set_reduction(call.operation, reduction.get(), output);
                  const Block from(input), to(output);
                  call.operation.input = from.data();
                  call.operation.output = to.data();

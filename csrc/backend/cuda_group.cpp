@@ -202,6 +202,7 @@ void CudaGroup::follow(const c10::Stream& stream) {
   settled_ = false;
   if (is_of_torch(stream) || stream == stream_) return;
   settle();
+  if (!settled_ || is_captured(stream_)) return;  // a graph takes nothing from outside
   last_.block(stream_);
   last_stream_ = stream_;
 }

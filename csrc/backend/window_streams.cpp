@@ -68,8 +68,7 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
   const c10::DeviceGuard on_device(device_);
   const c10::Stream current = cuda_guard().getStream(device_);
   const bool captured = CudaRuntime::instance().is_capturing(current.native_handle());
-  const bool moves = !async && !is_of_torch(current);
-  if (!async && !moves) {
+  if (!async) {
     // After the asynchronous ones before it, where both are captured or neither is: a graph knows nothing from outside.
     if (of == kAccesses && accesses_.load()) {
       const c10::Stream own = side(of);
@@ -79,14 +78,18 @@ WindowStreams::Turn WindowStreams::begin(bool async, int of) {
         behind.block(current);
       }
     }
-    return {current, captured};
+    if (captured || is_of_torch(current)) return {current, captured};
+    const c10::Stream moved = side(kMoved - of);
+    c10::Event before(c10::DeviceType::CUDA);
+    before.record(current);
+    before.block(moved);
+    return {moved, captured, current};
   }
   const c10::Stream own = side(of);
   if (of == kAccesses) accesses_.store(true);
   c10::Event begin(c10::DeviceType::CUDA);
   begin.record(current);
   begin.block(own);
-  if (moves) return {own, captured, current};
   return {own, captured};
 }
 

@@ -46,6 +46,8 @@ class WindowStreams {
   c10::Device device() const { return device_; }
 
  private:
+  // Calls that are moved have streams of their own: an asynchronous call may wait for a peer for long.
+  static constexpr int kMoved = -3;  // minus what they are of
   c10::Stream side(int of);
 
   const c10::Device device_;

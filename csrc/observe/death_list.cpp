@@ -23,12 +23,10 @@ std::string entry_key(std::int64_t number) { return "death/" + std::to_string(nu
 
 }  // namespace
 
-void DeathList::add(int rank) noexcept {
+void DeathList::add(int rank, Clock::time_point noticed) noexcept {
   try {
     if (is_gone_) return;
-    // Deaths come together: the first one's wait serves the others.
-    if (std::chrono::steady_clock::now() - added_ > kAllClosed) std::this_thread::sleep_for(kAllClosed);
-    added_ = std::chrono::steady_clock::now();
+    std::this_thread::sleep_until(noticed + kAllClosed);
     if ((is_gone_ = !store_->is_hosted())) return;
     if (store_->add("death/of/" + std::to_string(rank), 1) > kTellers) return;
     store_->set(entry_key(store_->add(kCount, 1)), std::to_string(rank));

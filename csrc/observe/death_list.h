@@ -12,17 +12,19 @@ namespace altorch {
 
 class DeathList {
  public:
+  using Clock = std::chrono::steady_clock;
+
   explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
-  // Never throws: the store may have died with its host, and then local ranks know all the same. May take 50 ms.
-  void add(int rank) noexcept;
+  // Waits until 50 ms after the death was noticed. Never throws: the store may have died with its host, and then local ranks
+  // know all the same.
+  void add(int rank, Clock::time_point noticed = {}) noexcept;
   // The ranks that were added since the last call.
   std::vector<int> news() noexcept;
 
  private:
   const std::shared_ptr<KeyValueStore> store_;
   bool is_gone_ = false;  // the process that hosts it
-  std::chrono::steady_clock::time_point added_{};
   std::int64_t heard_ = 0;
   int missed_ = 0;  // looks at entries that were counted, and not all there
 };

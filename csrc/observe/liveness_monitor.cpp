@@ -67,7 +67,7 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
 void LivenessMonitor::tell(int rank, const std::string& evidence) {
   mark(rank, evidence);
   news_.tell(rank);  // first, for the store may have died with that rank
-  if (has_far_members_) told_.add(rank);
+  if (has_far_members_) told_.add(rank, noticed_);
 }
 
 void LivenessMonitor::hear_news() {
@@ -147,6 +147,7 @@ void LivenessMonitor::run() {
     entries.push_back({news_.socket(), POLLIN, 0});  // poll() passes over a negative one
     if (poll(entries.data(), entries.size(), links_.patience_ms()) < 0) continue;
     if (stopping_) break;
+    noticed_ = std::chrono::steady_clock::now();
     for (std::size_t i = own - 1; i >= 1; --i) {
       if (entries[i].revents == 0) continue;
       const Watched ended = watched_[i - 1];

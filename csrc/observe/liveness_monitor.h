@@ -50,9 +50,10 @@ class LivenessMonitor {
   const std::string node_;
   int leader_ = 0;  // of this node: the one that is linked to others
   bool has_far_members_ = false;
-  std::vector<Watched> watched_;  // the thread's own
-  NodeLinks links_;               // likewise
-  NodeEvents news_;               // likewise
+  std::vector<Watched> watched_;                     // the thread's own
+  NodeLinks links_;                                  // likewise
+  NodeEvents news_;                                  // likewise
+  std::chrono::steady_clock::time_point noticed_{};  // when poll() returned last
   DeathList told_;
   std::mutex hearing_;  // guards heard_, while the store is asked
   DeathList heard_;

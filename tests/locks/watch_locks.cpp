@@ -86,9 +86,11 @@ bool is_of_altorch(const void* caller) {
   return altorch.has(caller);
 }
 
+// Before version 2.36 glibc's dlsym() finds the condition variables of 2.2.5, which differ, on x86-64.
 template <typename Function>
 Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+  void* found = strncmp(name, "pthread_cond_", 13) == 0 ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : nullptr;
+  return reinterpret_cast<Function*>(found ? found : dlsym(RTLD_NEXT, name));
 }
 
 void report(const char* what) {
@@ -126,8 +128,9 @@ bool holds(const void* lock) {
 
 void waits() {
   static int (*const holds_python)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  static int (*const is_initialized)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   if (holds_python == nullptr || held.is_reporting) return;
-  if (holds_python() != 0) report("waits, and holds the GIL");
+  if (is_initialized() != 0 && holds_python() != 0) report("waits, and holds the GIL");
 }
 
 void waits_at(const void* caller) {

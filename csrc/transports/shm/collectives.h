@@ -11,7 +11,7 @@
 
 namespace altorch {
 
-// Thread rules: one thread at a time. Never waits; allocates only for an all_to_all whose input and output overlap.
+// Thread rules: one thread at a time. Never waits, and does not allocate.
 class ShmCollectives : public WholeCollectives {
  public:
   // `processes`: by rank, where they may read each other's memory; otherwise none. `ranks_of_group`: what errors call
