@@ -48,7 +48,7 @@ void run(HierarchicalCollectives& collectives, const Call& call, std::uint64_t i
   collectives.start(call, identity, request);
   std::optional<Error> error;
   State state = State::kPending;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while ((state = collectives.test(request, error)) == State::kPending) {
     expect(std::chrono::steady_clock::now() < deadline, std::string("no end of ") + name_of(call.kind));
     std::this_thread::yield();
