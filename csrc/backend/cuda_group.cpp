@@ -313,8 +313,6 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
         captured_on_ = stream;
       } else {
         calls_.entered();
-        last_stream_ = stream;
-        settled_ = false;
       }
       for (const PreparedCall& call : calls) {
         const bool is_apart = call.norm && call.norm->is_apart();

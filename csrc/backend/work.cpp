@@ -7,6 +7,7 @@
 #include "backend/errors.h"
 #include "backend/torch_hooks.h"
 #include "common/adaptive_wait.h"
+#include "common/keep_for_ever.h"
 #include "common/longest_timeout.h"
 #include "common/signal_check.h"
 #include "engine/callback_thread.h"
@@ -124,10 +125,7 @@ void AlWork::abandon(Task& task) {
 }
 
 void AlWork::keep_for_ever(std::vector<at::Tensor> tensors) {
-  static std::mutex mutex;
-  static auto* kept = new std::vector<std::vector<at::Tensor>>();
-  const std::lock_guard lock(mutex);
-  kept->push_back(std::move(tensors));
+  altorch::keep_for_ever(std::make_unique<std::vector<at::Tensor>>(std::move(tensors)));
 }
 
 void AlWork::seal() {

@@ -4,10 +4,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <algorithm>
-
 #include "backend/errors.h"
 #include "backend/one_sided.h"
+#include "common/longest_timeout.h"
 #include "engine/window/row.h"
 
 namespace py = pybind11;
@@ -17,8 +16,6 @@ namespace {
 
 using backend::AlWindow;
 using Released = py::call_guard<py::gil_scoped_release>;
-
-constexpr double kLongest = 1e9;  // seconds: nanoseconds of it still count
 
 double seconds_of(const py::object& said) {
   if (py::isinstance<py::float_>(said) || py::isinstance<py::int_>(said)) return said.cast<double>();
@@ -36,7 +33,7 @@ AlWindow::Patience patience(const py::object& options, const py::object& timeout
     seconds = seconds_of(options.attr("timeout"));
   }
   if (!(seconds >= 0)) return std::nullopt;
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, kLongest) * 1000));
+  return timeout_of_seconds(seconds);
 }
 
 // "SUM", "sum" or torch.distributed.ReduceOp.SUM.

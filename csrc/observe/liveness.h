@@ -50,7 +50,7 @@ class Liveness {
   std::optional<Death> check(std::span<const int> ranks, bool ask_store);
   // Whether some of them are in other nodes than this process.
   bool has_far_members() const;
-  // Has somebody of the node of that rank told that it is asked for, if they can be reached. Does not wait.
+  // Sends the question to a process of that rank's node, if one can be reached. Does not wait.
   void ask(const LateQuestion& question) const;
 
   // What is known without asking anybody, for who reports it.

@@ -1,8 +1,9 @@
-// What ranks of other nodes that are missed are at: asked by somebody of their node (late_answers.h), and read in the job's store.
+// Asks for the current calls of missing ranks on other nodes. A process of their node answers (late_answers.h) through the job's
+// store.
 //
-// All ranks of a group miss the same one at a time. They are counted there; who is the first has it told, over the connections
-// between nodes, and the others wait for the same answer, or for one that is found after they have asked. Costs the store a few
-// requests of each, and nothing where nobody is missed. Thread rules: one thread.
+// All ranks of a group miss the same rank at the same time. A counter in the store tells the first of them, which sends the
+// question over the connections between nodes; its peers wait for the same answer. Costs each of them a few requests to the
+// store, and none while no rank is missing. Thread rules: one thread.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ std::vector<int> survivors_of(KeyValueStore& store, const SurvivorQuery& query) 
   return find_survivors(store, query).ranks;
 }
 
-TEST(Survivors, FindsAllWhereNobodyIsLost) {
+TEST(Survivors, FindsAllRanksIfNoneIsLost) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
     const auto left = survivors_of(store, query_of(rank, 3, [](int) { return false; }));

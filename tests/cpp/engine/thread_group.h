@@ -50,7 +50,7 @@ class ThreadGroup {
     }
   }
   ThreadGroup(ThreadGroup&&) = default;
-  // As a backend ends a group: the progress thread serves an open window for ever.
+  // Ends the group as a backend does. Otherwise the progress thread would serve an open window without end.
   ~ThreadGroup() {
     for (const auto& member : members_) member->windows().release();
   }

@@ -85,7 +85,7 @@ TEST(HostRelay, WritesNothingBehindACallThatRaised) {
     auto x = numbers(count, number);
     const auto call = operation_of(OpKind::kAllReduce, x.data(), x.data(), count);
     EXPECT_THROW(route.enqueue({&call, 1}, stream), Error);
-    route.abort("the test gives up");
+    route.abort("the test aborts");
     // Memory that the caller frees is used again in the order of this stream.
     ASSERT_TRUE(kept->synchronize(stream));
     std::fill(x.begin(), x.end(), -1.0f);
