@@ -28,7 +28,7 @@ void read_world(const Fields& words) {
   const GpuPeerInfo peers[] = {GpuPeerInfo::from(words[0]), GpuPeerInfo::from(words[1])};
   fuzz::require(GpuPeerInfo::from(peers[0].text()).text() == peers[0].text(), "a GPU's words survive");
   const World world = World::of(peers);
-  fuzz::require(world.ranks == 2 && world.blocks_at_once >= 0, "a world is one");
+  fuzz::require(world.ranks == 2 && world.waiting_blocks >= 0, "a world is one");
 }
 
 }  // namespace

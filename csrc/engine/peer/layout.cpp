@@ -43,9 +43,9 @@ std::size_t PeerLayout::pair_bytes_among(int ranks) {
   return ranks == 2 ? kPairOfTwo : small_bytes_among(ranks);
 }
 
-PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks,
-                               int most_launched) {
-  PeerLayout layout{.ranks = ranks, .most_launched = most_launched};
+PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int most_blocks, int most_launched,
+                               int most_beside) {
+  PeerLayout layout{.ranks = ranks, .most_launched = most_launched, .most_beside = most_beside};
   most_blocks = std::max(1, most_blocks);
   const auto share_of = [](int all, int share, int most) { return std::clamp(all / share, 1, most); };
   // Of what does not go in lines: as many as have been measured, and as leave parts their size.
@@ -77,8 +77,8 @@ PeerLayout PeerLayout::fitting(int ranks, std::size_t bytes, bool linked, int mo
 
 int PeerLayout::line_threads(int blocks) const {
   int threads = LinePlaces::kFewestThreads;
-  while (threads < LinePlaces::kThreads && blocks * (LinePlaces::kThreads / threads) > most_launched)
-    threads *= 2;
+  const int most = std::min(most_launched, most_beside);
+  while (threads < LinePlaces::kThreads && blocks * (LinePlaces::kThreads / threads) > most) threads *= 2;
   return threads;
 }
 

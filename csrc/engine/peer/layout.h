@@ -26,6 +26,7 @@ struct PeerLayout {
   int moving_line_blocks = 1;  // of them, of what only moves, for each other rank
   static constexpr int kAny = 1 << 20;
   int most_launched = kAny;          // blocks of a kernel in lines: see line_threads()
+  int most_beside = kAny;            // the same, so that kernels that are not ours find a multiprocessor
   std::size_t one_shot_bytes = 0;    // of a reduction in lines; larger ones go in shares that are passed on
   int norm_blocks = 4;               // of all_reduces with a norm behind them
   std::size_t norm_bytes = 4 << 10;  // of rows that one of them has at once
@@ -35,9 +36,10 @@ struct PeerLayout {
   static std::size_t small_bytes_among(int ranks);
   static std::size_t pair_bytes_among(int ranks);
   // The largest parts with which a rank's memory is about `bytes`, for kernels of at most so many blocks. `linked`: by
-  // NVLink, so that something may go in lines. most_launched: of Options(max_ctas=), which counts blocks of any size.
+  // NVLink, so that something may go in lines. most_launched: of Options(max_ctas=), which counts blocks of any size. most_beside:
+  // World::waiting_blocks.
   static PeerLayout fitting(int ranks, std::size_t bytes, bool linked, int most_blocks = kUsualBlocks,
-                            int most_launched = kAny);
+                            int most_launched = kAny, int most_beside = kAny);
 
   PlaceShape small_shape() const { return PlaceShape::of(small_bytes, 1, small_blocks); }
   // Two ranks reduce everything each: that is as much on the way as shares that are passed on, and one wait less.

@@ -102,9 +102,10 @@ Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
-  if (group.world.blocks_at_once > 0) blocks = std::min(blocks, group.world.blocks_at_once);
+  const int beside = group.world.waiting_blocks > 0 ? group.world.waiting_blocks : PeerLayout::kAny;
+  blocks = std::min(blocks, beside);
   const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks,
-                                                most_blocks > 0 ? most_blocks : PeerLayout::kAny);
+                                                most_blocks > 0 ? most_blocks : PeerLayout::kAny, beside);
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;

@@ -78,8 +78,9 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
   for (const GpuPeerInfo& peer : peers) {
     if (peer.multiprocessors <= 0) continue;
-    const int blocks = std::max(1, peer.multiprocessors / users[peer.gpu]);
-    world.blocks_at_once = world.blocks_at_once == 0 ? blocks : std::min(world.blocks_at_once, blocks);
+    const auto blocks = static_cast<int>(
+        std::max<std::int64_t>(1, peer.multiprocessors * std::int64_t{2} / (3 * users[peer.gpu])));
+    world.waiting_blocks = world.waiting_blocks == 0 ? blocks : std::min(world.waiting_blocks, blocks);
   }
   for (int rank = 0; rank < world.ranks; ++rank) {
     const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];

@@ -44,8 +44,10 @@ struct World {
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
   bool together = false;                             // on every rank: see GpuPeerInfo
   bool linked = false;                               // every rank's GPU to every other's; none is shared
-  int blocks_at_once =
-      0;  // of threads, that a kernel of each rank has room for at the same time; 0: nobody knows
+  // Of threads, of a kernel of each rank that waits for other ranks: two thirds of a rank's multiprocessors; 0: nobody
+  // knows. On the others run kernels that do not fit beside such a block, for want of registers or shared memory: a call
+  // of another group may come behind one of them, and the ranks that it is waited for on may wait for this one.
+  int waiting_blocks = 0;
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
 

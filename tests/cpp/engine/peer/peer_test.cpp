@@ -11,6 +11,7 @@
 
 #include "common/meeting.h"
 #include "engine/host_staged/conformance.h"
+#include "engine/route/world.h"
 
 namespace altorch {
 namespace {
@@ -309,6 +310,31 @@ TEST(PeerLayout, LaunchesNoMoreBlocksThanItMay) {
     EXPECT_EQ(PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true).line_threads(72),
               LinePlaces::kFewestThreads);
   }
+}
+
+// Kernels of two groups would wait for each other behind kernels that find no multiprocessor: a kernel that waits leaves a third
+// of them free, however its warps are spread.
+TEST(PeerLayout, LeavesMultiprocessorsToOtherKernels) {
+  for (const int multiprocessors : {1, 3, 20, 58, 84, 108, 132, 148}) {
+    for (const int users : {1, 2}) {
+      const GpuPeerInfo peer{.gpu = "gpu", .node = {}, .multiprocessors = multiprocessors, .obstacles = {}};
+      std::vector<GpuPeerInfo> peers(static_cast<std::size_t>(users), peer);
+      if (users == 1)
+        peers.push_back({.gpu = "other", .node = {}, .multiprocessors = multiprocessors, .obstacles = {}});
+      const int most = World::of(peers).waiting_blocks;
+      EXPECT_GE(most, 1);
+      EXPECT_LE(most * users * 3, std::max(multiprocessors * 2, users * 3));
+      const PeerLayout layout =
+          PeerLayout::fitting(2, 32 << 20, /*linked=*/true, std::min(most, 72), PeerLayout::kAny, most);
+      for (int blocks = 1; blocks <= layout.line_blocks; ++blocks)
+        EXPECT_LE(blocks * (LinePlaces::kThreads / layout.line_threads(blocks)), most) << multiprocessors;
+      EXPECT_LE(layout.small_blocks, most);
+      EXPECT_LE(layout.moving_line_blocks, most);
+    }
+  }
+  const PeerLayout hopper = PeerLayout::fitting(2, 32 << 20, /*linked=*/true, 72, PeerLayout::kAny, 88);
+  EXPECT_EQ(hopper.line_threads(18), LinePlaces::kFewestThreads) << "256 KiB";
+  EXPECT_EQ(hopper.line_threads(72), LinePlaces::kThreads);
 }
 
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
