@@ -9,8 +9,8 @@
 #include "common/agreement.h"
 #include "common/commit_decision.h"
 #include "common/env.h"
-#include "common/gathering.h"
-#include "common/meeting.h"
+#include "common/first_allgather.h"
+#include "common/store_allgather.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
 
@@ -50,7 +50,7 @@ Fields to_agree_on(const AlOptions& options) {
   return fields;
 }
 
-// What is wrong here is told in the meeting, so that no rank waits for one that has refused.
+// A rank reports in the allgather what is wrong here, so that no rank waits for one that has refused.
 std::optional<Error> complaint() {
   if (!ProgressThread::usable())
     return Error(ErrorKind::kInvalidArgument,
@@ -94,7 +94,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
                        const std::vector<ProcessId>& processes)
     : group_(std::move(group)), making_(group_.is_job ? nullptr : current_watch()) {
   const GroupMaking::Wait wait(making_);
-  meeting_ = std::make_unique<MeetingTrace>(group_, group_.is_job ? nullptr : current_watch());
+  creation_trace_ = std::make_unique<CreationTrace>(group_, group_.is_job ? nullptr : current_watch());
   lease_ = StoreWorker::lease(store);  // before the complaint, which it carries
   const std::string purpose = "to make group '" + group_.name + "'";
   const auto watch = current_watch();
@@ -118,8 +118,8 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
                         : is_first   ? nullptr
                                      : watch,
                         group_.before.empty() ? group_.global_ranks : group_.before);
-  const Gathering met =
-      gather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
+  const FirstAllgather met =
+      first_allgather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
   if (const auto error = obstacle(met.words, agreed_end)) {
     if (group_.is_job) leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
     throw error->with_prefix("altorch: group '" + group_.name + "': ");
@@ -143,7 +143,8 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
     const std::lock_guard lock(current().mutex);
     current().watch = group_.watch;
   }
-  store_ = std::make_unique<MeetingStore>(callers, lease_, *group_.store, group_.watch, group_.global_ranks);
+  store_ =
+      std::make_unique<RendezvousStore>(callers, lease_, *group_.store, group_.watch, group_.global_ranks);
 }
 
 // The same on every rank: the first that complains, or the first difference.
@@ -202,10 +203,11 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& text,
                                               std::chrono::milliseconds timeout) {
   const GroupMaking::Wait wait(making_);
-  return meet(*store_, key, group_.rank, group_.size(), timeout, "to make group '" + group_.name + "'", text);
+  return store_allgather(*store_, key, group_.rank, group_.size(), timeout,
+                         "to make group '" + group_.name + "'", text);
 }
 
-void MeetingStore::check_peers() {
+void RendezvousStore::check_peers() {
   LivenessStore::check_peers();
   const auto now = std::chrono::steady_clock::now();
   if (now < next_question_) return;

@@ -1,4 +1,4 @@
-// How a group comes into being: its ranks meet in the store, compare what has to agree, and know from then on
+// How a group is made: its ranks find each other in the store, compare what has to agree, and know from then on
 // which keys are theirs and whose processes to look after while they wait for each other.
 #pragma once
 
@@ -10,12 +10,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "backend/creation_trace.h"
 #include "backend/group_making.h"
-#include "backend/meeting_trace.h"
 #include "backend/options.h"
 #include "backend/store.h"
 #include "common/fields.h"
-#include "common/gathering.h"
+#include "common/first_allgather.h"
 #include "common/membership.h"
 #include "common/poll_pause.h"
 #include "observe/job_watch.h"
@@ -24,10 +24,10 @@
 namespace altorch::backend {
 
 // The group's keys, for a rank that waits there until the group is made.
-class MeetingStore : public LivenessStore {
+class RendezvousStore : public LivenessStore {
  public:
-  MeetingStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
-               KeyValueStore& store, std::shared_ptr<JobWatch> watch, const std::vector<int>& ranks)
+  RendezvousStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
+                  KeyValueStore& store, std::shared_ptr<JobWatch> watch, const std::vector<int>& ranks)
       : LivenessStore(store, std::move(watch), ranks),
         callers_(std::move(callers)),
         lease_(std::move(lease)),
@@ -54,15 +54,15 @@ class Rendezvous {
   // Collective over the group. `group`: without store, watch and key, which it gets here; the job's first one
   // begins a new watch. `key`: of its name and its ranks. `word`: for words(); its first `agreed` fields,
   // "name=value", must be alike on all ranks. Throws Error: kMismatch on every rank when they differ. `processes`: of the
-  // ranks, where they are known beforehand; then whoever dies before he comes is missed at once, and `key` must be no
-  // other meeting's.
+  // ranks, where they are known beforehand; then the death of a rank that has not come yet is seen at once, and `key` must
+  // not have been used before.
   Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
              const AlOptions& options, const Fields& word = {}, std::size_t agreed = 0,
              const std::vector<ProcessId>& processes = {});
 
   const Membership& group() const { return group_; }
   const std::vector<Fields>& words() const { return words_; }  // by rank
-  MeetingStore& store() { return *store_; }
+  RendezvousStore& store() { return *store_; }
   const std::shared_ptr<StoreLease>& lease() const { return lease_; }
 
   // The caller's connection is somebody else's again: what has to be asked in the store goes over one of our own.
@@ -71,7 +71,7 @@ class Rendezvous {
   ~Rendezvous() { settle(); }
   Rendezvous(const Rendezvous&) = delete;
 
-  // Everybody's text, by rank; collective, with a key that is used once.
+  // The text of every rank, by rank. Collective; each call needs a new key.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
   // Whether all have made what `obstacle` says of this rank that it could not: common/commit_decision.h. Once.
@@ -80,7 +80,7 @@ class Rendezvous {
   // timeout. Does nothing where the store does not answer.
   void fail(const std::string& why) noexcept;
   // What carries it has been made, and tells of it from now on.
-  void is_made() noexcept { meeting_.reset(); }
+  void is_made() noexcept { creation_trace_.reset(); }
   // The last thing of all: the rank that hosts the store leaves last, or after a few seconds.
   void leave() noexcept;
 
@@ -93,10 +93,10 @@ class Rendezvous {
 
   Membership group_;
   const GroupMaking making_;
-  std::unique_ptr<MeetingTrace> meeting_;
+  std::unique_ptr<CreationTrace> creation_trace_;
   std::shared_ptr<StoreLease> lease_;
   std::vector<Fields> words_;
-  std::unique_ptr<MeetingStore> store_;
+  std::unique_ptr<RendezvousStore> store_;
 };
 
 }  // namespace altorch::backend

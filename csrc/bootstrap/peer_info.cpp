@@ -4,9 +4,9 @@
 #include <map>
 
 #include "common/error.h"
-#include "common/meeting.h"
 #include "common/number.h"
 #include "common/random_name.h"
+#include "common/store_allgather.h"
 
 namespace altorch {
 namespace {
@@ -82,8 +82,8 @@ PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueSt
                              const std::string& prefix, std::chrono::milliseconds timeout) {
   // Rank 0 brings the job's name with what it tells.
   const std::string name = rank == 0 ? kJobPrefix + random_name() : "";
-  const auto words =
-      meet(store, prefix + "peers", rank, size, timeout, "to start MPI", name + kPeerInfoEnd + encode(own));
+  const auto words = store_allgather(store, prefix + "peers", rank, size, timeout, "to start MPI",
+                                     name + kPeerInfoEnd + encode(own));
   PeerTable table;
   for (const std::string& word : words) {
     const std::size_t end = word.find(kPeerInfoEnd);

@@ -18,8 +18,8 @@
 #include "bootstrap/frames.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/meeting.h"
 #include "common/native_thread.h"
+#include "common/store_allgather.h"
 
 namespace altorch {
 namespace {
@@ -180,7 +180,7 @@ std::string PmixHelper::exchange(const std::string& own) {
   try {
     // PMIx may have nothing to say, and stores may refuse empty values.
     for (const std::string& word :
-         meet(*store_, key, node, count, options_.timeout, "to a fence of the nodes", "." + own))
+         store_allgather(*store_, key, node, count, options_.timeout, "to a fence of the nodes", "." + own))
       all += word.substr(1);
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("Starting Open MPI: lost contact with another node: ") + error.what());

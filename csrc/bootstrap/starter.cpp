@@ -23,7 +23,7 @@ int local_rank(const Topology& topology) {
 }
 
 // After this all ranks have left MPI_Init.
-void meet(Mpi& mpi, std::chrono::milliseconds timeout) {
+void mpi_barrier(Mpi& mpi, std::chrono::milliseconds timeout) {
   if (mpi.barrier(timeout)) return;
   mpi.mark_broken();
   throw Error(ErrorKind::kTimeout, "MPI was started, but some rank does not answer.");
@@ -44,7 +44,7 @@ std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel leve
   }
   const bool is_whole_job = options.size < 0 || mpi->size() == options.size;
   if (mpi->origin() == MpiOrigin::kLauncher && library.family != MpiFamily::kOpenMpi && is_whole_job) {
-    meet(*mpi, options.timeout);
+    mpi_barrier(*mpi, options.timeout);
     remove_shm_names(kNoLocalRank);
   }
   return mpi;
@@ -89,7 +89,7 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
   }
   manager->detach_store();
   if (mpi->size() == options.size) {
-    meet(*mpi, options.timeout);
+    mpi_barrier(*mpi, options.timeout);
     const std::string wanted_back = remove_shm_names(local_rank(topology));
     if (!wanted_back.empty()) mpi->before_finalize([wanted_back] { put_back(wanted_back); });
   }

@@ -13,35 +13,35 @@ constexpr const char* kSomebody = "some rank has not come";
 constexpr const char* kGone = "rank 0 has waited no longer for the last ones that came";
 constexpr std::chrono::seconds kToLook{5};  // of whoever took that upon itself
 
-std::string look(KeyValueStore& store, const Meeting& meeting) {
+std::string look(KeyValueStore& store, const AllgatherKeys& keys) {
   std::string names;
   int count = 0;
   bool all_asked = false;
   try {
-    for (int rank = 0; rank < meeting.size; ++rank) {
-      if (store.try_get(meeting.key_of(rank))) continue;
+    for (int rank = 0; rank < keys.size; ++rank) {
+      if (store.try_get(keys.key_of(rank))) continue;
       if (count++ < kMaxListedRanks) names += (names.empty() ? "" : ", ") + std::to_string(rank);
     }
     all_asked = true;
   } catch (const std::exception&) {  // the store may be what is wrong
   }
-  if (count == 0) return all_asked && meeting.rank != 0 ? kGone : kSomebody;
+  if (count == 0) return all_asked && keys.rank != 0 ? kGone : kSomebody;
   if (count == 1) return "rank " + names + " has not come";
   if (count > kMaxListedRanks) names += " and " + std::to_string(count - kMaxListedRanks) + " more";
   return "ranks " + names + " have not come";
 }
 
 // What has been seen holds until another one comes, and counts itself.
-std::string look_once_for_all(KeyValueStore& store, const Meeting& meeting) {
-  const auto came = store.try_get(meeting.key + "/count");
-  const std::string key = meeting.key + "/absent/" + came.value_or("0");
+std::string look_once_for_all(KeyValueStore& store, const AllgatherKeys& keys) {
+  const auto came = store.try_get(keys.key + "/count");
+  const std::string key = keys.key + "/absent/" + came.value_or("0");
   if (store.add(key + "/asked", 1) == 1) {
-    std::string seen = look(store, meeting);
+    std::string seen = look(store, keys);
     store.set(key, seen);
     return seen;
   }
   const auto deadline = WaitClock::now() + kToLook;
-  PollPause pause(meeting.size, deadline);
+  PollPause pause(keys.size, deadline);
   while (WaitClock::now() < deadline) {
     if (auto seen = store.try_get(key)) return *std::move(seen);
     pause.pause();
@@ -51,9 +51,9 @@ std::string look_once_for_all(KeyValueStore& store, const Meeting& meeting) {
 
 }  // namespace
 
-std::string absent_ranks(KeyValueStore& store, const Meeting& meeting) {
+std::string absent_ranks(KeyValueStore& store, const AllgatherKeys& keys) {
   try {  // rank 0 is not counted, so it might read that it has not come itself
-    return meeting.rank == 0 ? look(store, meeting) : look_once_for_all(store, meeting);
+    return keys.rank == 0 ? look(store, keys) : look_once_for_all(store, keys);
   } catch (const std::exception&) {
     return kSomebody;
   }

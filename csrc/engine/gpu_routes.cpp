@@ -5,7 +5,7 @@
 
 #include "common/adaptive_wait.h"
 #include "common/keep_for_ever.h"
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "common/wait_clock.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/nccl_route.h"
@@ -44,8 +44,8 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
                      GpuRouteOptions options)
     : communicator_(communicator), device_(first.device), timeout_(timeout), options_(std::move(options)) {
   WatchdogStore store(communicator, first);
-  const auto words = meet(store, "cuda", communicator.rank(), communicator.size(), timeout, kWithCudaTensor,
-                          info_of(options_.gpus, device_).text());
+  const auto words = store_allgather(store, "cuda", communicator.rank(), communicator.size(), timeout,
+                                     kWithCudaTensor, info_of(options_.gpus, device_).text());
   std::vector<GpuPeerInfo> peers;
   for (const std::string& word : words) peers.push_back(GpuPeerInfo::from(word));
   world_ = World::of(peers);
@@ -161,8 +161,8 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   WatchdogStore checked(communicator_, operation);
   // Keys are used once.
   PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
-  meet(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(), timeout_,
-       kWithCudaTensor);
+  store_allgather(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(),
+                  timeout_, kWithCudaTensor);
   GpuGroup group{communicator_, store,  operation, device_,
                  timeout_,      world_, options_,  kernels_obstacle_.empty()};
   Opened opened = row.open(group);
@@ -180,7 +180,7 @@ std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
   return {routes_[place], &static_cast<NcclRoute&>(*routes_[place]).communicator()};
 }
 
-std::string GpuRoutes::next_meeting() { return "suspend/" + std::to_string(++meetings_); }
+std::string GpuRoutes::next_key() { return "suspend/" + std::to_string(++exchanges_); }
 
 // Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
 void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
@@ -191,8 +191,8 @@ void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
   const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
   if (own.empty() && nccl_ends && nccl->has_buffers())
     own = *nccl_ends + ", and memory is registered with it; deregister that first";
-  const auto words = meet(store, next_meeting(), communicator_.rank(), communicator_.size(), timeout_,
-                          "to suspend()", (in_graphs_ ? kHasGraphs : kHasNone) + own);
+  const auto words = store_allgather(store, next_key(), communicator_.rank(), communicator_.size(), timeout_,
+                                     "to suspend()", (in_graphs_ ? kHasGraphs : kHasNone) + own);
   bool graphs = false;
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     const bool has_graphs = words[rank].front() == kHasGraphs;
@@ -232,8 +232,9 @@ void GpuRoutes::end_routes(bool nccl_too) {
 
 void GpuRoutes::resume(const Operation& call) {
   WatchdogStore store(communicator_, call);
-  if (const auto why = meet_able(store, next_meeting(), communicator_.rank(), communicator_.size(), timeout_,
-                                 "to resume()", suspended_ ? "" : "it is not suspended"))
+  if (const auto why =
+          first_unsupported_reason(store, next_key(), communicator_.rank(), communicator_.size(), timeout_,
+                                   "to resume()", suspended_ ? "" : "it is not suspended"))
     throw Error(ErrorKind::kUnsupported, "it cannot go on: " + *why);
   if (const auto nccl = nccl_communicator()) nccl->resume([&store] { store.check_peers(); });
   suspended_ = false;

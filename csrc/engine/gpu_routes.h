@@ -70,8 +70,8 @@ class GpuRoutes : public DeviceCarrier {
   // The route for its small blocks, and NCCL for the others. Null where this rank has no small block.
   GpuRoute* in_pairs(GpuRoute& small, std::size_t place, const Operation& operation);
   std::vector<std::shared_ptr<GpuRoute>> all_made();
-  // A key of the store, where all ranks meet to suspend() or resume().
-  std::string next_meeting();
+  // A new key of the store for suspend() and resume(), which exchange what the ranks can do.
+  std::string next_key();
   void end_routes(bool nccl_too);
   void make_agreement(KeyValueStore& store);
   void make_guard();
@@ -91,7 +91,7 @@ class GpuRoutes : public DeviceCarrier {
   std::vector<std::unique_ptr<SmallPairs>> small_pairs_;  // by place, over it and NCCL
   std::atomic<bool> in_graphs_{false};                    // some of what they carried
   std::atomic<bool> suspended_{false};
-  int suspensions_ = 0, meetings_ = 0;
+  int suspensions_ = 0, exchanges_ = 0;
 };
 
 }  // namespace altorch

@@ -23,7 +23,7 @@ def two_groups_become_one(world, twice):
     use(world)
     halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     own = halves[world.rank // 2]
-    place = dist.PrefixStore("meeting", dist.distributed_c10d._get_default_store())
+    place = dist.PrefixStore("rendezvous", dist.distributed_c10d._get_default_store())
     merged = own.merge_remote_group(place, 4, timedelta(seconds=20 * PATIENCE), "both")
     assert merged.size() == 4
     assert merged.group_name == "both"
@@ -51,7 +51,7 @@ def test_groups_are_merged(route):
 def somebody_does_not_come(world):
     use(world)
     own = dist.new_group([world.rank], use_local_synchronization=True)
-    place = dist.PrefixStore("meeting", dist.distributed_c10d._get_default_store())
+    place = dist.PrefixStore("rendezvous", dist.distributed_c10d._get_default_store())
     began = time.monotonic()
     if world.rank == 0:
         with pytest.raises(dist.DistBackendError, match="rank 2 has not come to make group"):

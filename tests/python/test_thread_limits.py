@@ -109,7 +109,7 @@ def test_all_ranks_hear_of_a_group_without_its_threads(carrier, tmp_path):
     assert told[0], "no thread was missing"
     for (_, others), (_, own) in zip(*told, strict=True):
         assert "rank 1" in others
-        # Where rank 1 has failed behind its last meeting with rank 0, that has lost the connection to it.
+        # Where rank 1 has failed after its last allgather with rank 0, that has lost the connection to it.
         assert "ulimit -u" in others or "is lost" in others
         assert "rank 1" in own
         assert "ulimit -u" in own

@@ -15,6 +15,7 @@ REPLACED = {
     r"(patient|watched|attended)_store|(Patient|Watched|Attended)Store": "retrying store, store with liveness checks",
     r"[Ss]urvey": "survivor agreement",
     r"[Vv]erdict": "commit decision, result",
+    r"[Mm]eetings?_?\b|\bmeet\((store|checked|\*store)|\bGathering\b|meet_able": "store allgather, barrier",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }
 

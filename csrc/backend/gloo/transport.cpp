@@ -8,8 +8,8 @@
 #include "backend/rendezvous.h"
 #include "common/fast_exit.h"
 #include "common/fnv.h"
-#include "common/meeting.h"
 #include "common/native_thread.h"
+#include "common/store_allgather.h"
 
 namespace altorch::backend {
 namespace {
@@ -54,10 +54,10 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
     // All have just met. Gloo tries several times as long as it is told, and looks after nobody meanwhile.
     constexpr double kMost = 15;
     const double seconds = std::min(std::chrono::duration<double>(group.timeout).count(), kMost);
-    const auto addresses = meet(store, "gloo/addresses", group.rank, group.size(), group.timeout,
-                                "to connect group '" + group.name + "'", address_());
+    const auto addresses = store_allgather(store, "gloo/addresses", group.rank, group.size(), group.timeout,
+                                           "to connect group '" + group.name + "'", address_());
     const auto gloo = made_while_all_live(
-        [make = factory_, callers = dynamic_cast<MeetingStore&>(store).callers(), rank = group.rank,
+        [make = factory_, callers = dynamic_cast<RendezvousStore&>(store).callers(), rank = group.rank,
          size = group.size(), seconds, addresses] { return make(callers, rank, size, seconds, addresses); },
         store);
     mesh = std::make_shared<GlooMesh>(gloo, group.rank, group.global_ranks);

@@ -5,8 +5,8 @@
 #include "common/adaptive_wait.h"
 #include "common/keep_for_ever.h"
 #include "common/log.h"
-#include "common/meeting.h"
 #include "common/number.h"
+#include "common/store_allgather.h"
 #include "engine/fingerprint.h"
 #include "engine/poison_guard.h"
 
@@ -20,8 +20,8 @@ constexpr std::size_t kLeastSlot = 64 << 10, kLargestSlot = 4 << 20;
 // Ranks that got less pinned memory than others bind all.
 std::size_t least(Communicator& group, std::size_t mine, const HostRelayOptions& options) {
   KeyValueStore& store = options.store ? *options.store : group.store();
-  const auto words = meet(store, "host_relay/pinned", group.rank(), group.size(), options.timeout,
-                          "to carry CUDA tensors through host memory", std::to_string(mine));
+  const auto words = store_allgather(store, "host_relay/pinned", group.rank(), group.size(), options.timeout,
+                                     "to carry CUDA tensors through host memory", std::to_string(mine));
   for (const std::string& word : words)
     mine = std::min(mine, number_from<std::size_t>(word, "the size of its pinned memory"));
   return mine;

@@ -28,9 +28,9 @@ namespace altorch {
 struct HostRelayOptions {
   std::size_t pinned_bytes = 64 << 20;   // in all
   std::size_t slots = 4;                 // of each of its two rings
-  std::chrono::milliseconds timeout{0};  // for the ranks to meet
+  std::chrono::milliseconds timeout{0};  // of the allgather through the store
   bool marks = true;                     // large results that are given up, for which kernels must be had
-  KeyValueStore* store = nullptr;        // where the ranks meet; null: the carrier's
+  KeyValueStore* store = nullptr;        // null: the carrier's
 };
 
 class HostRelay : public GpuRoute {

@@ -1,7 +1,7 @@
 // Pinned memory that the ranks of one node share, as a route that a group may take.
 #include "common/log.h"
-#include "common/meeting.h"
 #include "common/size_text.h"
+#include "common/store_allgather.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
@@ -91,8 +91,8 @@ Opened open(GpuGroup& group) {
   } catch (const Error& error) {
     obstacle = error.what();
   }
-  if (const auto why = meet_able(group.store, "host_staged", rank, size, group.timeout,
-                                 "to share memory for its CUDA tensors", obstacle)) {
+  if (const auto why = first_unsupported_reason(group.store, "host_staged", rank, size, group.timeout,
+                                                "to share memory for its CUDA tensors", obstacle)) {
     log(LogLevel::kWarning,
         "CUDA tensors of group '" + group.communicator.name() + "' go the slower way by host_relay: " + *why);
     return {nullptr, *why};

@@ -1,8 +1,8 @@
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 
-#include "common/meeting.h"
 #include "common/size_text.h"
+#include "common/store_allgather.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/peer/peer.h"
@@ -119,7 +119,8 @@ Opened open(GpuGroup& group) {
     }
   };
   const auto any_obstacle = [&](const std::string& key) {
-    return meet_able(group.store, key, rank, size, group.timeout, "to share memory of its GPU", obstacle);
+    return first_unsupported_reason(group.store, key, rank, size, group.timeout, "to share memory of its GPU",
+                                    obstacle);
   };
   attempt([&] { exported = device->export_memory(layout.bytes()); });
   if (auto why = any_obstacle("peer/exported")) return {nullptr, *why};

@@ -1,5 +1,5 @@
-// What the ranks of a group know alike of each other: of their transport, and after one meeting of their GPUs. The
-// same everywhere, so that whatever is decided from it is decided alike.
+// What all ranks of a group know of each other: of their transport, and after one allgather of their GPUs. It is the same on
+// every rank, so that every rank makes the same choice from it.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 #include "engine/window/device_opening.h"
 
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
@@ -26,7 +26,7 @@ bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& s
   own.shareable = shareable;
   std::vector<GpuPeerInfo> gpus;
   for (const std::string& word :
-       meet(opening_.store, "cards", rank_, size_, opening_.timeout, kDevicePurpose, own.word())) {
+       store_allgather(opening_.store, "cards", rank_, size_, opening_.timeout, kDevicePurpose, own.word())) {
     cards_.push_back(DeviceCard::from(word));
     gpus.push_back(cards_.back().gpu);
   }
@@ -49,7 +49,8 @@ bool DeviceOpening::attempt(const std::string& key, const std::function<void()>&
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
     obstacle = error.what();
   }
-  const auto why = meet_able(opening_.store, key, rank_, size_, opening_.timeout, kDevicePurpose, obstacle);
+  const auto why =
+      first_unsupported_reason(opening_.store, key, rank_, size_, opening_.timeout, kDevicePurpose, obstacle);
   if (why) why_not = *why;
   return !why;
 }

@@ -5,7 +5,7 @@
 #include "common/adaptive_wait.h"
 #include "common/cores.h"
 #include "common/env.h"
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "engine/route/rules.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
@@ -71,7 +71,7 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
   std::vector<HostCard> cards;
   std::vector<std::string> cores;
   for (const std::string& word :
-       meet(opening.store, "cards", rank, size, opening.timeout, kPurpose, own.word())) {
+       store_allgather(opening.store, "cards", rank, size, opening.timeout, kPurpose, own.word())) {
     cards.push_back(HostCard::from(word));
     cores.push_back(cards.back().cores);
   }
@@ -91,7 +91,8 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
     obstacle = error.what();
   }
-  if (const auto why = meet_able(opening.store, "opened", rank, size, opening.timeout, kPurpose, obstacle)) {
+  if (const auto why = first_unsupported_reason(opening.store, "opened", rank, size, opening.timeout,
+                                                kPurpose, obstacle)) {
     why_not = *why;
     return nullptr;
   }
@@ -115,7 +116,8 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
   }
   const int rank = opening.group.rank(), size = opening.group.size();
   const auto agree = [&](const char* key, const std::string& obstacle) {
-    const auto why = meet_able(opening.store, key, rank, size, opening.timeout, kPurpose, obstacle);
+    const auto why =
+        first_unsupported_reason(opening.store, key, rank, size, opening.timeout, kPurpose, obstacle);
     if (why) why_not = *why;
     return !why;
   };

@@ -6,8 +6,8 @@
 #include "common/fields.h"
 #include "common/keep_for_ever.h"
 #include "common/log.h"
-#include "common/meeting.h"
 #include "common/signal_check.h"
+#include "common/store_allgather.h"
 #include "common/store_view.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
@@ -15,7 +15,7 @@
 #include "engine/window/card.h"
 #include "engine/window/row.h"
 #include "reduction/reduce.h"
-#include "transports/channel_meeting.h"
+#include "transports/channel_barrier.h"
 #include "transports/message_window.h"
 
 namespace altorch {
@@ -489,12 +489,12 @@ void Window::fence(std::chrono::milliseconds timeout) {
 
 // Not the group's barrier: those of two threads, with a window each, would be taken for one another.
 void Window::meet_others(std::chrono::milliseconds timeout) {
-  const std::lock_guard one_by_one(meeting_);
+  const std::lock_guard one_by_one(fence_mutex_);
   Operation operation = operation_on(number_, "fence", timeout);
   check_usable(operation);
   Channel& channel = group_.links().channel();
-  auto meeting =
-      std::make_unique<ChannelMeeting>(channel, first_window_tag(group_, number_) + MessageWindow::kTags);
+  auto barrier =
+      std::make_unique<ChannelBarrier>(channel, first_window_tag(group_, number_) + MessageWindow::kTags);
   Wait wait = group_.watchdog().begin_wait(operation);
   std::optional<Error> noticed;
   const ProgressThread::Helper helper;
@@ -504,7 +504,7 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
     bool issued = false;
     while (!noticed) {
       const Awaited news = channel.awaited();
-      if (meeting->test(noticed) == State::kDone) return group_.count(operation, remote_->name(), "fence");
+      if (barrier->test(noticed) == State::kDone) return group_.count(operation, remote_->name(), "fence");
       if (!std::exchange(issued, true)) group_.issue(operation);
       Driven found;
       group_.drive(found);
@@ -519,12 +519,12 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
   }
   if (noticed->kind() == ErrorKind::kTimeout)
     noticed = Error(ErrorKind::kTimeout,
-                    "rank " + std::to_string(meeting->awaited()) +
+                    "rank " + std::to_string(barrier->awaited()) +
                         " of the group has not come to it, or waits there for one that has not; " +
                         noticed->what());
-  if (!meeting->cancel()) {
+  if (!barrier->cancel()) {
     group_.links().mark_broken();
-    keep_for_ever(std::move(meeting));
+    keep_for_ever(std::move(barrier));
   }
   throw is_refusal(*noticed) ? group_.failed(operation, *noticed)
                              : group_.watchdog().fail(operation, *noticed, wait);
@@ -546,7 +546,7 @@ void Window::close(std::chrono::milliseconds timeout) {
     WatchdogStore store(group_, operation);
     if (!group_.is_closing()) {
       const std::string key = "window/" + std::to_string(number_) + "/closed";
-      meet(store, key, group_.rank(), group_.size(), timeout, "to release a window");
+      store_allgather(store, key, group_.rank(), group_.size(), timeout, "to release a window");
       // This may be the last call: the process that hosts the store must not end before its peers have read the result.
       leave_in_turn(store, key + "/left", group_.rank(), group_.size(), kFarewell);
     }
@@ -587,8 +587,8 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     const std::string kind = gpu ? "a GPU" : "the CPU";
     Fields mine = registered_fields(own);
     mine.insert(mine.end(), {obstacle, kind});
-    for (const std::string& word : meet(checked, prefix + "registered", group.rank(), group.size(), timeout,
-                                        "to open a window", encode_fields(mine))) {
+    for (const std::string& word : store_allgather(checked, prefix + "registered", group.rank(), group.size(),
+                                                   timeout, "to open a window", encode_fields(mine))) {
       const Fields fields = decode_fields(word, 4);
       if (!fields[2].empty())
         throw invalid("rank " + std::to_string(registered.size()) +

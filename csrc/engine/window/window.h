@@ -141,7 +141,7 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::atomic<int> under_way_{0};  // accesses that were posted
   bool serves_no_more_ = false;    // of who drives
   std::atomic<std::uint32_t> calls_{0};
-  std::mutex meeting_;
+  std::mutex fence_mutex_;
   std::mutex looking_;
   Wait look_;                         // guarded by it
   mutable std::mutex mutex_;          // a leaf; guards what follows

@@ -33,7 +33,7 @@ struct GroupReport {
   std::int64_t timeout_ms = 0;     // that it was made with; calls have their own
   std::uint64_t sequence = 0;      // of the collective that was numbered last
   std::string closed = {};         // why it takes no calls; empty: it does
-  std::int64_t made_since_ns = 0;  // since when its ranks have been meeting; 0: they have met
+  std::int64_t made_since_ns = 0;  // since when the group is being made; 0: it is made
   std::string meets_at = {};       // where: MASTER_ADDR and MASTER_PORT
   std::optional<JobReport> job = {};
   std::vector<std::uint64_t> on_devices =

@@ -9,7 +9,7 @@
 #include "common/cores.h"
 #include "common/fields.h"
 #include "common/log.h"
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "transports/shm/channel.h"
 #include "transports/shm/collectives.h"
 #include "transports/shm/shared_memory.h"
@@ -142,7 +142,7 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   const int rank = group.rank, size = group.size();
   const std::string purpose = "to share memory in group '" + group.name + "'";
   const auto words =
-      meet(store, "shm/nodes", rank, size, group.timeout, purpose, encode_fields(introduction()));
+      store_allgather(store, "shm/nodes", rank, size, group.timeout, purpose, encode_fields(introduction()));
   Shared shared = shared_ranks_of(words, rank);
   if (shared.largest == 1 || unwanted(shared.largest)) return std::nullopt;
 
@@ -160,8 +160,8 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
     const auto neighbour = static_cast<std::size_t>((shared.rank + 1) % shared.size);
     no_copies = shared.processes[neighbour].obstacle().value_or("");
   }
-  const auto answers =
-      meet(store, "shm/shared", rank, size, group.timeout, purpose, encode_fields({obstacle, no_copies}));
+  const auto answers = store_allgather(store, "shm/shared", rank, size, group.timeout, purpose,
+                                       encode_fields({obstacle, no_copies}));
   for (std::size_t each = 0; each < answers.size(); ++each) {
     const Fields said = decode_fields(answers[each], 2);
     if (!said[0].empty()) {

@@ -225,7 +225,7 @@ def findings(job: Job) -> list[Finding]:
     found: list[Finding] = []
     for key in job.group_keys():
         members = {rank: group for rank in job.ranks() if (group := job.group(rank, key))}
-        found += _meetings(job, key, members)
+        found += _creations(job, key, members)
         found += _collectives(job, key, members)
         found += _messages(job, key, members)
     return sorted(found, key=lambda each: -each.seconds)
@@ -326,7 +326,7 @@ def _other_end(
     return f"rank {peer} is not in the matching {wanted}: it {doing(job, peer, key)}", (peer,)
 
 
-def _meetings(job: Job, key: str, members: dict[int, Group]) -> list[Finding]:
+def _creations(job: Job, key: str, members: dict[int, Group]) -> list[Finding]:
     making = {rank: group for rank, group in members.items() if group.get("made_since_ns")}
     if not making:
         return []

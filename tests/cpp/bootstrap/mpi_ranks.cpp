@@ -151,7 +151,7 @@ void time_windows(Communicator& communicator) {
   const std::size_t largest = 16 << 20;
   const Opened<char> opened(communicator, plain, DType::kUInt8, largest);
   const std::vector<char> from(largest, 1);
-  opened.meet();
+  opened.barrier();
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 10, std::size_t{64} << 10, largest}) {
     if (opened.rank() == 0) {
       const int calls = bytes == largest ? 20 : 2000;
@@ -172,7 +172,7 @@ void time_windows(Communicator& communicator) {
     } else if (opened.rank() == 1) {
       opened.wait(0, 0);
     }
-    opened.meet();
+    opened.barrier();
   }
   opened.close();
 }
@@ -190,7 +190,7 @@ void check_windows(Mpi& mpi, std::shared_ptr<KeyValueStore> store, std::span<con
     if (leaves_open) {
       opened.put(opened.next(), 0, {1.0f, 2.0f}, 0);
       opened.wait(opened.before(), 0);
-      opened.meet();
+      opened.barrier();
       return communicator->close("the group was destroyed");
     }
     opened.close();

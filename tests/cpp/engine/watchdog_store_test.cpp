@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "engine/thread_group.h"
 
 namespace altorch {
@@ -17,8 +17,8 @@ std::vector<std::string> come(Communicator& communicator, const Operation& opera
                               const std::string& key = "here") {
   WatchdogStore store(communicator, operation);
   try {
-    return meet(store, key, communicator.rank(), communicator.size(), seconds(20), "with a tensor",
-                std::to_string(communicator.rank()));
+    return store_allgather(store, key, communicator.rank(), communicator.size(), seconds(20), "with a tensor",
+                           std::to_string(communicator.rank()));
   } catch (const Error& error) {  // as the backend does: the peers have to learn of it
     throw communicator.give_up(operation, error);
   }

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "common/agreement.h"
-#include "common/gathering.h"
-#include "common/meeting.h"
+#include "common/first_allgather.h"
+#include "common/store_allgather.h"
 #include "common/store_view.h"
 #include "support/on_threads.h"
 #include "support/says.h"
@@ -31,10 +31,10 @@ class Unread : public StoreView {
   const bool reads_;
 };
 
-template <typename Meet>
-void without_words(Meet&& meet) {
+template <typename Allgather>
+void without_words(Allgather&& allgather) {
   try {
-    meet();
+    allgather();
   } catch (const Unread::Met&) {
   }
 }
@@ -56,12 +56,14 @@ std::vector<std::string> make_group(SimulatedTime& time, SimulatedStore& store, 
     }
     Unread unread(store, rank < 4);
     without_words([&] {
-      const Gathering met = gather(unread, "g", rank, size, timeout, "to make group 'g'", word_of(rank));
+      const FirstAllgather met =
+          first_allgather(unread, "g", rank, size, timeout, "to make group 'g'", word_of(rank));
       EXPECT_EQ(met.words.back(), word_of(size - 1));
     });
     for (const char* key : {"nodes", "shared"}) {
-      without_words(
-          [&] { meet(unread, key, rank, size, timeout, "to make group 'g'", std::to_string(rank)); });
+      without_words([&] {
+        store_allgather(unread, key, rank, size, timeout, "to make group 'g'", std::to_string(rank));
+      });
     }
   });
 }

@@ -60,18 +60,18 @@ Result init_rank(Comm* comm, int size, nccl::UniqueId id, int rank, nccl::Config
 Result split(Comm handle, int color, int key, Comm* part, nccl::Config* config) {
   return call_of("ncclCommSplit", handle, [&](FakeComm& comm, Lock& lock) {
     keep_config(*comm.state, config);
-    Team::Split& meeting = comm.team->splits[++comm.splits];
-    meeting.words[comm.rank] = {color, key};
+    Team::Split& split = comm.team->splits[++comm.splits];
+    split.words[comm.rank] = {color, key};
     comm.state->changed.notify_all();
     const auto size = static_cast<std::size_t>(comm.team->size);
-    if (!comm.state->wait(lock, &comm, "ncclCommSplit", [&] { return meeting.words.size() == size; }))
+    if (!comm.state->wait(lock, &comm, "ncclCommSplit", [&] { return split.words.size() == size; }))
       return kInternalError;
     *part = nullptr;
     if (color == nccl::kNoColor) return kSuccess;
-    auto& team = meeting.teams[color];
+    auto& team = split.teams[color];
     if (!team) team = std::make_shared<Team>();
     std::vector<std::pair<int, int>> order;  // key, rank
-    for (const auto& [rank, word] : meeting.words) {
+    for (const auto& [rank, word] : split.words) {
       if (word.first == color) order.emplace_back(word.second, rank);
     }
     std::sort(order.begin(), order.end());

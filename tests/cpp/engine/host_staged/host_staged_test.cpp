@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "engine/host_staged/conformance.h"
 
 namespace altorch {
@@ -21,7 +21,8 @@ std::unique_ptr<GpuRoute> make_shared(std::unique_ptr<Device> device, Communicat
       .ranks = group.size(), .slots = 4, .slot_bytes = kPiece, .message_slots = 2, .message_bytes = kPiece};
   auto memory = device->pin(memory_of(group, layout.bytes()), layout.bytes());
   auto scratch = device->allocate(HostStaged::scratch_bytes(layout));
-  meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
+  store_allgather(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20),
+                  "to share its memory");
   return std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, group.rank()),
                                       std::move(scratch), group.rank(), own_gpus);
 }
@@ -69,7 +70,8 @@ std::unique_ptr<GpuRoute> shared_for_long(std::unique_ptr<Device> device, Commun
       board.message_slot(peer, group.rank(), slot).emptied.count = begin;
     }
   }
-  meet(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20), "to share its memory");
+  store_allgather(group.store(), "board", group.rank(), group.size(), std::chrono::seconds(20),
+                  "to share its memory");
   return std::make_unique<HostStaged>(std::move(device), std::move(board), std::move(scratch), group.rank(),
                                       /*own_gpus=*/false, kCounted);
 }

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <set>
 
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 #include "engine/host_staged/conformance.h"
 #include "engine/route/world.h"
 
@@ -35,7 +35,7 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
   for (int peer = 0; peer < size; ++peer) memory.of.push_back(memory_of(group, layout.bytes(), peer));
-  meet(group.store(), "memory", rank, size, std::chrono::seconds(20), "to share its memory");
+  store_allgather(group.store(), "memory", rank, size, std::chrono::seconds(20), "to share its memory");
   return std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank);
 }
 std::unique_ptr<GpuRoute> peer(std::unique_ptr<Device> device, Communicator& group) {

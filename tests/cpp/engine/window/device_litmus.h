@@ -25,7 +25,7 @@ using shm::litmus::Race;
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::size_t kAtOnce = 64;  // rounds: more than a stream takes would hold the host up
 constexpr std::size_t kPlaces =
-    16;  // rounds, each with numbers of its own, between two meetings of the streams
+    16;  // rounds, each with numbers of its own, between two barriers of the streams
 constexpr std::size_t kScratch = 64 << 10;
 
 // A rank's GPU: a device for what the test does itself, and where windows get theirs.
@@ -164,7 +164,7 @@ class Together {
   const std::int64_t* seen(int rank, std::size_t at) const {
     return racers[static_cast<std::size_t>(rank)]->seen(at);
   }
-  void meet() {
+  void barrier() {
     const std::size_t turn = arrived_.fetch_add(1) / racers.size();
     race.until([&] { return arrived_.load() / racers.size() > turn; });
   }
@@ -217,7 +217,7 @@ std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::millis
       for (std::uint64_t batch = 0;; ++batch) {
         const std::uint64_t first = batch * shape.at_once + 1;
         if (rank == 0) together.goes_on = together.race.goes_on(first);
-        together.meet();
+        together.barrier();
         if (!together.goes_on) {
           // For who asks for a number of them, and sees how far a time goes.
           if (rank == 0)
@@ -228,13 +228,13 @@ std::vector<std::string> race(int size, const MakeGpu& make, std::chrono::millis
         const auto own = std::find(turn.ranks.begin(), turn.ranks.end(), rank) - turn.ranks.begin();
         for (; turn.at < shape.at_once; ++turn.at, ++turn.round) enqueue(*racer, static_cast<int>(own), turn);
         racer->finish(together.race);
-        together.meet();
+        together.barrier();
         turn.round = first;
         for (turn.at = 0; rank == 0 && turn.at < shape.at_once; ++turn.at, ++turn.round)
           check(together, turn);
       }
       racer->close();
-      together.meet();
+      together.barrier();
     } catch (const std::runtime_error& error) {
       together.race.stop();
       communicator.close(error.what());

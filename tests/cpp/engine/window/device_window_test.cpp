@@ -66,7 +66,7 @@ TEST(DeviceWindow, AddsElementsBesideEachOther) {
         made.from = ones.data();
         complex.run(std::move(made));
       }
-      complex.meet();
+      complex.barrier();
       if (communicator.rank() == 0) {
         for (const double each : complex.values) conformance::expect(each == 12.0, "a complex sum is wrong");
       }
@@ -105,7 +105,7 @@ void expect_end_of_wait(Place place, bool captured) {
   ThreadGroup group(2);
   const auto errors = on_gpus(group, place, [captured](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       communicator.close("the group was aborted");
@@ -139,7 +139,7 @@ TEST(DeviceWindow, MovesInPieces) {
                                                    kRows * kStride);
     std::vector<std::int64_t> sent(kRows * kRow), back(sent.size());
     std::iota(sent.begin(), sent.end(), std::int64_t{1000000000} * communicator.rank());
-    opened.meet();
+    opened.barrier();
     const auto all = [&](Access access) {
       WindowCall made = opened.call(access, opened.next(), 0, kRow);
       made.rows = kRows;
@@ -153,7 +153,7 @@ TEST(DeviceWindow, MovesInPieces) {
     opened.wait(opened.before(), 1);
     all(Access::kGet);
     conformance::expect(back == sent, "what was put in pieces is not what is got");
-    opened.meet();
+    opened.barrier();
     all(Access::kAccumulate);
     opened.wait(opened.before(), 1);
     for (std::size_t row = 0; row < kRows; ++row) {
@@ -177,7 +177,7 @@ TEST(DeviceWindow, StreamsDoNotHoldEachOtherUp) {
     const std::vector<std::int64_t> mine = {1, 2, 3};
     std::vector<Stream> streams;
     for (int each = 0; each < 6; ++each) streams.push_back(gpu.device.make_stream());
-    opened.meet();
+    opened.barrier();
     const auto put_on = [&](Stream stream, int slot) {
       WindowCall made = opened.call(Access::kPut, opened.next(), static_cast<std::size_t>(2 * slot), 2);
       made.from = mine.data();
@@ -205,7 +205,7 @@ TEST(DeviceWindow, EndsAccessesThatNobodyAnswers) {
   std::atomic<bool> gone = false;
   const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() == 0) {
       while (!gone) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       opened.window->release(/*agreed=*/false);
@@ -238,7 +238,7 @@ TEST(DeviceWindow, LooksAfterTheOldestWait) {
   std::atomic<bool> over = false;
   const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 4);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() == 0) {
       while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       opened.window->release(/*agreed=*/false);
@@ -270,7 +270,7 @@ TEST(DeviceWindow, EndsWhatIsHalfEnqueued) {
   std::atomic<bool> gone = false;
   const auto errors = on_gpus(group, kApart, [&](Gpu& gpu, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, gpu.allocate, DType::kFloat32, 8 << 20);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() == 0) {
       while (!gone) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       opened.window->release(/*agreed=*/false);

@@ -67,7 +67,7 @@ TEST(NcclWindow, PutsWhatIsRegistered) {
   const auto errors = on_gpus(3, [](Gpu& gpu, Communicator& communicator) {
     const Floats opened(communicator, gpu.allocate, DType::kFloat32, 3000);
     std::fill(opened.values.begin(), opened.values.begin() + 1000, static_cast<float>(opened.rank() + 1));
-    opened.meet();
+    opened.barrier();
     for (int time = 0; time < 20; ++time) {
       opened.put(opened.next(), 2000, std::vector<float>(1000, static_cast<float>(time)));
       WindowCall put = opened.call(Access::kPut, opened.next(), 1000, 1000);
@@ -78,7 +78,7 @@ TEST(NcclWindow, PutsWhatIsRegistered) {
       for (std::size_t at = 1000; at < 3000; ++at)
         conformance::expect(opened.values[at] == static_cast<float>(at < 2000 ? opened.before() + 1 : time),
                             "what was put is not there");
-      opened.meet();
+      opened.barrier();
     }
     opened.close();
   });
@@ -101,7 +101,7 @@ TEST(NcclWindow, GraphsTakeOtherSlots) {
     signal(1);
     opened.window->enqueue_wait(opened.before(), 1, opened.stream, /*captured=*/true, kPatience);
     EXPECT_TRUE(gpu.device.synchronize(opened.stream));
-    opened.meet();
+    opened.barrier();
     for (const bool waits : {false, true}) {
       try {
         if (waits)
@@ -124,7 +124,7 @@ TEST(NcclWindow, EndsWaits) {
   const auto began = std::chrono::steady_clock::now();
   const auto errors = on_gpus(2, [](Gpu& gpu, Communicator& communicator) {
     const Floats opened(communicator, gpu.allocate, DType::kFloat32, 100);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       communicator.close("the group was aborted");
@@ -150,7 +150,7 @@ TEST(NcclWindow, EndsWhatWaitsWhenItIsReleased) {
     const Stream waits = gpu.device.make_stream();
     if (opened.rank() == 1)
       opened.window->enqueue_wait(0, NcclWindow::kSlot, waits, /*captured=*/false, kPatience);
-    opened.meet();
+    opened.barrier();
     opened.close();
     EXPECT_TRUE(gpu.device.synchronize(waits));
   });
@@ -162,7 +162,7 @@ TEST(NcclWindow, TellsWhatNcclRefuses) {
   Asked asked;
   const auto errors = on_gpus(2, [&](Gpu& gpu, Communicator& communicator) {
     const Floats opened(communicator, gpu.allocate, DType::kFloat32, 8);
-    opened.meet();
+    opened.barrier();
     if (communicator.rank() != 0) return;
     asked.nccl.fail("ncclSignal", 0);
     opened.signal(1, NcclWindow::kSlot);

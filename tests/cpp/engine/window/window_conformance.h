@@ -106,7 +106,7 @@ struct Opened {
     window->enqueue_wait(source, slot, stream, /*captured=*/false, kPatience);
     window->drain(kPatience);
   }
-  void meet() const {
+  void barrier() const {
     Operation barrier;
     barrier.kind = OpKind::kBarrier;
     barrier.timeout = kPatience;
@@ -128,17 +128,17 @@ inline void windows_move(Communicator& group, const Allocate& allocate) {
     std::vector<std::int32_t> sent(count);
     for (auto& each : sent) each = static_cast<std::int32_t>(random());
     std::fill(opened.values.begin(), opened.values.end(), -1);
-    opened.meet();
+    opened.barrier();
     opened.put(opened.next(), offset, sent, 0);
     opened.wait(opened.before(), 0);
     expect(opened.get(opened.next(), offset, count) == sent, "what was put is not what is got");
-    opened.meet();
+    opened.barrier();
     expect(std::all_of(opened.values.begin(), opened.values.begin() + static_cast<std::ptrdiff_t>(offset),
                        [](int each) { return each == -1; }) &&
                std::all_of(opened.values.begin() + static_cast<std::ptrdiff_t>(offset + count),
                            opened.values.end(), [](int each) { return each == -1; }),
            "a put has written beside its place");
-    opened.meet();
+    opened.barrier();
   }
   opened.close();
 }
@@ -156,7 +156,7 @@ inline void windows_stride(Communicator& group, const Allocate& allocate) {
     made.stride = kWidth * sizeof(std::int16_t);
     return made;
   };
-  opened.meet();
+  opened.barrier();
   WindowCall put = strided(Access::kPut);
   put.from = sent.data();
   put.slot = 1;
@@ -168,7 +168,7 @@ inline void windows_stride(Communicator& group, const Allocate& allocate) {
     const auto wanted = hit ? 100 * opened.before() + static_cast<int>(row * kRow + column - 3) : -1;
     expect(opened.values[at] == wanted, "a row lies elsewhere");
   }
-  opened.meet();
+  opened.barrier();
   WindowCall get = strided(Access::kGet);
   get.into = back.data();
   opened.run(std::move(get));
@@ -176,7 +176,7 @@ inline void windows_stride(Communicator& group, const Allocate& allocate) {
   WindowCall sum = strided(Access::kAccumulate);
   sum.from = sent.data();
   opened.run(std::move(sum));
-  opened.meet();
+  opened.barrier();
   expect(opened.values[3] == 2 * 100 * opened.before(), "rows are not added");
   opened.close();
 }
@@ -185,7 +185,7 @@ inline void windows_stride(Communicator& group, const Allocate& allocate) {
 inline void windows_count(Communicator& group, const Allocate& allocate) {
   const Opened<std::int64_t> opened(group, allocate, DType::kInt64, 3);
   const int times = opened.window->is_served() ? 20 : 200;
-  opened.meet();
+  opened.barrier();
   std::vector<std::int64_t> tickets;
   for (int time = 0; time < times; ++time) tickets.push_back(opened.fetch_add(0, 1, 1));
   for (std::size_t each = 1; each < tickets.size(); ++each)
@@ -199,14 +199,14 @@ inline void windows_count(Communicator& group, const Allocate& allocate) {
       seen = found;
     }
   }
-  opened.meet();
+  opened.barrier();
   if (group.rank() == 0) {
     expect(opened.values[0] == 0, "a place beside was changed");
     expect(opened.values[1] == times * group.size(), "the counter lost some");
     expect(opened.values[2] == times / 4 * group.size(), "compare_swap lost some");
   }
   const std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  opened.meet();
+  opened.barrier();
   if (group.rank() == 0) {
     opened.values[0] = most;
     expect(opened.fetch_add(0, 0, 1) == most && opened.values[0] == std::numeric_limits<std::int64_t>::min(),
@@ -219,7 +219,7 @@ inline void windows_count(Communicator& group, const Allocate& allocate) {
 inline void windows_count_in_every_way(Communicator& group, const Allocate& allocate) {
   const Opened<std::int32_t> opened(group, allocate, DType::kInt32, 3);
   const int times = opened.window->is_served() ? 60 : 200;
-  opened.meet();
+  opened.barrier();
   for (int time = 0; time < times; ++time) {
     const int way = (group.rank() + time / 20) % 3;
     if (way == 0) opened.fetch_add(0, 1, 1);
@@ -234,7 +234,7 @@ inline void windows_count_in_every_way(Communicator& group, const Allocate& allo
       if (found == seen) break;
     }
   }
-  opened.meet();
+  opened.barrier();
   if (group.rank() == 0) {
     expect(opened.values[1] == times * group.size(), "one way of counting misses another");
     expect(opened.values[0] == 0 && opened.values[2] == 0, "a place beside was changed");
@@ -258,7 +258,7 @@ inline void windows_move_within(Communicator& group, const Allocate& allocate) {
   opened.run(std::move(get));
   for (std::size_t at = 0; at < 1000; ++at)
     expect(opened.values[at] == (at < 999 ? static_cast<int>(at) : 998), "a get within is wrong");
-  opened.meet();
+  opened.barrier();
   opened.close();
 }
 
@@ -267,7 +267,7 @@ inline void windows_accumulate(Communicator& group, const Allocate& allocate) {
   constexpr std::size_t kCount = 1001;
   const Opened<float> floats(group, allocate, DType::kFloat32, kCount);
   const Opened<std::uint8_t> bytes(group, allocate, DType::kUInt8, kCount);
-  floats.meet();
+  floats.barrier();
   std::vector<float> mine(kCount);
   for (std::size_t at = 0; at < kCount; ++at)
     mine[at] = static_cast<float>(at) + static_cast<float>(group.rank());
@@ -283,7 +283,7 @@ inline void windows_accumulate(Communicator& group, const Allocate& allocate) {
   made.op = ReduceOp::kMax;
   made.from = largest.data();
   bytes.run(std::move(made));
-  floats.meet();
+  floats.barrier();
   const int size = group.size();
   for (std::size_t at = 0; at < kCount; ++at) {
     const float wanted =
@@ -314,14 +314,14 @@ inline void windows_signal(Communicator& group, const Allocate& allocate) {
   } catch (const Error& error) {
     expect(error.kind() == ErrorKind::kTimeout, error.what());
   }
-  opened.meet();  // the group goes on
+  opened.barrier();  // the group goes on
   std::vector<std::shared_ptr<WindowTask>> waits;
   for (int time = 0; time < 4; ++time) {
     waits.push_back(opened.window->start_wait(opened.before(), 2, kPatience));
     expect(!waits.back()->finished(), "a wait for nothing is over");
     opened.window->post(waits.back());
   }
-  opened.meet();
+  opened.barrier();
   for (int time = 0; time < 4; ++time) opened.signal(opened.next(), 2);
   for (const auto& wait : waits) {
     expect(group.wait(*wait, kPatience), "a wait does not end");
@@ -336,7 +336,7 @@ inline void windows_keep_order(Communicator& group, const Allocate& allocate) {
   const int times = opened.window->is_served() ? 60 : 300;
   std::vector<std::vector<std::int64_t>> buffers;
   for (int time = 0; time < times; ++time) buffers.emplace_back(60, time);
-  opened.meet();
+  opened.barrier();
   std::vector<std::shared_ptr<WindowTask>> tasks;
   for (int time = 0; time < times; ++time) {
     const bool adds = time % 3 == 1;
@@ -426,7 +426,7 @@ inline void windows_refuse(Communicator& group, const Allocate& allocate) {
   WindowCall slot = opened.call(Access::kSignal, opened.next(), 0, 0);
   slot.slot = kSignalSlots;
   refuses(std::move(slot), ErrorKind::kInvalidArgument, "no signal slot");
-  opened.meet();
+  opened.barrier();
   opened.put(opened.next(), theirs - 1, {1.0f});
   opened.close();
   opened.close();

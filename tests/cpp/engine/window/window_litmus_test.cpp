@@ -38,7 +38,7 @@ void race_on(int size, std::size_t count, Body body, std::uint64_t races = 1) {
     const auto errors = group.run([&](int rank, Communicator& communicator) {
       try {
         const Numbers numbers(communicator, way.allocate, DType::kInt64, count);
-        numbers.meet();
+        numbers.barrier();
         // Rank 0 says whether there is another round: the ranks end together.
         for (std::int64_t round = 1;; ++round) {
           if (rank == 0) {
@@ -107,7 +107,7 @@ TEST(WindowLitmus, StoreBuffering) {
   });
 }
 
-// Two counters are seen to rise in one order by all: many pairs of them, one after another, between two meetings.
+// Two counters are seen to rise in one order by all: many pairs of them, one after another, between two barriers.
 TEST(WindowLitmus, IndependentReads) {
   constexpr std::size_t kPairs = 32;
   const auto body = [](Race& race, const Numbers& numbers, std::int64_t round) {

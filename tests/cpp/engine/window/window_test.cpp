@@ -170,7 +170,7 @@ TEST(Window, KnowsWhoHasLeft) {
   std::atomic<bool> left{false};
   const auto errors = group.run([&](int rank, Communicator& communicator) {
     const conformance::Opened<float> opened(communicator, plain, DType::kFloat32, 8);
-    opened.meet();
+    opened.barrier();
     if (rank == 0) {
       communicator.close("the group was destroyed");
       opened.window->close(std::chrono::seconds(5));  // needs no peer now

@@ -1,4 +1,4 @@
-// What `altorch trace` is told of a group whose ranks have not met yet, or make what carries them.
+// What `altorch trace` shows of a group that is being made: its ranks have not found each other yet, or open their transport.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 namespace altorch::backend {
 
 // Listed while it lives. Thread rules: any thread asks.
-class MeetingTrace : public TraceSource {
+class CreationTrace : public TraceSource {
  public:
   // `watch`: over the job that the group is made in; may be null.
-  MeetingTrace(const Membership& group, const std::shared_ptr<JobWatch>& watch);
-  ~MeetingTrace() override { TraceBoard::instance().remove(*this); }
-  MeetingTrace(const MeetingTrace&) = delete;
+  CreationTrace(const Membership& group, const std::shared_ptr<JobWatch>& watch);
+  ~CreationTrace() override { TraceBoard::instance().remove(*this); }
+  CreationTrace(const CreationTrace&) = delete;
 
   GroupReport report() const override;
   const FlightRecorder* recorder() const override { return nullptr; }
 
  private:
-  GroupReport meeting_;
+  GroupReport report_;
   const std::shared_ptr<JobWatch> watch_;
 };
 

@@ -1,21 +1,21 @@
-#include "common/gathering.h"
+#include "common/first_allgather.h"
 
 #include <algorithm>
 
 #include "common/absent.h"
 #include "common/error.h"
-#include "common/meeting.h"
 #include "common/number.h"
 #include "common/random_name.h"
 #include "common/retrying_store.h"
+#include "common/store_allgather.h"
 
 namespace altorch {
 namespace {
 
 // One rank's part in it.
-class Gatherer {
+class AllgatherOfOneRank {
  public:
-  Gatherer(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& word)
+  AllgatherOfOneRank(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& word)
       : store_(store), key_(key), rank_(rank), size_(size), word_(word) {
     word_.insert(word_.begin(), own_name_);
     if (rank != 0) return;
@@ -25,7 +25,7 @@ class Gatherer {
   }
 
   // Everybody's words, once they are there.
-  std::optional<Gathering> look() { return rank_ == 0 ? collect() : read(); }
+  std::optional<FirstAllgather> look() { return rank_ == 0 ? collect() : read(); }
 
   // After the end, good or bad: who comes to an empty table waits for the next challenge.
   void withdraw_challenge() noexcept {
@@ -37,12 +37,12 @@ class Gatherer {
   }
 
   // In vain. Rank 0, which may host the store, goes after the others who came, or after a while.
-  // Ranks that have the table already wait for this one in the group's next meeting.
+  // Ranks that have the table already wait for this one in the group's next allgather.
   void report(const std::string& why) noexcept {
     if (under_.empty()) return;
     try {
       store_.set(prefix() + "/" + kFailedKey,
-                 "rank " + std::to_string(rank_) + " gave up while the ranks met: " + why);
+                 "rank " + std::to_string(rank_) + " gave up while the group was made: " + why);
     } catch (const std::exception&) {  // its own error says so
     }
   }
@@ -62,7 +62,7 @@ class Gatherer {
   }
 
  private:
-  std::optional<Gathering> collect() {
+  std::optional<FirstAllgather> collect() {
     const auto count = store_.try_get(prefix() + "/count");
     if (came_of(count) < size_ - 1) return std::nullopt;
     std::vector<std::string> keys;
@@ -75,7 +75,7 @@ class Gatherer {
     return finished(std::move(rows));
   }
 
-  std::optional<Gathering> read() {
+  std::optional<FirstAllgather> read() {
     const auto now = WaitClock::now();
     if (now >= next_challenge_) {
       const auto challenge = store_.try_get(challenge_key());
@@ -100,7 +100,7 @@ class Gatherer {
     post_request([&] { store_.add(prefix() + "/count", 1); });
   }
 
-  Gathering finished(std::vector<Fields> rows) {
+  FirstAllgather finished(std::vector<Fields> rows) {
     for (std::size_t rank = 0; rank < rows.size(); ++rank) {
       if (rows[rank].empty())
         throw Error(ErrorKind::kInternal,
@@ -144,10 +144,11 @@ class Gatherer {
 
 }  // namespace
 
-Gathering gather(KeyValueStore& store, const std::string& key, int rank, int size,
-                 std::chrono::milliseconds timeout, const std::string& purpose, const Fields& word) {
+FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
+                               std::chrono::milliseconds timeout, const std::string& purpose,
+                               const Fields& word) {
   if (size == 1) return {key + "/" + random_name(), {word}};
-  Gatherer own(store, key, rank, size, word);
+  AllgatherOfOneRank own(store, key, rank, size, word);
   try {
     auto met = poll_until_found(store, size, timeout, [&] { return own.look(); });
     own.withdraw_challenge();

@@ -1,7 +1,7 @@
-// The meetings of a group's ranks in the store, and what they compare there.
+// The allgathers of a group's ranks through the store, and the settings that they compare there.
 #include "common/agreement.h"
-#include "common/gathering.h"
-#include "common/meeting.h"
+#include "common/first_allgather.h"
+#include "common/store_allgather.h"
 #include "fuzz/hostile_store.h"
 
 namespace altorch {
@@ -10,8 +10,9 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{1000};
 constexpr int kSize = 3;
 
-void gather_and_compare(KeyValueStore& store, int rank) {
-  const Gathering met = gather(store, "key", rank, kSize, kPatience, "to be fuzzed", settings_to_agree_on());
+void allgather_and_compare(KeyValueStore& store, int rank) {
+  const FirstAllgather met =
+      first_allgather(store, "key", rank, kSize, kPatience, "to be fuzzed", settings_to_agree_on());
   fuzz::require(met.words.size() == kSize, "there is a word of each rank");
   constexpr int kNames[kSize] = {0, 1, 2};
   disagreement(met.words, kNames);
@@ -19,22 +20,22 @@ void gather_and_compare(KeyValueStore& store, int rank) {
 
 }  // namespace
 
-FUZZ_TARGET(meeting, 300) {
+FUZZ_TARGET(store_allgather, 300) {
   const int kind = input.up_to(3), rank = input.up_to(kSize - 1);
   fuzz::HostileStore store(input);
   switch (kind) {
     case 0:
-      fuzz::require(meet(store, "key", rank, kSize, kPatience, "to be fuzzed").size() == kSize,
+      fuzz::require(store_allgather(store, "key", rank, kSize, kPatience, "to be fuzzed").size() == kSize,
                     "there is a word of each rank");
       break;
     case 1:
-      meet_able(store, "key", rank, kSize, kPatience, "to be fuzzed", "");
+      first_unsupported_reason(store, "key", rank, kSize, kPatience, "to be fuzzed", "");
       break;
     case 2:
       leave_in_turn(store, "key", rank, kSize, std::chrono::milliseconds(5));
       break;
     default:
-      gather_and_compare(store, rank);
+      allgather_and_compare(store, rank);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@ using std::chrono::seconds;
 
 std::vector<std::string> meet_at(KeyValueStore& store, int rank, int size,
                                  milliseconds timeout = seconds(20)) {
-  return meet(store, "here", rank, size, timeout, "to dance", std::to_string(rank));
+  return store_allgather(store, "here", rank, size, timeout, "to dance", std::to_string(rank));
 }
 
-TEST(Meeting, CostsEachRankAFixedNumberOfRequests) {
+TEST(StoreAllgather, CostsEachRankAFixedNumberOfRequests) {
   constexpr int kSize = 64;
   MapStore store;
   std::vector<std::unique_ptr<CountingStore>> stores;
@@ -35,7 +35,7 @@ TEST(Meeting, CostsEachRankAFixedNumberOfRequests) {
   EXPECT_LE(stores[0]->writes, 2);
 }
 
-TEST(Meeting, MayBeTriedAgain) {
+TEST(StoreAllgather, MayBeTriedAgain) {
   MapStore store;
   const auto errors = on_threads(3, [&](int rank) {
     if (rank != 1) meet_at(store, rank, 3, milliseconds(100));
@@ -45,7 +45,7 @@ TEST(Meeting, MayBeTriedAgain) {
   EXPECT_EQ(on_threads(3, [&](int rank) { meet_at(store, rank, 3); }), std::vector<std::string>(3));
 }
 
-TEST(Meeting, NobodyIsWaitedForByARankAlone) {
+TEST(StoreAllgather, NobodyIsWaitedForByARankAlone) {
   MapStore store;
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(meet_at(store, 0, 1), std::vector<std::string>{"0"});
@@ -64,7 +64,7 @@ class SleepyStore : public StoreView {
   int looks = 0;
 };
 
-TEST(Meeting, OutlivesAStoreThatDoesNotAnswerForAWhile) {
+TEST(StoreAllgather, OutlivesAStoreThatDoesNotAnswerForAWhile) {
   MapStore store;
   const auto errors = on_threads(2, [&](int rank) {
     SleepyStore sleepy(store);
@@ -73,7 +73,7 @@ TEST(Meeting, OutlivesAStoreThatDoesNotAnswerForAWhile) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-TEST(Meeting, ASilentStoreIsNotTakenForAnAbsentRank) {
+TEST(StoreAllgather, ASilentStoreIsNotTakenForAnAbsentRank) {
   MapStore store;
   const auto errors = on_threads(2, [&](int rank) {
     SleepyStore silent(store);
@@ -86,7 +86,7 @@ TEST(Meeting, ASilentStoreIsNotTakenForAnAbsentRank) {
   }
 }
 
-TEST(Meeting, WhoComesTooLateIsToldThatTheOthersHaveGone) {
+TEST(StoreAllgather, WhoComesTooLateIsToldThatTheOthersHaveGone) {
   MapStore store;
   const auto errors = on_threads(2, [&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(600));
@@ -97,7 +97,7 @@ TEST(Meeting, WhoComesTooLateIsToldThatTheOthersHaveGone) {
       << errors[1];
 }
 
-TEST(Meeting, TheHostOfTheStoreLeavesLast) {
+TEST(StoreAllgather, TheHostOfTheStoreLeavesLast) {
   MapStore store;
   std::atomic<bool> left{false};
   const auto errors = on_threads(3, [&](int rank) {

@@ -1,8 +1,8 @@
-#include "transports/channel_meeting.h"
+#include "transports/channel_barrier.h"
 
 namespace altorch {
 
-State ChannelMeeting::test(std::optional<Error>& error) {
+State ChannelBarrier::test(std::optional<Error>& error) {
   while (distance_ < channel_.size()) {
     if (!begun_) {
       channel_.receive(&received_, sizeof received_, away(-distance_), tag_, requests_[0]);

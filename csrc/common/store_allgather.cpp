@@ -1,4 +1,4 @@
-#include "common/meeting.h"
+#include "common/store_allgather.h"
 
 #include "common/absent.h"
 #include "common/error.h"
@@ -15,7 +15,7 @@ std::optional<std::string> collect(KeyValueStore& store, const std::string& key,
   if (!count || number_from<std::int64_t>(*count, "how many ranks have come") < size - 1) return std::nullopt;
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key + "/" + std::to_string(rank));
-  // A rank that comes a second time, after a failure, is counted twice: then somebody is still missing.
+  // A rank that comes a second time, after a failure, is counted twice: then a word is still missing.
   const auto words = store.multi_get(keys);
   if (!words) return std::nullopt;
   std::string table = encode_fields(*words);
@@ -25,9 +25,9 @@ std::optional<std::string> collect(KeyValueStore& store, const std::string& key,
 
 }  // namespace
 
-std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int rank, int size,
-                              std::chrono::milliseconds timeout, const std::string& purpose,
-                              const std::string& word) {
+std::vector<std::string> store_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
+                                         std::chrono::milliseconds timeout, const std::string& purpose,
+                                         const std::string& word) {
   if (size == 1) return {word};
   const auto key_of = [&](int who) { return key + "/" + std::to_string(who); };
   try {
@@ -38,17 +38,17 @@ std::vector<std::string> meet(KeyValueStore& store, const std::string& key, int 
     });
     auto words = decode_fields(table);
     if (words.size() == static_cast<std::size_t>(size)) return words;
-    throw Error(ErrorKind::kInternal, "the table of a meeting has " + std::to_string(words.size()) +
+    throw Error(ErrorKind::kInternal, "the table of an allgather has " + std::to_string(words.size()) +
                                           " rows for " + std::to_string(size) + " ranks");
   } catch (const Error& error) {
     throw error.with_prefix(absent_ranks(store, {key, key_of, rank, size}) + " " + purpose + ": ");
   }
 }
 
-std::optional<std::string> meet_able(KeyValueStore& store, const std::string& key, int rank, int size,
-                                     std::chrono::milliseconds timeout, const std::string& purpose,
-                                     const std::string& obstacle) {
-  const auto words = meet(store, key, rank, size, timeout, purpose, obstacle);
+std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
+                                                    int size, std::chrono::milliseconds timeout,
+                                                    const std::string& purpose, const std::string& obstacle) {
+  const auto words = store_allgather(store, key, rank, size, timeout, purpose, obstacle);
   for (std::size_t other = 0; other < words.size(); ++other) {
     if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
   }
