@@ -133,10 +133,12 @@ def main() -> None:
     failed = False
     for ranks in arguments.ranks:
         found = {name: find(name, ranks) for name in arguments.kernels}
-        for name, (_, obstacle) in found.items():
-            if obstacle:
-                print(f"{name}: left out with {ranks} ranks, {obstacle}")
-        libraries = {name: library for name, (library, obstacle) in found.items() if not obstacle}
+        for name, (_, unsupported_reason) in found.items():
+            if unsupported_reason:
+                print(f"{name}: left out with {ranks} ranks, {unsupported_reason}")
+        libraries = {
+            name: library for name, (library, unsupported_reason) in found.items() if not unsupported_reason
+        }
         measured = []
         for dtype in arguments.dtypes:
             config = {"libraries": libraries, "dtype": dtype}

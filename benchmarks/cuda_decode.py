@@ -140,7 +140,7 @@ def main() -> None:
     groups = {
         name: contenders.make(name.removesuffix(FUSED), here, ())
         for name in arguments.contenders
-        if not contenders.obstacle(name.removesuffix(FUSED), here)
+        if not contenders.unsupported_reason(name.removesuffix(FUSED), here)
     }
     measured: list[Row] = []
     with Progress(len(arguments.batches), quiet=dist.get_rank() != 0) as progress:

@@ -138,7 +138,7 @@ def main() -> None:
     taking = [
         Contender(name, here, tensor, lambda: torch.mm(left, right, out=result), arguments.leave)
         for name in arguments.contenders
-        if not contenders.obstacle(name, here)
+        if not contenders.unsupported_reason(name, here)
     ]
     for _ in range(arguments.rounds):
         for contender in taking:

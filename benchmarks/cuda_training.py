@@ -98,7 +98,7 @@ def arguments_of() -> argparse.Namespace:
 def main() -> None:
     arguments = arguments_of()
     here = process_group.join("cuda")
-    names = [name for name in arguments.contenders if not contenders.obstacle(name, here)]
+    names = [name for name in arguments.contenders if not contenders.unsupported_reason(name, here)]
     groups = {name: contenders.make(name, here, ()) for name in names}
     model = training.about(arguments)
     about = {"benchmark": "cuda_training", "ranks": dist.get_world_size(), "device": "cuda"}

@@ -242,7 +242,7 @@ def main() -> None:
         if name == WINDOW:
             over = ways[name] = CheckedWindow(max(arguments.sizes), here)
             over.check(here)
-        elif contenders.obstacle(name, here) is None:
+        elif contenders.unsupported_reason(name, here) is None:
             ways[name] = OverMessages(contenders.make(name, here, ()))
     measured: list[Row] = []
     first = dist.get_rank() == 0

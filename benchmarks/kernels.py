@@ -42,7 +42,7 @@ print(library.__file__)
 
 class Found(NamedTuple):
     library: str
-    obstacle: str  # why there is none, or nothing
+    unsupported_reason: str  # why there is none, or nothing
 
 
 class Kernel(NamedTuple):

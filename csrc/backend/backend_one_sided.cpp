@@ -71,7 +71,7 @@ int check_slot(int slot) {
 }
 
 // Why it cannot be registered, as a clause; empty: it can.
-std::string obstacle_of(const at::Tensor& tensor) {
+std::string unsupported_reason_of(const at::Tensor& tensor) {
   try {
     check_tensor(tensor, "the window's tensor");
     dtype_of(tensor);
@@ -184,22 +184,22 @@ void AlWindow::set_tensor(const at::Tensor& tensor, bool owning) {
       throw invalid(
           "double registration: the window has a tensor; call tensor_deregister() on all ranks first");
   }
-  const std::string obstacle = obstacle_of(tensor);
+  const std::string unsupported_reason = unsupported_reason_of(tensor);
   Registered own;
   std::byte* memory = nullptr;
-  if (obstacle.empty()) {
+  if (unsupported_reason.empty()) {
     own = {static_cast<std::size_t>(tensor.numel()) * tensor.element_size(), dtype_of(tensor)};
     memory = static_cast<std::byte*>(tensor.data_ptr());
   }
   std::shared_ptr<void> keep;
-  if (owning && obstacle.empty()) keep = std::make_shared<Kept>(tensor.storage());
-  const bool on_gpu = obstacle.empty() && tensor.is_cuda();
+  if (owning && unsupported_reason.empty()) keep = std::make_shared<Kept>(tensor.storage());
+  const bool on_gpu = unsupported_reason.empty() && tensor.is_cuda();
   const c10::OptionalDeviceGuard back =
       on_gpu ? c10::OptionalDeviceGuard(tensor.device()) : c10::OptionalDeviceGuard();
   const WindowGpu gpu{on_gpu ? tensor.device().index() : 0, cuda_gpus(), on_error_};
   Open opened;
-  opened.window = altorch::open_window(*communicator_, memory, own, std::move(keep), timeout_, obstacle,
-                                       on_gpu ? &gpu : nullptr);
+  opened.window = altorch::open_window(*communicator_, memory, own, std::move(keep), timeout_,
+                                       unsupported_reason, on_gpu ? &gpu : nullptr);
   if (on_gpu) {
     opened.streams = std::make_shared<WindowStreams>(tensor.device());
     CudaWatch::instance().add(opened.window);
@@ -516,9 +516,9 @@ struct ExportedTensor {
 };
 
 std::shared_ptr<std::byte> allocate_exported(std::size_t bytes, int index) {
-  if (const auto why = CudaDevice::obstacle(index))
+  if (const auto why = CudaDevice::unsupported_reason(index))
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
-  if (const auto why = CudaDevice::export_obstacle(index))
+  if (const auto why = CudaDevice::export_unsupported_reason(index))
     throw Error(ErrorKind::kUnsupported, "altorch.empty: " + *why);
   const c10::DeviceGuard back(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
   auto made = std::make_shared<ExportedTensor>(index);

@@ -39,8 +39,8 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::merge(const c10::intrusive_ptr<c10d
     // They may be of several jobs, whose numbers mean nothing to each other.
     for (int each = 0; each < size; ++each) merged.global_ranks.push_back(each);
     auto own = c10::dynamic_intrusive_pointer_cast<AlOptions>(options);
-    const auto [made, obstacle] = merge_maker()(store, merged, own ? own : options_);
-    if (!made) throw Error(ErrorKind::kTransport, obstacle);
+    const auto [made, unsupported_reason] = merge_maker()(store, merged, own ? own : options_);
+    if (!made) throw Error(ErrorKind::kTransport, unsupported_reason);
     last_merge_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
     last_merge_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
     return made;

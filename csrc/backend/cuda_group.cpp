@@ -103,7 +103,8 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
       device_(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(first.device)),
       routes_(*communicator_, first, timeout, marking(std::move(options))),
       calls_(*communicator_, communicator_->watchdog(), routes_, on_error, [this] { tell_waiters(); }),
-      streams_(CudaDevice::obstacle(first.device) ? nullptr : std::make_unique<CudaDevice>(first.device)),
+      streams_(CudaDevice::unsupported_reason(first.device) ? nullptr
+                                                            : std::make_unique<CudaDevice>(first.device)),
       stream_(own_stream(streams_.get(), device_, high_priority)),
       future_stream_(own_stream(streams_.get(), device_, /*high_priority=*/true)),
       last_(c10::DeviceType::CUDA) {}

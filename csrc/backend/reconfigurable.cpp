@@ -145,8 +145,8 @@ void ReconfigurableBackend::replace(const Asked& asked) {
     make = make_;
   }
   if (!make) throw Error(ErrorKind::kClosed, "the group was destroyed; make another one");
-  const auto [made, obstacle] = (*make)(asked);
-  if (!made) throw Error(ErrorKind::kTransport, obstacle);
+  const auto [made, unsupported_reason] = (*make)(asked);
+  if (!made) throw Error(ErrorKind::kTransport, unsupported_reason);
   made->setTimeout(options_->timeout);
   made->share(completion_hooks_);
   made->setGroupUid(getGroupUid());

@@ -120,7 +120,7 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
                         group_.before.empty() ? group_.global_ranks : group_.before);
   const FirstAllgather met =
       first_allgather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
-  if (const auto error = obstacle(met.words, agreed_end)) {
+  if (const auto error = unsupported_reason(met.words, agreed_end)) {
     if (group_.is_job) leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
     throw error->with_prefix("altorch: group '" + group_.name + "': ");
   }
@@ -148,7 +148,8 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
 }
 
 // The same on every rank: the first that complains, or the first difference.
-std::optional<Error> Rendezvous::obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const {
+std::optional<Error> Rendezvous::unsupported_reason(const std::vector<Fields>& words,
+                                                    std::size_t agreed_end) const {
   std::vector<Fields> to_compare;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const Fields complaint = slice(words[i], 0, kComplaint);
@@ -231,9 +232,9 @@ void Rendezvous::fail(const std::string& why) noexcept {
   }
 }
 
-std::string Rendezvous::commit(const std::string& obstacle, std::chrono::milliseconds timeout) {
+std::string Rendezvous::commit(const std::string& unsupported_reason, std::chrono::milliseconds timeout) {
   const GroupMaking::Wait wait(making_);
-  return decide_commit(*store_, "made", group_.rank, group_.size(), timeout, obstacle);
+  return decide_commit(*store_, "made", group_.rank, group_.size(), timeout, unsupported_reason);
 }
 
 void Rendezvous::leave() noexcept { leave_in_turn(*store_, "left", group_.rank, group_.size(), kFarewell); }

@@ -74,8 +74,8 @@ class Rendezvous {
   // The text of every rank, by rank. Collective; each call needs a new key.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
-  // Whether all have made what `obstacle` says of this rank that it could not: common/commit_decision.h. Once.
-  std::string commit(const std::string& obstacle, std::chrono::milliseconds timeout);
+  // Whether all have made what `unsupported_reason` says of this rank that it could not: common/commit_decision.h. Once.
+  std::string commit(const std::string& unsupported_reason, std::chrono::milliseconds timeout);
   // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of waiting until their
   // timeout. Does nothing where the store does not answer.
   void fail(const std::string& why) noexcept;
@@ -85,7 +85,7 @@ class Rendezvous {
   void leave() noexcept;
 
  private:
-  std::optional<Error> obstacle(const std::vector<Fields>& words, std::size_t agreed_end) const;
+  std::optional<Error> unsupported_reason(const std::vector<Fields>& words, std::size_t agreed_end) const;
   void choose_watch(const std::vector<Fields>& identities, const c10::intrusive_ptr<c10d::Store>& store);
   // Over these processes, by rank; with keys in `store` under `name`, which is new, and the same on all ranks.
   void make_watch(const std::vector<ProcessId>& processes, const c10::intrusive_ptr<c10d::Store>& store,

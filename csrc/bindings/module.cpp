@@ -107,7 +107,7 @@ py::dict as_dict(const Explanation& said) {
   }
   entry["alternatives"] = alternatives;
   py::dict others;
-  for (const auto& other : said.others) others[py::str(other.name)] = other.why_not;
+  for (const auto& other : said.others) others[py::str(other.name)] = other.unsupported_reason;
   entry["routes_not_taken"] = others;
   return entry;
 }
@@ -352,10 +352,10 @@ PYBIND11_MODULE(_C, module) {
           "which may take longer than the group's timeout.")
       .def(
           "commit",
-          [](Rendezvous& self, const std::string& obstacle, double timeout_seconds) {
-            return guarded([&] { return self.commit(obstacle, milliseconds(timeout_seconds)); });
+          [](Rendezvous& self, const std::string& unsupported_reason, double timeout_seconds) {
+            return guarded([&] { return self.commit(unsupported_reason, milliseconds(timeout_seconds)); });
           },
-          py::call_guard<py::gil_scoped_release>(), py::arg("obstacle"), py::arg("timeout_seconds"),
+          py::call_guard<py::gil_scoped_release>(), py::arg("unsupported_reason"), py::arg("timeout_seconds"),
           "Two-phase commit, once: empty where all ranks have made the group, else why one has not.")
       .def("fail", &Rendezvous::fail, py::call_guard<py::gil_scoped_release>(), py::arg("why"),
            "This rank cannot make its part: ranks that wait for it raise.")
@@ -453,7 +453,8 @@ PYBIND11_MODULE(_C, module) {
       "gpu_routes",
       [](int device) {
         py::dict routes;
-        for (const RouteObstacle& each : guarded([&] { return gpu_route_obstacles(device); }))
+        for (const RouteUnsupportedReason& each :
+             guarded([&] { return gpu_route_unsupported_reasons(device); }))
           routes[py::str(std::string(each.route))] = each.why;
         return routes;
       },
@@ -472,16 +473,16 @@ PYBIND11_MODULE(_C, module) {
       "Compiles the GPU kernels of the host_staged route, which needs no GPU; bytes, or None where torch "
       "defines "
       "no such reduction.");
-  module.def("nccl_allocator_obstacle", &nccl::allocator_obstacle,
+  module.def("nccl_allocator_unsupported_reason", &nccl::allocator_unsupported_reason,
              "Why NCCL cannot allocate memory; empty: it can.");
   module.def("fail_thread_starts_after", &fail_thread_starts_after, py::arg("starts"),
              "For tests: after so many more, no thread of altorch can be started; negative: all can.");
   module.def("settings", &setting_rows, "Every ALTORCH_* setting.");
   module.def("unknown_settings", [] { return unknown_settings(); });
   module.def(
-      "shared_memory_obstacle",
-      [](int ranks) { return guarded([&] { return ShmTransport::obstacle(ranks); }); }, py::arg("ranks"),
-      "Why this process cannot share memory in a group of so many ranks, or None.");
+      "shared_memory_unsupported_reason",
+      [](int ranks) { return guarded([&] { return ShmTransport::unsupported_reason(ranks); }); },
+      py::arg("ranks"), "Why this process cannot share memory in a group of so many ranks, or None.");
   add_process_memory(module);
   module.def("shared_memory_node", &shared_memory_node, "Processes with the same text can share memory.");
   module.def("describe_job", &describe_mpi, "The MPI in use, or why there is none.");

@@ -30,7 +30,8 @@ void add_process_memory(py::module_& module) {
       .def_readonly("pid", &Process::pid)
       .def_readonly("address", &Process::address, "Of a number in its memory.")
       .def_readonly("number", &Process::number, "Which no other process has there.")
-      .def("obstacle", &Process::obstacle, Released(), "Why this process cannot copy from it, or None.")
+      .def("unsupported_reason", &Process::unsupported_reason, Released(),
+           "Why this process cannot copy from it, or None.")
       .def(
           "read",
           [](const Process& self, std::uint64_t from, std::uintptr_t to, std::size_t bytes) {

@@ -176,11 +176,11 @@ void bind_window(py::module_& module) {
         py::list rows;
         const auto add = [&](const WindowRow& row, const char* device) {
           py::dict entry;
-          const auto obstacle = backend::guarded([&] { return row.obstacle(2); });
+          const auto unsupported_reason = backend::guarded([&] { return row.unsupported_reason(2); });
           entry["name"] = row.name;
           entry["device"] = device;
-          entry["viable"] = !obstacle;
-          entry["reason"] = obstacle.value_or(row.summary);
+          entry["viable"] = !unsupported_reason;
+          entry["reason"] = unsupported_reason.value_or(row.summary);
           rows.append(entry);
         };
         for (const WindowRow& row : window_rows()) add(row, "cpu");

@@ -20,7 +20,7 @@ struct Running {
   std::mutex mutex;
   std::shared_ptr<Mpi> mpi;
   std::string job;
-  std::string why_not = "no group was made yet";
+  std::string unsupported_reason = "no group was made yet";
 };
 Running& running() {
   // Never destroyed: MPI's own exit handlers come later than ours.
@@ -72,7 +72,7 @@ PeerInfo own_info(const BootstrapOptions& options, const Launcher& launcher, Mpi
     peer.version = library.version;
     wanted_thread_level();
     const bool is_up = peer.mode == StartMode::kExisting || peer.mode == StartMode::kRunning;
-    if (!is_up) peer.problem = obstacle_to_mpi();
+    if (!is_up) peer.problem = mpi_unsupported_reason();
     if (peer.mode == StartMode::kBootstrap && peer.problem.empty())
       peer.problem = process_manager_problem(library, options);
   } catch (const Error& error) {
@@ -169,7 +169,7 @@ std::shared_ptr<Mpi> start_mpi(const BootstrapOptions& options) {
   try {
     return start_together(options);
   } catch (const Error& error) {
-    running().why_not = error.what();
+    running().unsupported_reason = error.what();
     throw;
   }
 }
@@ -182,7 +182,7 @@ std::shared_ptr<Mpi> running_mpi() {
 std::string describe_mpi() {
   std::lock_guard guard(running().mutex);
   const auto& mpi = running().mpi;
-  if (!mpi) return "no MPI: " + running().why_not;
+  if (!mpi) return "no MPI: " + running().unsupported_reason;
   return mpi->library().version + ", started by " + name_of(mpi->origin()) + ", thread level " +
          name_of(mpi->thread_level());
 }

@@ -92,7 +92,7 @@ std::uint64_t free_shared_memory() {
   return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
-std::string obstacle_to_mpi() {
+std::string mpi_unsupported_reason() {
   // The largest file in /dev/shm of a rank: 4.3 MB with UCX.
   constexpr rlim_t kLongestFile = 6'000'000;
   if (rlimit files{}; getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < kLongestFile)

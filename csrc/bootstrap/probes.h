@@ -18,7 +18,7 @@ std::uint64_t free_shared_memory();
 
 // What keeps any MPI library from starting in this process, as a sentence; empty where nothing does. MPICH and UCX hang or
 // abort on these, so they are asked for first.
-std::string obstacle_to_mpi();
+std::string mpi_unsupported_reason();
 
 // A word in this process, for others to read with can_read_memory(). Constant over the life of the process.
 struct MemoryProbe {

@@ -55,21 +55,22 @@ std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel lev
   const Topology topology = topology_of(options, table);
   std::unique_ptr<ProcessManager> manager;
   std::optional<InitDeadline> deadline;
-  std::optional<Error> obstacle;
+  std::optional<Error> unsupported_reason;
   try {
     manager = start_process_manager(library, options, topology);
     deadline.emplace();
   } catch (const Error& error) {
-    obstacle = error;
+    unsupported_reason = error;
   }
   // No rank enters MPI_Init before all can: it would wait there without end.
   bool all_can = false;
   try {
-    all_can = all_agree(!obstacle, options.size, *options.store, topology.prefix + "ready", options.timeout);
+    all_can = all_agree(!unsupported_reason, options.size, *options.store, topology.prefix + "ready",
+                        options.timeout);
   } catch (const Error&) {
-    if (!obstacle) throw;
+    if (!unsupported_reason) throw;
   }
-  if (obstacle) throw Error(*obstacle);
+  if (unsupported_reason) throw Error(*unsupported_reason);
   if (!all_can) throw Error(ErrorKind::kUnsupported, "another rank cannot start it");
   std::shared_ptr<Mpi> mpi;
   {

@@ -17,8 +17,8 @@ constexpr char kCommit[] = "made", kAbort = '!';
 }  // namespace
 
 std::string decide_commit(KeyValueStore& store, const std::string& key, int rank, int size,
-                          std::chrono::milliseconds timeout, const std::string& obstacle) {
-  if (size == 1) return obstacle;
+                          std::chrono::milliseconds timeout, const std::string& unsupported_reason) {
+  if (size == 1) return unsupported_reason;
   const auto deadline = WaitClock::now() + timeout;
   bool has_decided = false;
   const auto decide = [&](const std::string& decision) {
@@ -28,10 +28,10 @@ std::string decide_commit(KeyValueStore& store, const std::string& key, int rank
       if (store.add(key + "/decided", 1) == 1) store.set(key + "/decision", decision);
     });
   };
-  if (obstacle.empty()) {
+  if (unsupported_reason.empty()) {
     post_request([&] { store.add(key + "/count", 1); });
   } else {
-    decide(kAbort + ("rank " + std::to_string(rank) + ": " + obstacle));
+    decide(kAbort + ("rank " + std::to_string(rank) + ": " + unsupported_reason));
   }
   PollPause pause(size, deadline + kToWrite);
   while (true) {

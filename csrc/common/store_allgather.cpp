@@ -47,8 +47,9 @@ std::vector<std::string> store_allgather(KeyValueStore& store, const std::string
 
 std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
                                                     int size, std::chrono::milliseconds timeout,
-                                                    const std::string& purpose, const std::string& obstacle) {
-  const auto words = store_allgather(store, key, rank, size, timeout, purpose, obstacle);
+                                                    const std::string& purpose,
+                                                    const std::string& unsupported_reason) {
+  const auto words = store_allgather(store, key, rank, size, timeout, purpose, unsupported_reason);
   for (std::size_t other = 0; other < words.size(); ++other) {
     if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
   }

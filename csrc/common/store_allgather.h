@@ -25,7 +25,8 @@ std::vector<std::string> store_allgather(KeyValueStore& store, const std::string
 // ...", the same on every rank.
 std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const std::string& key, int rank,
                                                     int size, std::chrono::milliseconds timeout,
-                                                    const std::string& purpose, const std::string& obstacle);
+                                                    const std::string& purpose,
+                                                    const std::string& unsupported_reason);
 
 // Rank 0, which may host the store, must not end while other ranks still read there: it returns when all other ranks
 // have called this function, or after `patience`. Never throws.

@@ -42,7 +42,7 @@ bool has_atomics_on(int index, int peer) {
 
 }  // namespace
 
-std::optional<std::string> CudaDevice::obstacle(int index) {
+std::optional<std::string> CudaDevice::unsupported_reason(int index) {
   const cuda::Driver& cuda = driver();
   if (cuda.missing) return cuda.missing;
   int able = 0;
@@ -65,7 +65,7 @@ std::string CudaDevice::identity(int index) {
   return text;
 }
 
-std::optional<std::string> CudaDevice::export_obstacle(int index) {
+std::optional<std::string> CudaDevice::export_unsupported_reason(int index) {
   if (capability_of(index) < 70)
     return "GPU " + std::to_string(index) + " is older than Volta: its kernels have no fences for it";
   for (const int attribute : {cuda::kVirtualMemory, cuda::kFileDescriptorHandles}) {
@@ -76,7 +76,7 @@ std::optional<std::string> CudaDevice::export_obstacle(int index) {
   return std::nullopt;
 }
 
-std::optional<std::string> CudaDevice::atomics_obstacle(int index, const std::string& other) {
+std::optional<std::string> CudaDevice::atomics_unsupported_reason(int index, const std::string& other) {
   if (identity(index) == other) return std::nullopt;
   const cuda::Driver& cuda = driver();
   int number = 0;
@@ -123,7 +123,7 @@ int CudaDevice::multiprocessors(int index) {
 }
 
 CudaDevice::CudaDevice(int index, bool shared, bool beside) : index_(index), shared_(shared) {
-  if (auto reason = obstacle(index)) throw Error(ErrorKind::kUnsupported, *reason);
+  if (auto reason = unsupported_reason(index)) throw Error(ErrorKind::kUnsupported, *reason);
   context_ = beside ? CudaContext::beside(index) : CudaContext::primary(index);
   const auto entered = context_->enter();
   driver().check("cuEventCreate", driver().event_create(&event_, cuda::kEventDisableTiming));

@@ -14,20 +14,20 @@ namespace altorch {
 class CudaDevice : public Device {
  public:
   // `shared`: other processes use the GPU too, so that what its multiprocessors do waits for their turn.
-  // `beside`: in a context beside torch's (cuda_context.h). Throws Error(kUnsupported) with obstacle()'s words.
+  // `beside`: in a context beside torch's (cuda_context.h). Throws Error(kUnsupported) with unsupported_reason()'s words.
   explicit CudaDevice(int index, bool shared = false, bool beside = false);
   ~CudaDevice() override;
 
   // Why device `index` cannot serve, in a clause, or nothing.
-  static std::optional<std::string> obstacle(int index);
+  static std::optional<std::string> unsupported_reason(int index);
 
   // Text that names the GPU (or its slice) in every process; of `index` alone where the driver is missing.
   static std::string identity(int index);
 
   // Why other processes cannot map its memory, in a clause, or nothing.
-  static std::optional<std::string> export_obstacle(int index);
+  static std::optional<std::string> export_unsupported_reason(int index);
   // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
-  static std::optional<std::string> atomics_obstacle(int index, const std::string& other);
+  static std::optional<std::string> atomics_unsupported_reason(int index, const std::string& other);
   // The other GPUs, by identity(), in whose memory a line of 128 bytes arrives from its beginning on (kernels/lines.cuh): of
   // the same generation, over NVLink. Only those that this process sees.
   static std::vector<std::string> links(int index);

@@ -88,7 +88,7 @@ const Nvrtc& nvrtc() {
 
 }  // namespace
 
-std::optional<std::string> nvrtc_obstacle() {
+std::optional<std::string> nvrtc_unsupported_reason() {
   if (nvrtc().missing.empty()) return std::nullopt;
   return nvrtc().missing;
 }

@@ -9,7 +9,7 @@
 namespace altorch {
 
 // Why nothing can be compiled, in a clause, or nothing. Thread rules: any thread.
-std::optional<std::string> nvrtc_obstacle();
+std::optional<std::string> nvrtc_unsupported_reason();
 
 // A cubin with the kernel in it; `architecture` is for instance 90 for sm_90. Needs no GPU. Throws Error(kUnsupported)
 // where there is no NVRTC, or none that knows the architecture, with what it says. Thread rules: any thread.

@@ -39,12 +39,12 @@ extern const GpuRouteRow gpu_rows::alone = {
     .opens_at_once = true,
     .whatever_is_asked = true,
     .in_rank_order = true,
-    .obstacle_on = [](const GpuSource& gpus, int device) { return gpus.obstacle(device); },
-    .obstacle_among = [](const World& world) -> std::optional<std::string> {
+    .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
+    .unsupported_among = [](const World& world) -> std::optional<std::string> {
       if (world.ranks == 1) return std::nullopt;
       return "there are " + std::to_string(world.ranks) + " ranks";
     },
-    .obstacle_to = [](const Operation& operation) -> std::optional<std::string> {
+    .unsupported_to = [](const Operation& operation) -> std::optional<std::string> {
       if (operation.is_message()) return "it carries no messages";
       if (operation.reduces() && operation.op == ReduceOp::kPremulSum) return "it multiplies nothing";
       return std::nullopt;

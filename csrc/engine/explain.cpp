@@ -75,7 +75,7 @@ std::optional<Route> asked_for(const Question& question, const Operation& asked,
     }
     route.name = route.algorithm->name;
   }
-  if (const auto why = obstacle(route, {&asked, 1}, world, false))
+  if (const auto why = unsupported_reason(route, {&asked, 1}, world, false))
     refuse(question.algorithm + " cannot carry " + question.operation + " of " + question.dtype + " among " +
            std::to_string(question.ranks) + " ranks: " + *why + "; `altorch algorithms` lists what can");
   return route;
@@ -112,7 +112,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
   for (const GpuRouteRow* row : gpu_route_rows()) {
     if ((taken && taken->row == row) || row->whatever_is_asked) continue;  // that one nobody picks
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->instead;
-    const auto why = obstacle({.name = row->name, .row = row}, {&asked, 1}, world, false);
+    const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world, false);
     said.others.push_back(
         {std::string(row->name), why.value_or(allowed ? "the first that serves is taken"
                                                       : "ALTORCH_ROUTE says " + std::string(ruled))});
@@ -153,7 +153,7 @@ Explanation explain(const Question& question) {
   std::optional<Route> taken = asked_for(question, asked, world);
   if (!taken) {
     taken = decide({&asked, 1}, world, rules, [&](const Route& route) {
-      const auto why = obstacle(route, {&asked, 1}, world, false);
+      const auto why = unsupported_reason(route, {&asked, 1}, world, false);
       // What a rule of ALTORCH_ROUTE names, and cannot have.
       if (why && !route.row) said.others.push_back({std::string(route.name), *why});
       return !why &&

@@ -38,7 +38,7 @@ struct Explanation {
   };
   std::vector<Alternative> alternatives;
   struct Other {
-    std::string name, why_not;
+    std::string name, unsupported_reason;
   };
   std::vector<Other> others;  // routes that are not taken
 };

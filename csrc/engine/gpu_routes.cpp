@@ -21,9 +21,9 @@ GpuPeerInfo info_of(const GpuSource& gpus, int device) {
                    .together = gpus.together(device),
                    .multiprocessors = gpus.multiprocessors ? gpus.multiprocessors(device) : 0,
                    .links = gpus.links ? gpus.links(device) : std::vector<std::string>{},
-                   .obstacles = {}};
+                   .unsupported_reasons = {}};
   for (const GpuRouteRow* row : gpu_route_rows())
-    peer.obstacles.push_back(row->obstacle_on(gpus, device).value_or(""));
+    peer.unsupported_reasons.push_back(row->unsupported_on(gpus, device).value_or(""));
   return peer;
 }
 
@@ -32,11 +32,11 @@ constexpr std::chrono::seconds kLookPatience{1};
 
 }  // namespace
 
-std::vector<RouteObstacle> gpu_route_obstacles(int device) {
+std::vector<RouteUnsupportedReason> gpu_route_unsupported_reasons(int device) {
   const GpuSource gpus = cuda_gpus();
-  std::vector<RouteObstacle> found;
+  std::vector<RouteUnsupportedReason> found;
   for (const GpuRouteRow* row : gpu_route_rows())
-    found.push_back({row->name, row->obstacle_on(gpus, device).value_or("")});
+    found.push_back({row->name, row->unsupported_on(gpus, device).value_or("")});
   return found;
 }
 
@@ -52,8 +52,8 @@ GpuRoutes::GpuRoutes(Communicator& communicator, const Operation& first, std::ch
   routes_.resize(gpu_route_rows().size());
   small_pairs_.resize(routes_.size());
   if (world_.one_node() && world_.ranks > 1 && world_.ranks <= Agreement::kMostRanks) make_agreement(store);
-  kernels_obstacle_ =
-      peers[static_cast<std::size_t>(communicator.rank())].obstacles[index_of(gpu_rows::host_staged)];
+  kernels_unsupported_reason_ = peers[static_cast<std::size_t>(communicator.rank())]
+                                    .unsupported_reasons[index_of(gpu_rows::host_staged)];
 }
 
 void GpuRoutes::make_agreement(KeyValueStore& store) {
@@ -63,14 +63,14 @@ void GpuRoutes::make_agreement(KeyValueStore& store) {
 }
 
 void GpuRoutes::make_guard() {
-  if (!options_.marks_results || !kernels_obstacle_.empty()) return;
+  if (!options_.marks_results || !kernels_unsupported_reason_.empty()) return;
   try {
     auto made = std::make_shared<PoisonGuard>(options_.gpus.open(device_, !world_.own_gpus()));
     const std::lock_guard lock(mutex_);
     guard_ = std::move(made);
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
-    kernels_obstacle_ = error.what();
+    kernels_unsupported_reason_ = error.what();
   }
 }
 
@@ -83,7 +83,7 @@ void GpuRoutes::enqueue(GpuRoute& route, std::span<const Operation> operations, 
 
 std::optional<std::string> GpuRoutes::mark_results() {
   const std::lock_guard lock(mutex_);
-  if (!kernels_obstacle_.empty()) return kernels_obstacle_;
+  if (!kernels_unsupported_reason_.empty()) return kernels_unsupported_reason_;
   if (guard_) guard_->raise();  // only NCCL needs one
   return std::nullopt;
 }
@@ -122,7 +122,7 @@ GpuRoute& GpuRoutes::find(std::span<const Operation> operations, bool capturing)
   std::string reasons;
   GpuRoute* found = nullptr;
   const auto takes = [&](const Route& route) {
-    auto reason = obstacle(route, operations, world_, capturing);
+    auto reason = unsupported_reason(route, operations, world_, capturing);
     const bool opens_here = route.row->whatever_is_asked || (route.row->opens_at_once && world_.ranks > 1);
     if (!reason && capturing && !routes_[index_of(*route.row)] && !opens_here)
       reason =
@@ -164,9 +164,9 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   store_allgather(store, "route/" + std::string(row.name), communicator_.rank(), communicator_.size(),
                   timeout_, kWithCudaTensor);
   GpuGroup group{communicator_, store,  operation, device_,
-                 timeout_,      world_, options_,  kernels_obstacle_.empty()};
+                 timeout_,      world_, options_,  kernels_unsupported_reason_.empty()};
   Opened opened = row.open(group);
-  if (!opened.route) world_.missing[place] = opened.why_not;
+  if (!opened.route) world_.missing[place] = opened.unsupported_reason;
   if (opened.route && row.guarded) make_guard();
   const std::lock_guard lock(mutex_);
   routes_[place] = std::move(opened.route);
@@ -183,12 +183,12 @@ std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
 std::string GpuRoutes::next_key() { return "suspend/" + std::to_string(++exchanges_); }
 
 // Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
-void GpuRoutes::suspend(const Operation& call, const std::string& obstacle) {
+void GpuRoutes::suspend(const Operation& call, const std::string& unsupported_reason) {
   constexpr char kHasGraphs = 'g', kHasNone = '-';
   WatchdogStore store(communicator_, call);
-  std::string own = suspended_ ? "it is suspended already" : obstacle;
+  std::string own = suspended_ ? "it is suspended already" : unsupported_reason;
   auto nccl = nccl_communicator();
-  const auto nccl_ends = nccl ? nccl->suspend_obstacle() : std::nullopt;
+  const auto nccl_ends = nccl ? nccl->suspend_unsupported_reason() : std::nullopt;
   if (own.empty() && nccl_ends && nccl->has_buffers())
     own = *nccl_ends + ", and memory is registered with it; deregister that first";
   const auto words = store_allgather(store, next_key(), communicator_.rank(), communicator_.size(), timeout_,

@@ -20,11 +20,11 @@
 namespace altorch {
 
 // What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
-struct RouteObstacle {
+struct RouteUnsupportedReason {
   std::string_view route;
   std::string why;  // empty: nothing
 };
-std::vector<RouteObstacle> gpu_route_obstacles(int device);
+std::vector<RouteUnsupportedReason> gpu_route_unsupported_reasons(int device);
 
 // Thread rules: choose() by one thread at a time, in the same order on every rank; the others by any.
 class GpuRoutes : public DeviceCarrier {
@@ -48,9 +48,10 @@ class GpuRoutes : public DeviceCarrier {
 
   // Gives back the GPU's memory that calls do not need to go on later; then they are refused until resume(). What
   // graphs of any rank use stays, or is NCCL's to give back. Both collective, by the thread that chooses, with nothing in
-  // flight; `call` says for how long. `obstacle`: why this rank cannot, or empty. Throws Error(kUnsupported) where some rank
+  // flight; `call` says for how long. `unsupported_reason`: why this rank cannot, or empty.
+  // Throws Error(kUnsupported) where some rank
   // cannot, on all of them, and nothing has changed then; after any other the group is of no use.
-  void suspend(const Operation& call, const std::string& obstacle);
+  void suspend(const Operation& call, const std::string& unsupported_reason);
   void resume(const Operation& call);
   // In bytes. Any thread.
   struct Memory {
@@ -83,9 +84,9 @@ class GpuRoutes : public DeviceCarrier {
   GpuRouteOptions options_;
   const Rules rules_;
   World world_;
-  std::optional<Agreement> agreement_;  // where the ranks share memory
-  std::string kernels_obstacle_;        // why this rank has no kernels, and so can mark nothing
-  std::mutex mutex_;                    // guards routes_ and guard_
+  std::optional<Agreement> agreement_;      // where the ranks share memory
+  std::string kernels_unsupported_reason_;  // why this rank has no kernels, and so can mark nothing
+  std::mutex mutex_;                        // guards routes_ and guard_
   std::shared_ptr<PoisonGuard> guard_;
   std::vector<std::shared_ptr<GpuRoute>> routes_;         // by place in the table
   std::vector<std::unique_ptr<SmallPairs>> small_pairs_;  // by place, over it and NCCL

@@ -44,7 +44,7 @@ void NcclRoute::retire() {
 
 namespace {
 
-std::optional<std::string> obstacle_on(const GpuSource&, int) {
+std::optional<std::string> unsupported_on(const GpuSource&, int) {
   try {
     nccl::library();
   } catch (const Error& error) {
@@ -53,7 +53,7 @@ std::optional<std::string> obstacle_on(const GpuSource&, int) {
   return std::nullopt;
 }
 
-std::optional<std::string> obstacle_among(const World& world) {
+std::optional<std::string> unsupported_among(const World& world) {
   if (!world.same_gpu) return std::nullopt;
   return "ranks " + std::to_string(world.same_gpu->first) + " and " + std::to_string(world.same_gpu->second) +
          " share one GPU, which NCCL refuses";
@@ -84,9 +84,10 @@ extern const GpuRouteRow gpu_rows::nccl = {
     .reason = "every rank has a GPU of its own, and NCCL has the operation",
     .opens_at_once = true,
     .guarded = true,
-    .obstacle_on = obstacle_on,
-    .obstacle_among = obstacle_among,
-    .obstacle_to = [](const Operation& operation) { return nccl::NcclComm::obstacle(operation); },
+    .unsupported_on = unsupported_on,
+    .unsupported_among = unsupported_among,
+    .unsupported_to =
+        [](const Operation& operation) { return nccl::NcclComm::unsupported_reason(operation); },
     .steps = steps,
     .open = open,
 };

@@ -272,16 +272,16 @@ class Group:
         if not self.without_mpi and not self._needs_only_memory(places):
             words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
             everybody = [_Standing(**json.loads(word)) for word in words]
-            obstacle = self._obstacle(places, everybody)
-            if obstacle is None:
-                backend, obstacle = self._over_mpi(places, everybody[self.rank])
+            unsupported_reason = self._unsupported_reason(places, everybody)
+            if unsupported_reason is None:
+                backend, unsupported_reason = self._over_mpi(places, everybody[self.rank])
                 if backend is not None:
                     return (
                         backend,
                         f"MPI runs on all of its ranks ({everybody[self.rank].library or 'started before'})",
                     )
-            self._report(everybody, obstacle)
-            why = f"MPI cannot: {obstacle}"
+            self._report(everybody, unsupported_reason)
+            why = f"MPI cannot: {unsupported_reason}"
         elif self._needs_only_memory(places):
             why = "all of its ranks share the memory of one node, and nothing asks for MPI"
         else:
@@ -302,7 +302,7 @@ class Group:
                 or any(asks in os.environ.get("ALTORCH_ROUTE", "") for asks in ("native", "window=mpi"))
             )
         )
-        if not extension().shared_memory_obstacle(self.size):
+        if not extension().shared_memory_unsupported_reason(self.size):
             place.node = extension().shared_memory_node()
         return place
 
@@ -337,7 +337,7 @@ class Group:
         nodes = {place.node for place in places}
         return len(nodes) == 1 and nodes != {""} and not any(place.job or place.wants_mpi for place in places)
 
-    def _obstacle(self, places: list[_Place], everybody: list[_Standing]) -> str | None:
+    def _unsupported_reason(self, places: list[_Place], everybody: list[_Standing]) -> str | None:
         """Why MPI cannot carry this group; the same on every rank."""
         without = [i for i in range(self.size) if not places[i].job and not everybody[i].library]
         if without:
@@ -391,7 +391,7 @@ class Group:
         gloo = extension().gloo_transport(_gloo.make, _gloo.local_address)
         return extension().create_backend(self.met, gloo, self.options)
 
-    def _report(self, everybody: list[_Standing], obstacle: str | None) -> None:
+    def _report(self, everybody: list[_Standing], unsupported_reason: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
         global _warned
         if any(standing.chosen_by_user for standing in everybody):
@@ -400,14 +400,15 @@ class Group:
             self.met.leave()  # all ranks are about to fail alike
             chosen = os.environ.get("ALTORCH_MPI", "on another rank")
             raise DistBackendError(
-                f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {obstacle}. See `altorch info`; without "
-                "ALTORCH_MPI altorch looks for an MPI itself and takes Gloo when there is none."
+                f"ALTORCH_MPI ({chosen}) asks for MPI, and it cannot be used: {unsupported_reason}. "
+                "See `altorch info`; without ALTORCH_MPI altorch looks for an MPI itself, and takes Gloo "
+                "when there is none."
             )
         if any(standing.refused_by_user for standing in everybody) or self.rank != 0 or _warned:
             return
         _warned = True
         warnings.warn(
-            f"altorch: torch's Gloo carries the traffic, not MPI: {obstacle}. See `altorch info`.",
+            f"altorch: torch's Gloo carries the traffic, not MPI: {unsupported_reason}. See `altorch info`.",
             RuntimeWarning,
             stacklevel=2,
         )

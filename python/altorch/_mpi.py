@@ -58,9 +58,9 @@ def _judged() -> Iterator[Library]:
     for row in _chosen_by_user(asked) if asked else _candidates():
         if any(row.path is not None and _same_file(row.path, earlier.path) for earlier in rows):
             continue
-        obstacle = "" if row.path is None else _obstacle(row)
-        if obstacle:
-            row = replace(row, reason=f"{row.reason}; not usable: {obstacle}")
+        unsupported_reason = "" if row.path is None else _unsupported_reason(row)
+        if unsupported_reason:
+            row = replace(row, reason=f"{row.reason}; not usable: {unsupported_reason}")
         elif row.path is not None and chosen:
             row = replace(row, reason=f"{row.reason}; not needed")
         elif row.path is not None:
@@ -279,7 +279,7 @@ def _follow_linker_script(path: Path) -> Path:
     return path.parent / match[1].decode()
 
 
-def _obstacle(row: Library) -> str:
+def _unsupported_reason(row: Library) -> str:
     """Why a library cannot be used, as far as that shows without loading it."""
     assert row.path is not None
     if row.path.is_absolute() and not row.path.exists():

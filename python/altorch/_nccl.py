@@ -17,7 +17,7 @@ def mem_allocator() -> Any:
     from torch.cuda.memory import CUDAPluggableAllocator
 
     compiled = extension()
-    if reason := compiled.nccl_allocator_obstacle():
+    if reason := compiled.nccl_allocator_unsupported_reason():
         raise RuntimeError(f"altorch: {reason}")
     return CUDAPluggableAllocator(compiled.__file__, "altorch_nccl_allocate", "altorch_nccl_free").allocator()
 

@@ -216,7 +216,7 @@ class AlTransport(Transport):  # type: ignore[misc]
     @staticmethod
     def supported() -> bool:
         process = extension().Process
-        return process.own().obstacle() is None
+        return process.own().unsupported_reason() is None
 
     def bind(self, *, timeout: float | None = None) -> bytes:
         _check_timeout(timeout)
@@ -235,7 +235,7 @@ class AlTransport(Transport):  # type: ignore[misc]
                 "transport 'nixl' crosses the network"
             )
         peer = extension().Process(url["pid"], url["address"], url["number"])
-        if (why := peer.obstacle()) is not None:
+        if (why := peer.unsupported_reason()) is not None:
             raise RuntimeError(f"transport 'al' cannot copy from the peer: {why}")
         with self._lock:
             self._check_open()

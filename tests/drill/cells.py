@@ -30,9 +30,9 @@ class Cell:
     function: str = ""  # of torch.distributed, that it needs
 
     @property
-    def obstacle(self) -> str:
+    def unsupported_reason(self) -> str:
         """Why it cannot be tried here; empty: it can."""
-        return self.route.obstacle(self.ranks, self.own_gpus) or lacks_function(self.function)
+        return self.route.unsupported_reason(self.ranks, self.own_gpus) or lacks_function(self.function)
 
     @property
     def situation(self) -> str:

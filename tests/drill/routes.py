@@ -22,7 +22,7 @@ class Route:
     def environment(self, rank: int) -> dict[str, str]:
         return self.env | ({"ALTORCH_NODE": self.node_of(rank)} if self.node_of else {})
 
-    def obstacle(self, ranks: int, own_gpus: bool = False) -> str:
+    def unsupported_reason(self, ranks: int, own_gpus: bool = False) -> str:
         """Why it cannot be tried here; empty: it can. `own_gpus`: no rank may share one."""
         if self.device == "cuda" and (why := lacks_gpus(ranks if own_gpus or self.gpus_each else 1)):
             return why

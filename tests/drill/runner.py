@@ -55,7 +55,7 @@ class Runner:
 
     def run(self, cell: Cell, limit: float | None = None) -> Result:
         """`limit`: seconds; without one that of the cell."""
-        if why := cell.obstacle:
+        if why := cell.unsupported_reason:
             return Result(cell, Seen(skipped=why))
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         try:

@@ -97,7 +97,7 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture
 def nodes() -> Iterator[tuple[virtual_nodes.Node, virtual_nodes.Node]]:
     """Two nodes on this machine."""
-    problem = virtual_nodes.obstacle()
+    problem = virtual_nodes.unsupported_reason()
     if problem:
         pytest.skip(problem)
     with virtual_nodes.virtual_nodes() as pair:

@@ -38,9 +38,9 @@ def environment_of(mpi: Mpi, launcher: str) -> dict[str, str]:
 
 def run(mpi: Mpi, launcher: str, arguments: list[str]) -> tuple[bool, str]:
     """Whether all passed, and pytest's last line."""
-    obstacle = mpi.reason or ("no mpirun" if launcher == "mpirun" and not mpi.mpirun else "")
-    if obstacle:
-        return True, f"left out: {obstacle}"
+    unsupported_reason = mpi.reason or ("no mpirun" if launcher == "mpirun" and not mpi.mpirun else "")
+    if unsupported_reason:
+        return True, f"left out: {unsupported_reason}"
     begin = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", *arguments],

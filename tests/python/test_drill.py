@@ -166,7 +166,7 @@ def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "obstacle"),
+    ("name", "gpus", "unsupported_reason"),
     [
         ("killed before all_reduce @ host_staged", 1, ""),
         ("killed before all_reduce @ peer", 1, "1 GPU is visible, and 2 needed"),
@@ -176,18 +176,24 @@ def test_a_route_that_is_missing_is_skipped_with_the_reason(runner, monkeypatch)
         ("killed before all_reduce @ shm", 0, ""),
     ],
 )
-def test_what_a_cell_needs_of_gpus(name, gpus, obstacle, monkeypatch):
+def test_what_a_cell_needs_of_gpus(name, gpus, unsupported_reason, monkeypatch):
     monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ("NVIDIA H100",) * gpus)
-    assert BY_NAME[name].obstacle == obstacle
+    assert BY_NAME[name].unsupported_reason == unsupported_reason
 
 
-def test_what_this_torch_lacks_is_an_obstacle(monkeypatch):
+def test_what_this_torch_lacks_is_unsupported(monkeypatch):
     monkeypatch.setattr("tests.drill.needs.names_of_gpus", lambda: ("NVIDIA H100",) * 2)
     monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: name != "nccl2")
-    assert f"torch {VERSION} has no backend nccl2" == BY_NAME["killed before all_reduce @ nccl2"].obstacle
-    assert BY_NAME["killed before all_reduce @ nccl"].obstacle == ""
+    assert (
+        f"torch {VERSION} has no backend nccl2"
+        == BY_NAME["killed before all_reduce @ nccl2"].unsupported_reason
+    )
+    assert BY_NAME["killed before all_reduce @ nccl"].unsupported_reason == ""
     monkeypatch.delattr(torch.distributed, "_reconfigure", raising=False)
-    assert BY_NAME["killed before reconfigure @ shm"].obstacle == f"torch {VERSION} has no reconfigure()"
+    assert (
+        BY_NAME["killed before reconfigure @ shm"].unsupported_reason
+        == f"torch {VERSION} has no reconfigure()"
+    )
 
 
 def test_gpus_are_listed_without_cuda(monkeypatch, tmp_path):

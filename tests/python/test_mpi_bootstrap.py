@@ -59,7 +59,7 @@ def _mpirun_of(library: Path) -> tuple[str, ...]:
 
 @lru_cache
 def no_virtual_nodes() -> str:
-    return virtual_nodes.obstacle()
+    return virtual_nodes.unsupported_reason()
 
 
 @lru_cache

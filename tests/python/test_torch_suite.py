@@ -16,7 +16,7 @@ def test_torch_suite(request, persona, ranks):
         pytest.skip("the suite starts its ranks itself")
     if not whole and (persona, ranks) == ("gloo", 4):
         pytest.skip("the subset runs at 2 ranks: --torch-suite for all of it")
-    if why := suite.obstacle(persona, ranks):
+    if why := suite.unsupported_reason(persona, ranks):
         pytest.skip(why)
     reference = suite.REFERENCES[persona]
     if suite.baseline(persona, ranks) is None:

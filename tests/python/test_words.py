@@ -16,6 +16,7 @@ REPLACED = {
     r"[Ss]urvey": "survivor agreement",
     r"[Vv]erdict": "commit decision, result",
     r"[Mm]eetings?_?\b|\bmeet\((store|checked|\*store)|\bGathering\b|meet_able": "store allgather, barrier",
+    r"obstacle|why_not": "unsupported reason",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }
 

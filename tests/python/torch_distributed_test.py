@@ -119,7 +119,7 @@ def torch_minor() -> str:
     return ".".join(torch.__version__.split(".")[:2])
 
 
-def obstacle(persona: str, ranks: int) -> str | None:
+def unsupported_reason(persona: str, ranks: int) -> str | None:
     """Why the persona's tests cannot run here, or None."""
     if find_spec("expecttest") is None:
         return "PyTorch's suite imports expecttest, which is not installed (pip install expecttest)"
@@ -392,7 +392,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print the output of failed tests")
     parser.add_argument("patterns", nargs="*", help="test names, with * and ?")
     options = parser.parse_args()
-    if why := obstacle(options.persona, options.ranks):
+    if why := unsupported_reason(options.persona, options.ranks):
         parser.error(f"persona {options.persona}: {why}")
     if options.write_baseline and (options.against or options.backend) != REFERENCES[options.persona]:
         parser.error(

@@ -33,7 +33,7 @@ class Node:
         _ip("-n", self.name, "link", "set", self.cable, "up")
 
 
-def obstacle() -> str:
+def unsupported_reason() -> str:
     """Why there can be no virtual nodes here, or ""."""
     for tool in ("ip", "unshare"):
         if not shutil.which(tool):

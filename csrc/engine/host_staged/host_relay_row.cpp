@@ -57,10 +57,10 @@ extern const GpuRouteRow gpu_rows::host_relay = {
     .name = "host_relay",
     .instead = "host_staged",  // who asks for staging through the host means either way
     .reason = "carries anything between any ranks",
-    .obstacle_on = [](const GpuSource& gpus, int device) { return gpus.obstacle(device); },
-    .obstacle_among = [](const World&) { return std::optional<std::string>(); },
-    .obstacle_to = host_staged_obstacle,
-    .obstacle_to_capture = [](const Operation&, const World&) -> std::optional<std::string> {
+    .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
+    .unsupported_among = [](const World&) { return std::optional<std::string>(); },
+    .unsupported_to = host_staged_unsupported_reason,
+    .capture_unsupported_reason = [](const Operation&, const World&) -> std::optional<std::string> {
       return "the host takes part in it";
     },
     .takes_small = takes_small,

@@ -18,12 +18,12 @@ constexpr std::size_t kSmallReads = 192 << 10;
 // The same in a graph, where the host's time does not count.
 constexpr std::size_t kReadsInGraphs = 32 << 10;
 
-std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
-  if (auto found = gpus.obstacle(device)) return found;
-  return gpus.kernel_obstacle();
+std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
+  if (auto found = gpus.unsupported_reason(device)) return found;
+  return gpus.kernel_unsupported_reason();
 }
 
-std::optional<std::string> obstacle_among(const World& world) {
+std::optional<std::string> unsupported_among(const World& world) {
   if (world.stranger) return "ranks 0 and " + std::to_string(*world.stranger) + " share no memory";
   if (world.ranks > DeviceReduction::kMaxParts)
     return "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks";
@@ -31,7 +31,7 @@ std::optional<std::string> obstacle_among(const World& world) {
 }
 
 // What goes in one kernel counts on the device; pieces have flags that differ from replay to replay.
-std::optional<std::string> obstacle_to_capture(const Operation& operation, const World& world) {
+std::optional<std::string> capture_unsupported_reason(const Operation& operation, const World& world) {
   if (operation.kind == OpKind::kBarrier) return std::nullopt;
   if (!world.kernels_meet()) return "ranks share a GPU, on which no kernel can wait for another";
   const BoardLayout layout = board_layout(world.ranks);
@@ -82,17 +82,17 @@ Opened open(GpuGroup& group) {
   const BoardLayout layout = board_layout(size);
   PinnedMemory memory;
   DeviceMemory scratch;
-  std::string obstacle;
+  std::string unsupported_reason;
   try {
     memory = device->pin(
         share_memory(group.store, "host_staged/segment", rank, size, layout.bytes(), group.timeout),
         layout.bytes());
     scratch = device->allocate(HostStaged::scratch_bytes(layout));
   } catch (const Error& error) {
-    obstacle = error.what();
+    unsupported_reason = error.what();
   }
   if (const auto why = first_unsupported_reason(group.store, "host_staged", rank, size, group.timeout,
-                                                "to share memory for its CUDA tensors", obstacle)) {
+                                                "to share memory for its CUDA tensors", unsupported_reason)) {
     log(LogLevel::kWarning,
         "CUDA tensors of group '" + group.communicator.name() + "' go the slower way by host_relay: " + *why);
     return {nullptr, *why};
@@ -110,10 +110,10 @@ extern const GpuRouteRow gpu_rows::host_staged = {
     .reason = "the GPUs exchange through pinned memory themselves",
     .pairs_reason = "small blocks, on one node: the host is done in half the time that NCCL needs",
     .in_rank_order = true,
-    .obstacle_on = obstacle_on,
-    .obstacle_among = obstacle_among,
-    .obstacle_to = host_staged_obstacle,
-    .obstacle_to_capture = obstacle_to_capture,
+    .unsupported_on = unsupported_on,
+    .unsupported_among = unsupported_among,
+    .unsupported_to = host_staged_unsupported_reason,
+    .capture_unsupported_reason = capture_unsupported_reason,
     .takes_small = takes_small,
     .pair_bytes = pair_bytes,
     .steps = steps,

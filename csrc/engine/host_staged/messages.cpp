@@ -8,7 +8,7 @@
 
 namespace altorch {
 
-std::optional<std::string> host_staged_obstacle(const Operation& operation) {
+std::optional<std::string> host_staged_unsupported_reason(const Operation& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource)
     return "CUDA tensors are received from a named rank only; give recv a src";
   return std::nullopt;

@@ -30,7 +30,7 @@ struct BlockMessage {
 };
 
 // Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.
-std::optional<std::string> host_staged_obstacle(const Operation& operation);
+std::optional<std::string> host_staged_unsupported_reason(const Operation& operation);
 
 // Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and each
 // other one, itself included; in bytes.

@@ -24,13 +24,13 @@ constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64
 constexpr std::size_t kBesideNccl = 64 << 10, kReducedBetweenTwo = 8 << 20, kMovedBetweenTwo = 16 << 20,
                       kBetweenTwoLinked = 256 << 20, kBroadcastBetweenTwoLinked = 64 << 20;
 
-std::optional<std::string> obstacle_on(const GpuSource& gpus, int device) {
-  if (auto found = gpus.obstacle(device)) return found;
-  if (auto found = gpus.kernel_obstacle()) return found;
-  return gpus.export_obstacle(device);
+std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
+  if (auto found = gpus.unsupported_reason(device)) return found;
+  if (auto found = gpus.kernel_unsupported_reason()) return found;
+  return gpus.export_unsupported_reason(device);
 }
 
-std::optional<std::string> obstacle_among(const World& world) {
+std::optional<std::string> unsupported_among(const World& world) {
   if (world.ranks < 2) return "a rank alone has no peer";
   if (world.ranks > BulkPlaces::kMostRanks)
     return "there are more than " + std::to_string(BulkPlaces::kMostRanks) + " ranks";
@@ -109,26 +109,26 @@ Opened open(GpuGroup& group) {
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   Device::Exported exported;
   PeerRoute::Memory memory;
-  std::string obstacle;
+  std::string unsupported_reason;
   const auto attempt = [&](const auto& act) {
-    if (!obstacle.empty()) return;
+    if (!unsupported_reason.empty()) return;
     try {
       act();
     } catch (const Error& error) {
-      obstacle = error.what();
+      unsupported_reason = error.what();
     }
   };
-  const auto any_obstacle = [&](const std::string& key) {
+  const auto any_unsupported_reason = [&](const std::string& key) {
     return first_unsupported_reason(group.store, key, rank, size, group.timeout, "to share memory of its GPU",
-                                    obstacle);
+                                    unsupported_reason);
   };
   attempt([&] { exported = device->export_memory(layout.bytes()); });
-  if (auto why = any_obstacle("peer/exported")) return {nullptr, *why};
+  if (auto why = any_unsupported_reason("peer/exported")) return {nullptr, *why};
   attempt([&] {
     memory.note = device->pin(share_memory(group.store, "peer/note", rank, size, kNoteBytes, group.timeout),
                               kNoteBytes);
   });
-  if (auto why = any_obstacle("peer/noted")) return {nullptr, *why};
+  if (auto why = any_unsupported_reason("peer/noted")) return {nullptr, *why};
   attempt([&] {
     const auto descriptors =
         exchange_descriptors(group.store, "peer/memory", rank, size, exported.descriptor, group.timeout);
@@ -140,7 +140,7 @@ Opened open(GpuGroup& group) {
   });
   std::unique_ptr<PeerRoute> made;
   attempt([&] { made = std::make_unique<PeerRoute>(std::move(device), std::move(memory), layout, rank); });
-  if (auto why = any_obstacle("peer/mapped")) return {nullptr, *why};
+  if (auto why = any_unsupported_reason("peer/mapped")) return {nullptr, *why};
   return {std::move(made), ""};
 }
 
@@ -151,9 +151,9 @@ extern const GpuRouteRow gpu_rows::peer = {
     .reason = "the GPUs write into each other's memory",
     .pairs_reason = "small blocks: one kernel that writes into the memory of the other GPUs",
     .in_rank_order = true,
-    .obstacle_on = obstacle_on,
-    .obstacle_among = obstacle_among,
-    .obstacle_to = host_staged_obstacle,
+    .unsupported_on = unsupported_on,
+    .unsupported_among = unsupported_among,
+    .unsupported_to = host_staged_unsupported_reason,
     .takes_small = takes_small,
     .pair_bytes = [](int ranks) { return PeerLayout::pair_bytes_among(ranks); },
     .steps = steps,

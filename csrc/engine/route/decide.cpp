@@ -15,7 +15,7 @@ Route by(const GpuRouteRow& row, const char* reason, bool only_small = false) {
 }
 
 // One clause, or null.
-const char* host_obstacle(const Route& route, const Operation& operation, const World& world) {
+const char* host_unsupported_reason(const Route& route, const Operation& operation, const World& world) {
   if (route.algorithm)
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
   constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
@@ -93,8 +93,9 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 }
 
 Route decide(const Operation& operation, const World& world, const Rules& rules) {
-  const auto taken = on_host(operation, world, rules,
-                             [&](const Route& route) { return !host_obstacle(route, operation, world); });
+  const auto taken = on_host(operation, world, rules, [&](const Route& route) {
+    return !host_unsupported_reason(route, operation, world);
+  });
   if (!taken) throw Error(ErrorKind::kInternal, std::string("nothing carries ") + name_of(operation.kind));
   return *taken;
 }
@@ -105,20 +106,20 @@ bool is_staged(const Route& route, const Operation& operation, const World& worl
   return !finished && Staging::needed(operation, world.ranks, route.algorithm);
 }
 
-std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,
-                                    const World& world, bool capturing) {
+std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
+                                              const World& world, bool capturing) {
   if (!route.row) {
-    const char* why = host_obstacle(route, operations.front(), world);
+    const char* why = host_unsupported_reason(route, operations.front(), world);
     return why ? std::optional<std::string>(why) : std::nullopt;
   }
   const GpuRouteRow& row = *route.row;
   if (const auto& missing = world.missing[index_of(row)]) return missing;
   for (const Operation& operation : operations) {
-    if (auto why = row.obstacle_to(operation)) return why;
+    if (auto why = row.unsupported_to(operation)) return why;
     if (world.deterministic && !row.in_rank_order && operation.reduces() && !is_integral(operation.dtype))
       return "the order of its sums depends on the size, which ALTORCH_DETERMINISTIC=1 forbids";
     if (!capturing) continue;
-    if (auto why = row.obstacle_to_capture(operation, world))
+    if (auto why = row.capture_unsupported_reason(operation, world))
       return "it cannot be captured into a CUDA graph: " + *why;
   }
   return std::nullopt;

@@ -26,8 +26,8 @@ std::optional<Route> decide(std::span<const Operation> operations, const World& 
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA graph.
-std::optional<std::string> obstacle(const Route& route, std::span<const Operation> operations,
-                                    const World& world, bool capturing);
+std::optional<std::string> unsupported_reason(const Route& route, std::span<const Operation> operations,
+                                              const World& world, bool capturing);
 
 // Whether the call's reduction goes through staging memory there (staging.h).
 bool is_staged(const Route& route, const Operation& operation, const World& world);

@@ -10,14 +10,14 @@ GpuSource cuda_gpus() {
   return {
       .open = [](int index, bool shared) { return std::make_unique<CudaDevice>(index, shared); },
       .open_beside = [](int index) { return std::make_unique<CudaDevice>(index, false, /*beside=*/true); },
-      .obstacle = CudaDevice::obstacle,
-      .kernel_obstacle = nvrtc_obstacle,
-      .export_obstacle = CudaDevice::export_obstacle,
+      .unsupported_reason = CudaDevice::unsupported_reason,
+      .kernel_unsupported_reason = nvrtc_unsupported_reason,
+      .export_unsupported_reason = CudaDevice::export_unsupported_reason,
       .identity = CudaDevice::identity,
       .together = CudaDevice::serves_several,
       .multiprocessors = CudaDevice::multiprocessors,
       .links = CudaDevice::links,
-      .atomics_obstacle = CudaDevice::atomics_obstacle,
+      .atomics_unsupported_reason = CudaDevice::atomics_unsupported_reason,
       .node = shared_memory_node,
   };
 }

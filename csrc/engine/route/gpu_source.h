@@ -17,11 +17,11 @@ struct GpuSource {
   // In a context beside the one that torch uses (device/cuda_context.h), for kernels alone. Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index)> open_beside;
   // Why device `index` cannot serve, or nothing.
-  std::function<std::optional<std::string>(int index)> obstacle;
+  std::function<std::optional<std::string>(int index)> unsupported_reason;
   // Why no kernel can be had, or nothing.
-  std::function<std::optional<std::string>()> kernel_obstacle;
+  std::function<std::optional<std::string>()> kernel_unsupported_reason;
   // Why other processes cannot map memory of device `index`, or nothing.
-  std::function<std::optional<std::string>(int index)> export_obstacle;
+  std::function<std::optional<std::string>(int index)> export_unsupported_reason;
   // Text that names the GPU in every process.
   std::function<std::string(int index)> identity;
   // Whether kernels of several processes run on it at the same time.
@@ -31,8 +31,8 @@ struct GpuSource {
   // The other GPUs that lines may go to from device `index`, by identity: see CudaDevice::links.
   std::function<std::vector<std::string>(int index)> links = nullptr;
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
-  std::function<std::optional<std::string>(int index, const std::string& identity)> atomics_obstacle =
-      nullptr;
+  std::function<std::optional<std::string>(int index, const std::string& identity)>
+      atomics_unsupported_reason = nullptr;
   // Processes with the same text share memory.
   std::function<std::string()> node;
 };

@@ -31,7 +31,7 @@ struct GpuGroup {
 
 struct Opened {
   std::unique_ptr<GpuRoute> route;  // null: it turned out that there can be none, alike on every rank
-  std::string why_not;
+  std::string unsupported_reason;
 };
 
 struct GpuRouteRow {
@@ -47,11 +47,11 @@ struct GpuRouteRow {
   bool guarded = false;            // does not mark results that are given up: a guard does (poison_guard.h)
 
   // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
-  std::optional<std::string> (*obstacle_on)(const GpuSource& gpus, int device);
-  std::optional<std::string> (*obstacle_among)(const World& world);
-  std::optional<std::string> (*obstacle_to)(const Operation& operation);
+  std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
+  std::optional<std::string> (*unsupported_among)(const World& world);
+  std::optional<std::string> (*unsupported_to)(const Operation& operation);
   // Why it cannot go into a CUDA graph this way; by default everything can.
-  std::optional<std::string> (*obstacle_to_capture)(const Operation& operation, const World& world) =
+  std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world) =
       [](const Operation&, const World&) { return std::optional<std::string>(); };
   // Why a small call goes this way before its turn, one clause; null: it does not, as by default.
   const char* (*takes_small)(const Operation& operation, const World& world) =

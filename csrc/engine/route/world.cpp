@@ -31,7 +31,7 @@ bool is_linked(const GpuPeerInfo& peer, const GpuPeerInfo& other) {
 std::string GpuPeerInfo::text() const {
   std::string all = one_line(gpu) + one_line(node) + one_line(together ? "together" : "") +
                     one_line(std::to_string(multiprocessors)) + one_line(joined(links));
-  for (const std::string& obstacle : obstacles) all += one_line(obstacle);
+  for (const std::string& unsupported_reason : unsupported_reasons) all += one_line(unsupported_reason);
   return all;
 }
 
@@ -53,8 +53,8 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   for (std::string name; std::getline(names, name, ',');) {
     if (!name.empty()) peer.links.push_back(name);
   }
-  peer.obstacles.resize(gpu_route_rows().size());
-  for (std::string& obstacle : peer.obstacles) std::getline(lines, obstacle);
+  peer.unsupported_reasons.resize(gpu_route_rows().size());
+  for (std::string& unsupported_reason : peer.unsupported_reasons) std::getline(lines, unsupported_reason);
   return peer;
 }
 
@@ -84,9 +84,9 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   }
   for (int rank = 0; rank < world.ranks; ++rank) {
     const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
-    for (std::size_t i = 0; i < peer.obstacles.size(); ++i) {
-      if (!peer.obstacles[i].empty() && !world.missing[i])
-        world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.obstacles[i];
+    for (std::size_t i = 0; i < peer.unsupported_reasons.size(); ++i) {
+      if (!peer.unsupported_reasons[i].empty() && !world.missing[i])
+        world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.unsupported_reasons[i];
     }
     if (peer.node != peers.front().node && !world.stranger) world.stranger = rank;
     const auto [first, alone] = user_of.emplace(peer.gpu, rank);
@@ -94,7 +94,7 @@ World World::of(std::span<const GpuPeerInfo> peers) {
   }
   for (const GpuRouteRow* row : gpu_route_rows()) {
     auto& missing = world.missing[index_of(*row)];
-    if (!missing) missing = row->obstacle_among(world);
+    if (!missing) missing = row->unsupported_among(world);
   }
   return world;
 }

@@ -21,7 +21,8 @@ struct GpuPeerInfo {
   bool together = false;                // kernels of several processes run on its GPU at the same time (MPS)
   int multiprocessors = 0;              // of its GPU; 0: nobody knows
   std::vector<std::string> links = {};  // the GPUs that its own is linked to: see GpuSource
-  std::vector<std::string> obstacles;   // by route (table.h): why it cannot serve on this rank; empty: it can
+  std::vector<std::string>
+      unsupported_reasons;  // by route (table.h): why it cannot serve on this rank; empty: it can
 
   // A line for each; newlines within become spaces.
   std::string text() const;

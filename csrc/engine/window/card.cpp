@@ -29,7 +29,7 @@ std::string HostCard::word() const {
                 std::to_string(address),
                 std::to_string(shareable.bytes),
                 std::to_string(shareable.offset),
-                obstacle};
+                unsupported_reason};
   for (std::string& field : process.fields()) all.push_back(std::move(field));
   return encode_fields(all);
 }
@@ -41,14 +41,14 @@ HostCard HostCard::from(const std::string& word) {
   card.cores = fields[1];
   card.address = number_from<std::uint64_t>(fields[2], "the address of its window");
   card.shareable = part_from(fields[3], fields[4]);
-  card.obstacle = fields[5];
+  card.unsupported_reason = fields[5];
   card.process = shm::Process::from({fields.begin() + 6, fields.end()});
   return card;
 }
 
 std::string DeviceCard::word() const {
   return encode_fields(
-      {gpu.text(), obstacle, std::to_string(shareable.bytes), std::to_string(shareable.offset)});
+      {gpu.text(), unsupported_reason, std::to_string(shareable.bytes), std::to_string(shareable.offset)});
 }
 
 DeviceCard DeviceCard::from(const std::string& word) {

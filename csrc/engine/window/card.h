@@ -28,7 +28,7 @@ struct HostCard {
   shm::Process process;
   std::uint64_t address = 0;
   MappedPart shareable;
-  std::string obstacle;
+  std::string unsupported_reason;
 
   std::string word() const;
   static HostCard from(const std::string& word);  // throws Error(kInternal)
@@ -37,7 +37,7 @@ struct HostCard {
 // Of memory on a GPU.
 struct DeviceCard {
   GpuPeerInfo gpu;
-  std::string obstacle;
+  std::string unsupported_reason;
   MappedPart shareable;
 
   std::string word() const;

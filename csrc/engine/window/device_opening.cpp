@@ -10,19 +10,19 @@ const std::string kDevicePurpose = "to open a window on GPUs";
 
 }  // namespace
 
-std::string device_obstacle(const GpuSource& gpus, int device) {
-  if (const auto found = gpus.obstacle(device)) return *found;
-  return gpus.kernel_obstacle().value_or("");
+std::string device_unsupported_reason(const GpuSource& gpus, int device) {
+  if (const auto found = gpus.unsupported_reason(device)) return *found;
+  return gpus.kernel_unsupported_reason().value_or("");
 }
 
-bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& shareable,
-                                std::string& why_not) {
+bool DeviceOpening::exchange_cards(const std::string& own_reason, const MappedPart& shareable,
+                                   std::string& unsupported_reason) {
   DeviceCard own;
   own.gpu = {.gpu = gpu_.gpus.identity(gpu_.device),
              .node = gpu_.gpus.node(),
              .together = gpu_.gpus.together(gpu_.device),
-             .obstacles = {}};
-  own.obstacle = obstacle;
+             .unsupported_reasons = {}};
+  own.unsupported_reason = own_reason;
   own.shareable = shareable;
   std::vector<GpuPeerInfo> gpus;
   for (const std::string& word :
@@ -31,27 +31,27 @@ bool DeviceOpening::meet_others(const std::string& obstacle, const MappedPart& s
     gpus.push_back(cards_.back().gpu);
   }
   world_ = World::of(gpus);
-  for (std::size_t rank = 0; rank < cards_.size() && why_not.empty(); ++rank) {
-    if (!cards_[rank].obstacle.empty())
-      why_not = "on rank " + std::to_string(rank) + " " + cards_[rank].obstacle;
+  for (std::size_t rank = 0; rank < cards_.size() && unsupported_reason.empty(); ++rank) {
+    if (!cards_[rank].unsupported_reason.empty())
+      unsupported_reason = "on rank " + std::to_string(rank) + " " + cards_[rank].unsupported_reason;
   }
-  if (why_not.empty() && world_.stranger)
-    why_not = "ranks 0 and " + std::to_string(*world_.stranger) + " are not on one node";
-  return why_not.empty();
+  if (unsupported_reason.empty() && world_.stranger)
+    unsupported_reason = "ranks 0 and " + std::to_string(*world_.stranger) + " are not on one node";
+  return unsupported_reason.empty();
 }
 
 bool DeviceOpening::attempt(const std::string& key, const std::function<void()>& act,
-                            std::string& why_not) const {
-  std::string obstacle;
+                            std::string& unsupported_reason) const {
+  std::string own_reason;
   try {
     act();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
-    obstacle = error.what();
+    own_reason = error.what();
   }
-  const auto why =
-      first_unsupported_reason(opening_.store, key, rank_, size_, opening_.timeout, kDevicePurpose, obstacle);
-  if (why) why_not = *why;
+  const auto why = first_unsupported_reason(opening_.store, key, rank_, size_, opening_.timeout,
+                                            kDevicePurpose, own_reason);
+  if (why) unsupported_reason = *why;
   return !why;
 }
 

@@ -12,17 +12,20 @@
 namespace altorch {
 
 // Why kernels and streams that wait cannot be had there, as a clause; empty: they can.
-std::string device_obstacle(const GpuSource& gpus, int device);
+std::string device_unsupported_reason(const GpuSource& gpus, int device);
 
 class DeviceOpening {
  protected:
   explicit DeviceOpening(const WindowOpening& opening)
       : opening_(opening), gpu_(*opening.gpu), rank_(opening.group.rank()), size_(opening.group.size()) {}
 
-  // Throws Error. False: why_not says why there can be none, alike on all ranks.
-  bool meet_others(const std::string& obstacle, const MappedPart& shareable, std::string& why_not);
-  // `act` on all ranks; what it throws on one ends it on all, and stands in why_not.
-  bool attempt(const std::string& key, const std::function<void()>& act, std::string& why_not) const;
+  // Exchanges what the ranks can do; `own_reason`: why this rank cannot. Throws Error. False: unsupported_reason says why no
+  // rank gets a window, the same on all ranks.
+  bool exchange_cards(const std::string& own_reason, const MappedPart& shareable,
+                      std::string& unsupported_reason);
+  // Runs `act` on all ranks. If it throws on one, all ranks return false, and unsupported_reason has its error.
+  bool attempt(const std::string& key, const std::function<void()>& act,
+               std::string& unsupported_reason) const;
   // Of any such window.
   void prepare(DeviceWindow::Memory& memory) const;
   PinnedMemory share(Device& device, const std::string& key, std::size_t bytes) const;

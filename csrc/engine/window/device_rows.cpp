@@ -13,8 +13,9 @@ class StagedOpening : private DeviceOpening {
  public:
   explicit StagedOpening(const WindowOpening& opening) : DeviceOpening(opening) {}
 
-  std::unique_ptr<RemoteMemory> open(std::string& why_not) {
-    if (!meet_others(device_obstacle(gpu_.gpus, gpu_.device), {}, why_not)) return nullptr;
+  std::unique_ptr<RemoteMemory> open(std::string& unsupported_reason) {
+    if (!exchange_cards(device_unsupported_reason(gpu_.gpus, gpu_.device), {}, unsupported_reason))
+      return nullptr;
     DeviceWindow::Memory memory;
     std::unique_ptr<RemoteMemory> made;
     const auto make_own = [&] {
@@ -30,31 +31,33 @@ class StagedOpening : private DeviceOpening {
       made = std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
                                             /*kernels_meet=*/false, std::vector<std::string>(cards_.size()));
     };
-    if (!attempt("prepared", make_own, why_not) || !attempt("shared", share_all, why_not)) return nullptr;
+    if (!attempt("prepared", make_own, unsupported_reason) ||
+        !attempt("shared", share_all, unsupported_reason))
+      return nullptr;
     return made;
   }
 };
 
 template <class Opening>
-std::unique_ptr<RemoteMemory> open(const WindowOpening& opening, std::string& why_not) {
-  why_not.clear();
-  return Opening(opening).open(why_not);
+std::unique_ptr<RemoteMemory> open(const WindowOpening& opening, std::string& unsupported_reason) {
+  unsupported_reason.clear();
+  return Opening(opening).open(unsupported_reason);
 }
 
-template <std::string (&obstacle)(const GpuSource&, int)>
-std::optional<std::string> obstacle_here(int) {
-  const std::string found = obstacle(cuda_gpus(), 0);
+template <std::string (&unsupported_reason)(const GpuSource&, int)>
+std::optional<std::string> unsupported_here(int) {
+  const std::string found = unsupported_reason(cuda_gpus(), 0);
   return found.empty() ? std::nullopt : std::optional(found);
 }
 
 constexpr std::array kDeviceRows = {
     WindowRow{"peer", "memory of the GPUs of ranks on this node, which they map",
-              obstacle_here<obstacle_to_mapping>, open<PeerOpening>},
+              unsupported_here<mapping_unsupported_reason>, open<PeerOpening>},
     WindowRow{"host_staged",
               "pinned memory that ranks on this node share, and the help of the target's process",
-              obstacle_here<device_obstacle>, open<StagedOpening>},
+              unsupported_here<device_unsupported_reason>, open<StagedOpening>},
     WindowRow{"nccl", "NCCL's own windows beside mapped memory; only where ALTORCH_ROUTE=window=nccl asks",
-              obstacle_here<obstacle_to_nccl_window>, open_nccl_window},
+              unsupported_here<nccl_window_unsupported_reason>, open_nccl_window},
 };
 
 }  // namespace

@@ -85,17 +85,17 @@ class NcclOpening : public PeerOpening {
   using PeerOpening::PeerOpening;
 
  private:
-  std::string obstacle() const override {
-    std::string found = PeerOpening::obstacle();
+  std::string own_unsupported_reason() const override {
+    std::string found = PeerOpening::own_unsupported_reason();
     if (!found.empty()) return found;
-    if (const auto why = nccl::NcclComm::one_sided_obstacle()) return *why;
+    if (const auto why = nccl::NcclComm::one_sided_unsupported_reason()) return *why;
     if (reinterpret_cast<std::uintptr_t>(opening_.memory) % nccl::kWindowAlignment != 0)
       return "the tensor does not begin at a multiple of " + std::to_string(nccl::kWindowAlignment) +
              " bytes, as NCCL wants it";
     return "";
   }
 
-  std::string obstacle_among() const override {
+  std::string unsupported_among() const override {
     if (world_.same_gpu)
       return "ranks " + std::to_string(world_.same_gpu->first) + " and " +
              std::to_string(world_.same_gpu->second) + " share one GPU, which NCCL refuses";
@@ -115,20 +115,22 @@ class NcclOpening : public PeerOpening {
                                          nccl::Knobs{}, [&store] { store.check_peers(); });
     communicator->add_buffer(opening_.memory, opening_.own.bytes, /*symmetric=*/true);
     return std::make_unique<NcclWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
-                                        world_.kernels_meet(), atomics_obstacles(), std::move(communicator));
+                                        world_.kernels_meet(), atomics_unsupported_reasons(),
+                                        std::move(communicator));
   }
 };
 
 }  // namespace
 
-std::string obstacle_to_nccl_window(const GpuSource& gpus, int device) {
-  const std::string found = obstacle_to_mapping(gpus, device);
-  return found.empty() ? nccl::NcclComm::one_sided_obstacle().value_or("") : found;
+std::string nccl_window_unsupported_reason(const GpuSource& gpus, int device) {
+  const std::string found = mapping_unsupported_reason(gpus, device);
+  return found.empty() ? nccl::NcclComm::one_sided_unsupported_reason().value_or("") : found;
 }
 
-std::unique_ptr<RemoteMemory> open_nccl_window(const WindowOpening& opening, std::string& why_not) {
-  if (Rules().window() == kName) return NcclOpening(opening).open(why_not);
-  why_not = "only ALTORCH_ROUTE=window=nccl asks for it";
+std::unique_ptr<RemoteMemory> open_nccl_window(const WindowOpening& opening,
+                                               std::string& unsupported_reason) {
+  if (Rules().window() == kName) return NcclOpening(opening).open(unsupported_reason);
+  unsupported_reason = "only ALTORCH_ROUTE=window=nccl asks for it";
   return nullptr;
 }
 

@@ -39,8 +39,8 @@ class NcclWindow : public DeviceWindow {
 };
 
 // As WindowRow::open.
-std::unique_ptr<RemoteMemory> open_nccl_window(const WindowOpening& opening, std::string& why_not);
+std::unique_ptr<RemoteMemory> open_nccl_window(const WindowOpening& opening, std::string& unsupported_reason);
 // Why there can be none here, as a clause; empty: there can.
-std::string obstacle_to_nccl_window(const GpuSource& gpus, int device);
+std::string nccl_window_unsupported_reason(const GpuSource& gpus, int device);
 
 }  // namespace altorch

@@ -6,29 +6,29 @@
 
 namespace altorch {
 
-std::string obstacle_to_mapping(const GpuSource& gpus, int device) {
-  const std::string found = device_obstacle(gpus, device);
-  return found.empty() ? gpus.export_obstacle(device).value_or("") : found;
+std::string mapping_unsupported_reason(const GpuSource& gpus, int device) {
+  const std::string found = device_unsupported_reason(gpus, device);
+  return found.empty() ? gpus.export_unsupported_reason(device).value_or("") : found;
 }
 
-std::string PeerOpening::obstacle() const {
-  std::string found = obstacle_to_mapping(gpu_.gpus, gpu_.device);
+std::string PeerOpening::own_unsupported_reason() const {
+  std::string found = mapping_unsupported_reason(gpu_.gpus, gpu_.device);
   if (!found.empty() || shareable_ || opening_.own.bytes == 0) return found;
   return "the tensor was not made by altorch.empty(..., device='cuda'), so that no other rank can map it";
 }
 
 std::unique_ptr<RemoteMemory> PeerOpening::make(DeviceWindow::Memory memory) {
   return std::make_unique<DeviceWindow>(std::move(memory), rank_, opening_.own, gpu_.on_error,
-                                        world_.kernels_meet(), atomics_obstacles());
+                                        world_.kernels_meet(), atomics_unsupported_reasons());
 }
 
-std::unique_ptr<RemoteMemory> PeerOpening::open(std::string& why_not) {
+std::unique_ptr<RemoteMemory> PeerOpening::open(std::string& unsupported_reason) {
   shareable_ = find_shareable(opening_.memory, opening_.own.bytes);
   MappedPart part;
   if (shareable_ && opening_.own.bytes > 0) part = {shareable_->bytes, shareable_->offset};
-  if (!meet_others(obstacle(), part, why_not)) return nullptr;
-  why_not = obstacle_among();
-  if (!why_not.empty()) return nullptr;
+  if (!exchange_cards(own_unsupported_reason(), part, unsupported_reason)) return nullptr;
+  unsupported_reason = unsupported_among();
+  if (!unsupported_reason.empty()) return nullptr;
   DeviceWindow::Memory memory;
   Device::Exported signals;
   std::unique_ptr<RemoteMemory> made;
@@ -42,7 +42,9 @@ std::unique_ptr<RemoteMemory> PeerOpening::open(std::string& why_not) {
     map_all(memory, signals);
     made = make(std::move(memory));
   };
-  if (!attempt("prepared", make_own, why_not) || !attempt("mapped", map_and_make, why_not)) return nullptr;
+  if (!attempt("prepared", make_own, unsupported_reason) ||
+      !attempt("mapped", map_and_make, unsupported_reason))
+    return nullptr;
   return made;
 }
 
@@ -80,11 +82,12 @@ std::vector<DeviceMemory> PeerOpening::exchange(const std::string& key, Device& 
   return all;
 }
 
-std::vector<std::string> PeerOpening::atomics_obstacles() const {
+std::vector<std::string> PeerOpening::atomics_unsupported_reasons() const {
   std::vector<std::string> all;
   for (const DeviceCard& peer : cards_) {
-    const auto found =
-        gpu_.gpus.atomics_obstacle ? gpu_.gpus.atomics_obstacle(gpu_.device, peer.gpu.gpu) : std::nullopt;
+    const auto found = gpu_.gpus.atomics_unsupported_reason
+                           ? gpu_.gpus.atomics_unsupported_reason(gpu_.device, peer.gpu.gpu)
+                           : std::nullopt;
     all.push_back(found.value_or(""));
   }
   return all;

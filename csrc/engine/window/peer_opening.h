@@ -14,7 +14,7 @@
 namespace altorch {
 
 // Why memory of that GPU cannot be mapped by others, or kernels that look at it cannot be had, as a clause; empty: it can.
-std::string obstacle_to_mapping(const GpuSource& gpus, int device);
+std::string mapping_unsupported_reason(const GpuSource& gpus, int device);
 
 class PeerOpening : protected DeviceOpening {
  public:
@@ -22,16 +22,16 @@ class PeerOpening : protected DeviceOpening {
   virtual ~PeerOpening() = default;
 
   // As WindowRow::open.
-  std::unique_ptr<RemoteMemory> open(std::string& why_not);
+  std::unique_ptr<RemoteMemory> open(std::string& unsupported_reason);
 
  protected:
   // Why this rank cannot take part, as a clause; empty: it can.
-  virtual std::string obstacle() const;
+  virtual std::string own_unsupported_reason() const;
   // Of all ranks, once they know of each other; the same on each. Empty: nothing.
-  virtual std::string obstacle_among() const { return ""; }
+  virtual std::string unsupported_among() const { return ""; }
   // By all ranks at one time. Throws Error.
   virtual std::unique_ptr<RemoteMemory> make(DeviceWindow::Memory memory);
-  std::vector<std::string> atomics_obstacles() const;
+  std::vector<std::string> atomics_unsupported_reasons() const;
 
  private:
   void map_all(DeviceWindow::Memory& memory, const Device::Exported& signals);

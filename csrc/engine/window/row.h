@@ -39,9 +39,9 @@ struct WindowRow {
   const char* name;
   const char* summary;
   // Why this process can have no such window in a group of so many ranks, as a clause, or nothing.
-  std::optional<std::string> (*obstacle)(int ranks);
-  // Null where it turned out, alike on every rank, that it cannot be; `why_not` is a clause then. Throws Error.
-  std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& why_not);
+  std::optional<std::string> (*unsupported_reason)(int ranks);
+  // Null where it turned out, alike on every rank, that it cannot be; `unsupported_reason` is a clause then. Throws Error.
+  std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& unsupported_reason);
 };
 
 // The tags of a window, between those of users and those of the engine (Communicator::max_message_tag()): the first of

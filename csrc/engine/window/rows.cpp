@@ -22,9 +22,10 @@ namespace {
 const std::string kPurpose = "to open a window";
 
 // The same on all ranks.
-std::string obstacle_of(const std::vector<HostCard>& cards) {
+std::string unsupported_reason_of(const std::vector<HostCard>& cards) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    if (!cards[rank].obstacle.empty()) return "on rank " + std::to_string(rank) + " " + cards[rank].obstacle;
+    if (!cards[rank].unsupported_reason.empty())
+      return "on rank " + std::to_string(rank) + " " + cards[rank].unsupported_reason;
     if (cards[rank].node != cards[0].node) return "its ranks are on several nodes";
   }
   return "";
@@ -49,7 +50,7 @@ std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const s
       const auto all = map_shareable(descriptors[other], card.shareable.bytes);
       part.mapped = {all, all.get() + card.shareable.offset};
     } else {
-      if (const auto why = card.process.obstacle()) throw Error(ErrorKind::kTransport, *why);
+      if (const auto why = card.process.unsupported_reason()) throw Error(ErrorKind::kTransport, *why);
       part.process = card.process;
       part.address = card.address;
     }
@@ -58,7 +59,7 @@ std::vector<shm::ShmWindow::Part> parts_of(const WindowOpening& opening, const s
   return parts;
 }
 
-std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string& why_not) {
+std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string& unsupported_reason) {
   const int rank = opening.group.rank(), size = opening.group.size();
   auto shareable = find_shareable(opening.memory, opening.own.bytes);
   HostCard own{shared_memory_node(),
@@ -66,7 +67,7 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
                shm::Process::own(),
                reinterpret_cast<std::uint64_t>(opening.memory),
                {},
-               ShmTransport::obstacle(size).value_or("")};
+               ShmTransport::unsupported_reason(size).value_or("")};
   if (shareable) own.shareable = {shareable->bytes, shareable->offset};
   std::vector<HostCard> cards;
   std::vector<std::string> cores;
@@ -75,10 +76,10 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
     cards.push_back(HostCard::from(word));
     cores.push_back(cards.back().cores);
   }
-  why_not = obstacle_of(cards);
-  if (!why_not.empty()) return nullptr;
+  unsupported_reason = unsupported_reason_of(cards);
+  if (!unsupported_reason.empty()) return nullptr;
   std::unique_ptr<RemoteMemory> made;
-  std::string obstacle;
+  std::string own_reason;
   try {
     auto control = share_memory(opening.store, "control", rank, size, shm::ShmWindow::control_bytes(size),
                                 opening.timeout);
@@ -89,11 +90,11 @@ std::unique_ptr<RemoteMemory> open_shm(const WindowOpening& opening, std::string
                                             AdaptiveWait::is_crowd(size, count_cores(cores)));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
-    obstacle = error.what();
+    own_reason = error.what();
   }
   if (const auto why = first_unsupported_reason(opening.store, "opened", rank, size, opening.timeout,
-                                                kPurpose, obstacle)) {
-    why_not = *why;
+                                                kPurpose, own_reason)) {
+    unsupported_reason = *why;
     return nullptr;
   }
   return made;
@@ -108,20 +109,20 @@ std::optional<std::string> without_mpi(int) {
   return std::nullopt;
 }
 
-std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string& why_not) {
+std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string& unsupported_reason) {
   MpiGroup* const group = opening.links.mpi();
   if (!group) {
-    why_not = std::string("the group's messages go over ") + opening.links.transport();
+    unsupported_reason = std::string("the group's messages go over ") + opening.links.transport();
     return nullptr;
   }
   const int rank = opening.group.rank(), size = opening.group.size();
-  const auto agree = [&](const char* key, const std::string& obstacle) {
+  const auto agree = [&](const char* key, const std::string& own_reason) {
     const auto why =
-        first_unsupported_reason(opening.store, key, rank, size, opening.timeout, kPurpose, obstacle);
-    if (why) why_not = *why;
+        first_unsupported_reason(opening.store, key, rank, size, opening.timeout, kPurpose, own_reason);
+    if (why) unsupported_reason = *why;
     return !why;
   };
-  std::string unable = MpiWindow::obstacle(group->owner()).value_or("");
+  std::string unable = MpiWindow::unsupported_reason(group->owner()).value_or("");
   if (unable.empty() && Rules().window() != kMpi) unable = MpiWindow::weakness(group->owner()).value_or("");
   if (!agree("able", unable)) return nullptr;
   // What MPI reduces and what it does not would not be atomic with each other.
@@ -130,7 +131,7 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
   };
   const bool all_reduced = std::all_of(opening.registered.begin(), opening.registered.end(), is_reduced);
   std::unique_ptr<RemoteMemory> made;
-  std::string obstacle;
+  std::string own_reason;
   try {
     GroupCreation creation{opening.group.name()};
     creation.timeout = opening.timeout;
@@ -140,9 +141,9 @@ std::unique_ptr<RemoteMemory> open_mpi(const WindowOpening& opening, std::string
                            all_reduced ? nullptr : message_window(opening), std::move(creation)});
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kPeerLost) throw;
-    obstacle = error.what();
+    own_reason = error.what();
   }
-  if (!agree("opened", obstacle)) return nullptr;
+  if (!agree("opened", own_reason)) return nullptr;
   return made;
 }
 
@@ -157,8 +158,8 @@ std::unique_ptr<RemoteMemory> open_messages(const WindowOpening& opening, std::s
 }
 
 constexpr std::array kRows = {
-    WindowRow{"shm", "the memory of ranks on this node, written and read at once", ShmTransport::obstacle,
-              open_shm},
+    WindowRow{"shm", "the memory of ranks on this node, written and read at once",
+              ShmTransport::unsupported_reason, open_shm},
     WindowRow{kMpi, "MPI's one-sided communication, where the group's messages go over MPI", without_mpi,
               open_mpi},
     WindowRow{"messages", "messages to a thread of the other rank, which carries them out",

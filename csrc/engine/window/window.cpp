@@ -576,7 +576,7 @@ std::vector<const WindowRow*> in_order(std::span<const WindowRow> rows) {
 
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
-                                    const std::string& obstacle, const WindowGpu* gpu) {
+                                    const std::string& unsupported_reason, const WindowGpu* gpu) {
   const int number = group.windows().next_number();
   const Operation operation = operation_on(number, "the making of it on all ranks", timeout);
   try {
@@ -586,7 +586,7 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
     std::vector<Registered> registered;
     const std::string kind = gpu ? "a GPU" : "the CPU";
     Fields mine = registered_fields(own);
-    mine.insert(mine.end(), {obstacle, kind});
+    mine.insert(mine.end(), {unsupported_reason, kind});
     for (const std::string& word : store_allgather(checked, prefix + "registered", group.rank(), group.size(),
                                                    timeout, "to open a window", encode_fields(mine))) {
       const Fields fields = decode_fields(word, 4);
@@ -598,18 +598,18 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
                       ", and that of rank " + std::to_string(group.rank()) + " on " + kind);
       registered.push_back(registered_from(fields[0], fields[1]));
     }
-    std::string why_not, all;
+    std::string unsupported_reason, all;
     for (const WindowRow* each : in_order(gpu ? device_window_rows() : window_rows())) {
       const WindowRow& row = *each;
       PrefixView store(checked, prefix + row.name + "/");
-      auto remote =
-          row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, why_not);
+      auto remote = row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered},
+                             unsupported_reason);
       if (!remote) {
-        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + why_not;
+        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + unsupported_reason;
         log(LogLevel::kInfo,
             group
-                .explain(operation,
-                         Error(ErrorKind::kUnsupported, std::string("not by ") + row.name + ": " + why_not))
+                .explain(operation, Error(ErrorKind::kUnsupported,
+                                          std::string("not by ") + row.name + ": " + unsupported_reason))
                 .what());
         continue;
       }

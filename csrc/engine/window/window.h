@@ -154,10 +154,11 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
       failures_;  // of posted accesses, oldest first, one of each rank: what flush() has yet to tell
 };
 
-// Collective. `gpu`: of memory that lies there. `keep` lives as long as somebody may touch the memory. `obstacle`: why this rank has none to register, as a
-// clause; then all ranks are told. Throws Error.
+// Collective. `gpu`: of memory that lies there. `keep` lives as long as a rank may touch the memory. `unsupported_reason`: a
+// clause that says why this rank has no memory to register; then the call fails on all ranks. Throws Error.
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
-                                    const std::string& obstacle = "", const WindowGpu* gpu = nullptr);
+                                    const std::string& unsupported_reason = "",
+                                    const WindowGpu* gpu = nullptr);
 
 }  // namespace altorch

@@ -71,7 +71,7 @@ struct MpiWindow::Doing : WindowCall::State {
 // MPI has no half types, and its minimum loses NaN.
 bool MpiWindow::reduces(const Mpi& mpi, DType dtype) { return counts(mpi) && is_integral(dtype); }
 
-std::optional<std::string> MpiWindow::obstacle(Mpi& mpi) {
+std::optional<std::string> MpiWindow::unsupported_reason(Mpi& mpi) {
   const std::string& lacks = mpi.library().one_sided_lacks;
   if (!lacks.empty()) return mpi.library().version + " has no " + lacks;
   if (!mpi.usable()) return std::string("MPI is not usable: ") + mpi.not_usable().what();

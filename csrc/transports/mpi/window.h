@@ -35,7 +35,7 @@ class MpiWindow : public RemoteMemory {
     GroupCreation creation;
   };
   // Why this process cannot, whoever the others are, as a clause, or nothing.
-  static std::optional<std::string> obstacle(Mpi& mpi);
+  static std::optional<std::string> unsupported_reason(Mpi& mpi);
   // Why nobody should who has not asked for it, as a clause, or nothing.
   static std::optional<std::string> weakness(const Mpi& mpi);
   // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives wrong results.

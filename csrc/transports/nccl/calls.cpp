@@ -69,7 +69,7 @@ const char* at(const void* base, std::int64_t bytes) { return static_cast<const 
 
 }  // namespace
 
-std::optional<std::string> NcclComm::obstacle(const Call& operation) {
+std::optional<std::string> NcclComm::unsupported_reason(const Call& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
     return "NCCL receives from a named rank only; give recv a src";
   }

@@ -67,7 +67,7 @@ const Library& library() {
   return instance;
 }
 
-std::string allocator_obstacle() {
+std::string allocator_unsupported_reason() {
   try {
     if (library().table.allocate && library().table.release) return "";
     return "NCCL " + library().version_text() + " has no ncclMemAlloc (2.19 has)";

@@ -24,6 +24,6 @@ const Library& library();
 void replace_library(const Library& (*find)());
 
 // Why NCCL cannot allocate memory, or nothing. Thread rules: any thread.
-std::string allocator_obstacle();
+std::string allocator_unsupported_reason();
 
 }  // namespace altorch::nccl

@@ -176,7 +176,7 @@ bool NcclComm::has_buffers() {
 }
 
 // NCCL refuses those that share, and those whose memory it does not manage.
-std::optional<std::string> NcclComm::suspend_obstacle() {
+std::optional<std::string> NcclComm::suspend_unsupported_reason() {
   const std::string cannot = " cannot give a communicator's memory back";
   if (!table_.suspend || !table_.resume) return "NCCL " + library().version_text() + cannot + " (2.29.7 can)";
   if (shares_) return "NCCL" + cannot + " that shares it (split_share)";

@@ -62,7 +62,7 @@ class NcclComm {
   // the signals of each pair of ranks in one row, whatever they were given for. Signals come after what their stream has given NCCL
   // for the same peer before.
   // Why the loaded NCCL has none, a clause, or nothing.
-  static std::optional<std::string> one_sided_obstacle();
+  static std::optional<std::string> one_sided_unsupported_reason();
   // `from` lies in a symmetric buffer of this rank's, too. All three enqueue, and throw Error(kTransport, kClosed).
   void put_signal(const void* from, std::size_t bytes, int peer, void* buffer, std::size_t offset,
                   void* stream);
@@ -80,7 +80,7 @@ class NcclComm {
   // Nothing where the loaded NCCL cannot tell, or no longer.
   std::optional<Memory> memory();
   // Why it cannot give memory back and go on later, a clause, or nothing. The same on every rank.
-  std::optional<std::string> suspend_obstacle();
+  std::optional<std::string> suspend_unsupported_reason();
   // Gives back what can be had again, and takes it again, at the same addresses; in between it is not used. Both collective, and
   // with nothing in flight on the device. Throws Error(kTimeout, kTransport, kClosed), and, once the communicator is aborted, what
   // `check_peers` throws.
@@ -91,7 +91,7 @@ class NcclComm {
   Comm handle();
 
   // Why NCCL cannot carry this operation, or nothing. The same on every rank.
-  static std::optional<std::string> obstacle(const Call& operation);
+  static std::optional<std::string> unsupported_reason(const Call& operation);
 
   // Whether one call of any NCCL carries it; otherwise it may take several, as a group.
   static bool is_one_call(const Call& operation);

@@ -10,7 +10,7 @@ constexpr char kGone[] = "the NCCL communicator of the window was aborted";
 
 }  // namespace
 
-std::optional<std::string> NcclComm::one_sided_obstacle() {
+std::optional<std::string> NcclComm::one_sided_unsupported_reason() {
   try {
     const Library& found = library();
     const Table& table = found.table;

@@ -174,7 +174,7 @@ std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::st
 
 }  // namespace
 
-std::optional<std::string> shared_memory_obstacle() {
+std::optional<std::string> shared_memory_unsupported_reason() {
   const Descriptor file(make_file());
   if (*file >= 0) return std::nullopt;
   return std::string("the system gives none: memfd_create: ") + std::strerror(errno);

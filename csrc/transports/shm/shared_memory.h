@@ -18,7 +18,7 @@ namespace altorch {
 // Ranks that give the same text can share a segment.
 std::string shared_memory_node();
 // Why this process can make none, as a clause, or nothing.
-std::optional<std::string> shared_memory_obstacle();
+std::optional<std::string> shared_memory_unsupported_reason();
 
 // Collective over ranks of one node: `size` ranks map the same `bytes`, zero at first. `key` is new for every
 // segment. Throws Error(kTransport, kTimeout). The memory is mapped as long as the pointer lives.

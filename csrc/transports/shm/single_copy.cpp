@@ -43,7 +43,7 @@ Process Process::from(const Fields& fields) {
           number_from<std::uint64_t>(fields[2], "the number of its process")};
 }
 
-std::optional<std::string> Process::obstacle() const {
+std::optional<std::string> Process::unsupported_reason() const {
   std::uint64_t found = 0;
   iovec here{&found, sizeof found}, there{reinterpret_cast<void*>(address), sizeof found};
   if (process_vm_readv(static_cast<pid_t>(pid), &here, 1, &there, 1, 0) != sizeof found)
@@ -73,7 +73,7 @@ bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
 
 // Its number is read first: a process that got its id in the microsecond between the two is not to be feared.
 bool Process::write(std::uint64_t to, const void* from, std::size_t bytes) const {
-  if (obstacle()) return false;
+  if (unsupported_reason()) return false;
   auto* begin = static_cast<std::byte*>(const_cast<void*>(from));  // which is only read
   while (bytes > 0) {
     const iovec here{begin, bytes}, there{reinterpret_cast<void*>(to), bytes};

@@ -23,7 +23,7 @@ struct Process {
   static Process from(const Fields& fields);
 
   // Why this process cannot copy from it; nothing: it can.
-  std::optional<std::string> obstacle() const;
+  std::optional<std::string> unsupported_reason() const;
   // False where the process is gone or another one, or has no such memory.
   bool read(std::uint64_t from, void* to, std::size_t bytes) const;
   bool write(std::uint64_t to, const void* from, std::size_t bytes) const;

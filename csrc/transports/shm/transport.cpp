@@ -147,21 +147,21 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
   if (shared.largest == 1 || unwanted(shared.largest)) return std::nullopt;
 
   const auto self = static_cast<std::size_t>(rank);
-  std::string obstacle, no_copies;
+  std::string unsupported_reason, no_copies;
   if (shared.size > 1) {
     try {
       const std::string key = "shm/segment/" + std::to_string(shared.node_of_rank[self]);
       shared.memory = share_memory(store, key, shared.rank, shared.size, shared.bytes(), group.timeout);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kTimeout) throw;  // the others wait as long, and say so too
-      obstacle = error.what();
+      unsupported_reason = error.what();
     }
     // What holds for one neighbour holds for all: they are processes of one user.
     const auto neighbour = static_cast<std::size_t>((shared.rank + 1) % shared.size);
-    no_copies = shared.processes[neighbour].obstacle().value_or("");
+    no_copies = shared.processes[neighbour].unsupported_reason().value_or("");
   }
   const auto answers = store_allgather(store, "shm/shared", rank, size, group.timeout, purpose,
-                                       encode_fields({obstacle, no_copies}));
+                                       encode_fields({unsupported_reason, no_copies}));
   for (std::size_t each = 0; each < answers.size(); ++each) {
     const Fields said = decode_fields(answers[each], 2);
     if (!said[0].empty()) {
@@ -176,9 +176,9 @@ std::optional<Shared> share(const Membership& group, KeyValueStore& store) {
 
 }  // namespace
 
-std::optional<std::string> ShmTransport::obstacle(int ranks) {
+std::optional<std::string> ShmTransport::unsupported_reason(int ranks) {
   if (auto why = unwanted(ranks)) return why;
-  return shared_memory_obstacle();
+  return shared_memory_unsupported_reason();
 }
 
 std::unique_ptr<Links> ShmTransport::open(const Membership& group, KeyValueStore& store) {

@@ -18,7 +18,7 @@ class ShmTransport : public Transport {
   void group_ends(const Membership& group) override { other_->group_ends(group); }
 
   // Why this process cannot share memory in a group of so many ranks, as a clause, or nothing.
-  static std::optional<std::string> obstacle(int ranks);
+  static std::optional<std::string> unsupported_reason(int ranks);
 
  private:
   const std::shared_ptr<Transport> other_;

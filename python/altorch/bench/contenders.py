@@ -45,14 +45,14 @@ def provide(backend: str) -> None:
         importlib.import_module(_PROVIDERS[backend])
 
 
-def obstacle(name: str, device: torch.device) -> str | None:
+def unsupported_reason(name: str, device: torch.device) -> str | None:
     """Why the contender cannot take part here, or nothing. The same on every rank."""
     if name == "recorded" and _Recorder is None:
         return f"torch {torch.__version__} attaches no flight recorder to backends that are not its own"
     backend = name.partition(":")[0]
     if backend not in ("nccl", SYMMETRIC):
         return None
-    if backend == SYMMETRIC and (why := symmetric.obstacle(device)):
+    if backend == SYMMETRIC and (why := symmetric.unsupported_reason(device)):
         return why
     if device.type != "cuda":
         return "torch's nccl carries CUDA tensors only"
@@ -106,7 +106,7 @@ def make(name: str, device: torch.device, operations: Sequence[str]) -> dist.Pro
         if device.type == "cuda":
             torch.cuda.synchronize()
     if backend == "recorded":
-        assert _Recorder is not None, "see obstacle"
+        assert _Recorder is not None, "see unsupported_reason"
         _recorders.append(_Recorder.attach(group, dist.get_process_group_ranks(group)))
     return group
 

@@ -47,14 +47,16 @@ class Sweep:
         self, device: torch.device, emit: Callable[[Row], None], at: Callable[[Job], None] = lambda job: None
     ) -> dict[str, str]:
         """Hands each row to `emit` on rank 0, and each job to `at` before it. Returns who is left out, and why."""
-        skipped = {name: why for name in self.contenders if (why := contenders.obstacle(name, device))}
+        skipped = {
+            name: why for name in self.contenders if (why := contenders.unsupported_reason(name, device))
+        }
         groups = {
             name: contenders.make(name, device, self.operations)
             for name in self.contenders
             if name not in skipped
         }
         modes = self.modes
-        alone = contenders.obstacle("nccl", device)
+        alone = contenders.unsupported_reason("nccl", device)
         if "graph" in modes and alone and "CUDA_MPS_PIPE_DIRECTORY" not in os.environ:
             skipped["CUDA graphs"] = f"{alone}, and no kernel can wait for another there without MPS"
             modes = tuple(mode for mode in modes if mode != "graph")

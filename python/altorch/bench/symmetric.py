@@ -16,7 +16,7 @@ from altorch.bench.cases import Buffers, Call
 CHOICES = ("one_shot", "two_shot")
 
 
-def obstacle(device: torch.device) -> str | None:
+def unsupported_reason(device: torch.device) -> str | None:
     if device.type != "cuda":
         return "torch's symmetric memory is memory of GPUs"
     if not hasattr(torch.ops.symm_mem, "two_shot_all_reduce_"):

@@ -32,7 +32,7 @@ def cases(gpus: bool) -> tuple[Case, ...]:
 
 def over(route: str, device: str) -> Callable[[int, int], str]:
     def run(rank: int, size: int) -> str:
-        served, why_not = False, ""
+        served, unsupported_reason = False, ""
         # What the system has to copy, and what the other ranks can map.
         for make in (torch.zeros, altorch.empty):
             kept = _tensor(make, device)
@@ -40,7 +40,7 @@ def over(route: str, device: str) -> Callable[[int, int], str]:
                 with _asked_for(route):
                     window = altorch.new_window(kept)
             except NotImplementedError as error:  # on all ranks alike: no route serves these GPUs
-                why_not = str(error)
+                unsupported_reason = str(error)
                 continue
             if window.route == route:
                 served = True
@@ -48,9 +48,9 @@ def over(route: str, device: str) -> Callable[[int, int], str]:
                 if device == "cpu":  # links between GPUs may have no atomic operations
                     _counts(window, kept, rank, size)
             else:
-                why_not = f"{window.route} carries them here"
+                unsupported_reason = f"{window.route} carries them here"
             window.tensor_deregister()
-        return "" if served else why_not
+        return "" if served else unsupported_reason
 
     return run
 

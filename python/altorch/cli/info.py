@@ -126,9 +126,9 @@ def _shared_memory_route(problem: str | None) -> dict[str, Any]:
         return {"name": "shm", "viable": False, "reason": "the extension does not load"}
     from altorch._extension import extension
 
-    obstacle = extension().shared_memory_obstacle(2)
+    unsupported_reason = extension().shared_memory_unsupported_reason(2)
     reason = "memory that the ranks of a node share; a group of one node needs nothing else"
-    return {"name": "shm", "viable": not obstacle, "reason": obstacle or reason}
+    return {"name": "shm", "viable": not unsupported_reason, "reason": unsupported_reason or reason}
 
 
 def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
@@ -149,9 +149,9 @@ def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
         return [{"name": name, "viable": False, "reason": closed} for name in serves]
     from altorch._extension import extension
 
-    obstacles = extension().gpu_routes(0)
+    unsupported_reasons = extension().gpu_routes(0)
     return [
-        {"name": name, "viable": not obstacles[name], "reason": obstacles[name] or reason}
+        {"name": name, "viable": not unsupported_reasons[name], "reason": unsupported_reasons[name] or reason}
         for name, reason in serves.items()
     ]
 

@@ -74,7 +74,7 @@ def _look(arguments: argparse.Namespace) -> int:
         known = {process.pid for process in processes}
         for pid in arguments.pids:
             if pid not in known:
-                print(f"altorch trace: {_why_not(pid, others)}", file=sys.stderr)
+                print(f"altorch trace: {_unsupported_reason(pid, others)}", file=sys.stderr)
     dumps = _dump(jobs) if arguments.dump else {}
     if arguments.json:
         print_json({"jobs": [_document(job, dumps) for job in jobs]})
@@ -95,7 +95,7 @@ def _look(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _why_not(pid: int, others: list[int]) -> str:
+def _unsupported_reason(pid: int, others: list[int]) -> str:
     if pid in others:
         return f"process {pid} belongs to another user; ask as that user, or as root."
     if not state_of(pid):

@@ -26,17 +26,18 @@ class MourningStore : public StoreView {
   const bool mourns_;
 };
 
-std::vector<std::string> decisions(const std::vector<std::string>& obstacles, int absent = -1,
+std::vector<std::string> decisions(const std::vector<std::string>& unsupported_reasons, int absent = -1,
                                    int mourner = -1, milliseconds timeout = milliseconds(20'000)) {
   MapStore store;
-  std::vector<std::string> told(obstacles.size(), "absent");
+  std::vector<std::string> told(unsupported_reasons.size(), "absent");
   std::vector<std::thread> ranks;
-  for (std::size_t rank = 0; rank < obstacles.size(); ++rank) {
+  for (std::size_t rank = 0; rank < unsupported_reasons.size(); ++rank) {
     if (static_cast<int>(rank) == absent) continue;
     ranks.emplace_back([&, rank] {
       MourningStore own(store, static_cast<int>(rank) == mourner);
-      told[rank] = decide_commit(own, "commit", static_cast<int>(rank), static_cast<int>(obstacles.size()),
-                                 timeout, obstacles[rank]);
+      told[rank] =
+          decide_commit(own, "commit", static_cast<int>(rank), static_cast<int>(unsupported_reasons.size()),
+                        timeout, unsupported_reasons[rank]);
     });
   }
   for (std::thread& each : ranks) each.join();

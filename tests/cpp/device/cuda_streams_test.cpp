@@ -16,8 +16,8 @@ class CudaStreams : public GpuTest {
   }
 };
 
-TEST(CudaObstacle, ForAGpuThatIsNotThere) {
-  EXPECT_TRUE(CudaDevice::obstacle(1000).has_value());
+TEST(CudaUnsupported, ForAGpuThatIsNotThere) {
+  EXPECT_TRUE(CudaDevice::unsupported_reason(1000).has_value());
   EXPECT_ANY_THROW(CudaDevice(1000));
   EXPECT_EQ(CudaDevice::identity(1000), "device 1000");
 }

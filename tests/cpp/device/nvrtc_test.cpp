@@ -10,7 +10,7 @@ namespace {
 class Nvrtc : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (auto why = nvrtc_obstacle()) GTEST_SKIP() << *why;
+    if (auto why = nvrtc_unsupported_reason()) GTEST_SKIP() << *why;
   }
 };
 

@@ -19,7 +19,7 @@ namespace altorch {
 // What a rank finds where it runs; reasons are empty where nothing is in the way.
 struct Surroundings {
   std::string gpu, node = "node";
-  std::string obstacle = {}, kernel_obstacle = {};  // of the GPU
+  std::string unsupported_reason = {}, kernel_unsupported_reason = {};  // of the GPU
   std::string cannot_pin_shared = {};               // memory that ranks share; found out when it is tried
   std::size_t pinned_limit = std::size_t{1} << 40;  // of each device
   std::string cannot_export = "its memory is not exported in this test";
@@ -78,9 +78,9 @@ inline GpuSource fake_gpus(const Surroundings& here, FakeDeviceOptions options) 
             beside.beside = true;
             return std::make_unique<FakeDevice>(beside);
           },
-      .obstacle = [=](int) { return reason(here.obstacle); },
-      .kernel_obstacle = [=] { return reason(here.kernel_obstacle); },
-      .export_obstacle = [=](int) { return reason(here.cannot_export); },
+      .unsupported_reason = [=](int) { return reason(here.unsupported_reason); },
+      .kernel_unsupported_reason = [=] { return reason(here.kernel_unsupported_reason); },
+      .export_unsupported_reason = [=](int) { return reason(here.cannot_export); },
       .identity = [=](int) { return here.gpu; },
       .together = [=](int) { return here.together; },
       .links = [=](int) { return here.links; },

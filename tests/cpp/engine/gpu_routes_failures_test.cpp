@@ -84,7 +84,7 @@ TEST(GpuRoutesFailures, FallBackTogetherWhereMemoryCannotBeMapped) {
 TEST(GpuRoutesFailures, SayOfEachRouteWhyItDoesNotServe) {
   auto places = own_gpus(2);
   places[0].has_nccl = false;
-  places[1].obstacle = "GPU 3 is too old";
+  places[1].unsupported_reason = "GPU 3 is too old";
   GpuWorld world(places);
   const auto errors = world.try_to([](GpuRank& me) {
     std::vector<float> x(kFailingSmall);
@@ -268,7 +268,7 @@ TEST(GpuRoutesFailures, WhatTheHostFindsOutIsTold) {
 
 TEST(GpuRoutesFailures, ARankWithoutKernelsSaysThatItCannotMark) {
   auto places = own_gpus(2);
-  places[1].kernel_obstacle = "there is no NVRTC";
+  places[1].kernel_unsupported_reason = "there is no NVRTC";
   GpuWorld world(places);
   world.run([](GpuRank& me) {
     std::vector<float> x(kFailingSmall, 1.0f);

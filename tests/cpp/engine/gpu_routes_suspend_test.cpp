@@ -226,7 +226,7 @@ TEST(SuspendGpuRoutes, AreMadeAnewWhereCommunicatorsShareMemory) {
     sums(me, kSuspendedSmall, "peer");
     auto part =
         me.routes.nccl_communicator()->split(0, me.rank, 0, 2, std::chrono::seconds(20), {.split_share = 1});
-    EXPECT_TRUE(says(part->suspend_obstacle().value_or(""), "split_share"));
+    EXPECT_TRUE(says(part->suspend_unsupported_reason().value_or(""), "split_share"));
     suspend(me);
     EXPECT_EQ(me.routes.nccl_communicator(), nullptr);
     resume(me);
@@ -249,7 +249,7 @@ TEST(SuspendGpuRoutes, RegisterNoMemoryMeanwhile) {
   });
 }
 
-TEST(SuspendGpuRoutes, TheObstacleOfOneRankIsToldToAll) {
+TEST(SuspendGpuRoutes, TheReasonOfOneRankIsToldToAll) {
   GpuWorld world(mapped(2));
   world.run([&](GpuRank& me) {
     sums(me, kSuspendedSmall, "peer");

@@ -155,13 +155,13 @@ TEST(GpuRoutes, WithoutNcclThereIsTheHost) {
   auto without = own_gpus(2);
   without[1].has_nccl = false;
   expect_routes(without, all_by("host_staged"), all_by("host_staged"), false);
-  without[0].kernel_obstacle = "there is no NVRTC";
+  without[0].kernel_unsupported_reason = "there is no NVRTC";
   expect_routes(without, all_by("host_relay"), all_by("host_relay"), false);
 }
 
 TEST(GpuRoutes, OnlyNcclServesAGpuThatCannotWaitForMemory) {
   auto without = own_gpus(2);
-  without[1].obstacle = "GPU 0 cannot wait for memory in a stream";
+  without[1].unsupported_reason = "GPU 0 cannot wait for memory in a stream";
   expect_routes(without, all_by("nccl"), all_by("nccl"), true);
 }
 

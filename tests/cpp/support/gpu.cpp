@@ -45,14 +45,14 @@ std::optional<std::string> start_cuda() {
 
 }  // namespace
 
-std::optional<std::string> Gpu::obstacle() {
+std::optional<std::string> Gpu::unsupported_reason() {
   if (cuda::driver().missing) return "no GPU: " + *cuda::driver().missing;
   static const std::optional<std::string> failure = start_cuda();
-  return failure ? failure : CudaDevice::obstacle(0);
+  return failure ? failure : CudaDevice::unsupported_reason(0);
 }
 
-std::optional<std::string> Gpu::kernel_obstacle() {
-  auto why = nvrtc_obstacle();
+std::optional<std::string> Gpu::kernel_unsupported_reason() {
+  auto why = nvrtc_unsupported_reason();
   if (why) *why += "; without torch, CUDA_HOME or LD_LIBRARY_PATH says where it is";
   return why;
 }

@@ -19,9 +19,9 @@ class Gpu {
   static constexpr int kFlags = 32;
 
   // Why there is none that can be tested, in a sentence's end, or nothing.
-  static std::optional<std::string> obstacle();
+  static std::optional<std::string> unsupported_reason();
   // Why it can run no kernels.
-  static std::optional<std::string> kernel_obstacle();
+  static std::optional<std::string> kernel_unsupported_reason();
 
   Gpu();
   ~Gpu();

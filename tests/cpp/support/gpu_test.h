@@ -10,7 +10,7 @@ namespace altorch {
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (auto why = Gpu::obstacle()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::unsupported_reason()) GTEST_SKIP() << *why;
     gpu_ = std::make_unique<Gpu>();
   }
   Gpu& gpu() { return *gpu_; }
@@ -23,8 +23,8 @@ class GpuTest : public ::testing::Test {
 class GpuKernelTest : public GpuTest {
  protected:
   void SetUp() override {
-    if (auto why = Gpu::obstacle()) GTEST_SKIP() << *why;
-    if (auto why = Gpu::kernel_obstacle()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::unsupported_reason()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::kernel_unsupported_reason()) GTEST_SKIP() << *why;
     GpuTest::SetUp();
   }
 };

@@ -317,10 +317,12 @@ TEST(PeerLayout, LaunchesNoMoreBlocksThanItMay) {
 TEST(PeerLayout, LeavesMultiprocessorsToOtherKernels) {
   for (const int multiprocessors : {1, 3, 20, 58, 84, 108, 132, 148}) {
     for (const int users : {1, 2}) {
-      const GpuPeerInfo peer{.gpu = "gpu", .node = {}, .multiprocessors = multiprocessors, .obstacles = {}};
+      const GpuPeerInfo peer{
+          .gpu = "gpu", .node = {}, .multiprocessors = multiprocessors, .unsupported_reasons = {}};
       std::vector<GpuPeerInfo> peers(static_cast<std::size_t>(users), peer);
       if (users == 1)
-        peers.push_back({.gpu = "other", .node = {}, .multiprocessors = multiprocessors, .obstacles = {}});
+        peers.push_back(
+            {.gpu = "other", .node = {}, .multiprocessors = multiprocessors, .unsupported_reasons = {}});
       const int most = World::of(peers).waiting_blocks;
       EXPECT_GE(most, 1);
       EXPECT_LE(most * users * 3, std::max(multiprocessors * 2, users * 3));

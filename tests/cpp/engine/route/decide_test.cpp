@@ -16,7 +16,7 @@ std::vector<GpuPeerInfo> peers(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     made[static_cast<std::size_t>(rank)].gpu = "gpu " + std::to_string(rank);
     made[static_cast<std::size_t>(rank)].node = "node";
-    made[static_cast<std::size_t>(rank)].obstacles.resize(gpu_route_rows().size());
+    made[static_cast<std::size_t>(rank)].unsupported_reasons.resize(gpu_route_rows().size());
   }
   return made;
 }
@@ -33,7 +33,8 @@ std::vector<GpuPeerInfo> linked(int ranks) {
 // GPUs that cannot map each other's memory.
 std::vector<GpuPeerInfo> strangers(int ranks) {
   auto made = peers(ranks);
-  for (GpuPeerInfo& peer : made) peer.obstacles[index_of(gpu_rows::peer)] = "its memory cannot be mapped";
+  for (GpuPeerInfo& peer : made)
+    peer.unsupported_reasons[index_of(gpu_rows::peer)] = "its memory cannot be mapped";
   return made;
 }
 
@@ -51,7 +52,7 @@ std::string taken(const Operation& operation, const World& world, const std::str
                   bool capturing = false) {
   const RouteSetting setting(asked.empty() ? "" : "cuda=" + asked);
   const auto route = decide({&operation, 1}, world, Rules(), [&](const Route& each) {
-    return !obstacle(each, {&operation, 1}, world, capturing);
+    return !unsupported_reason(each, {&operation, 1}, world, capturing);
   });
   return route ? std::string(route->name) + (route->in_pairs ? " in pairs" : "") : "none";
 }
@@ -79,7 +80,7 @@ TEST(WorldTest, TellsWhoSharesWhatAndWhoLacksWhat) {
   EXPECT_EQ(World::of(far).missing[kHostStaged], "ranks 0 and 2 share no memory");
 
   auto poor = peers(2);
-  poor[1].obstacles[kNccl] = "there is no NCCL";
+  poor[1].unsupported_reasons[kNccl] = "there is no NCCL";
   EXPECT_EQ(World::of(poor).missing[kNccl], "on rank 1 there is no NCCL");
 }
 
@@ -122,16 +123,16 @@ TEST(WorldTest, SurvivesItsText) {
   GpuPeerInfo peer;
   peer.gpu = "0000:01";
   peer.node = "";
-  peer.obstacles.resize(gpu_route_rows().size());
-  peer.obstacles[kNccl] = "two\nlines";
-  peer.obstacles[kPeer] = "none";
+  peer.unsupported_reasons.resize(gpu_route_rows().size());
+  peer.unsupported_reasons[kNccl] = "two\nlines";
+  peer.unsupported_reasons[kPeer] = "none";
   const GpuPeerInfo read = GpuPeerInfo::from(peer.text());
   EXPECT_EQ(read.gpu, "0000:01");
   EXPECT_EQ(read.node, "");
-  EXPECT_EQ(read.obstacles[kNccl], "two lines");
-  EXPECT_EQ(read.obstacles[kPeer], "none");
-  EXPECT_EQ(read.obstacles[kHostStaged], "");
-  EXPECT_EQ(read.obstacles[kHostRelay], "");
+  EXPECT_EQ(read.unsupported_reasons[kNccl], "two lines");
+  EXPECT_EQ(read.unsupported_reasons[kPeer], "none");
+  EXPECT_EQ(read.unsupported_reasons[kHostStaged], "");
+  EXPECT_EQ(read.unsupported_reasons[kHostRelay], "");
 }
 
 TEST(DecideTest, LargeCallsGoByNcclAndSmallOnesBesideIt) {
@@ -152,7 +153,7 @@ TEST(DecideTest, GraphsHoldNcclAndWhatCountsOnTheDevice) {
   EXPECT_EQ(captured(OpKind::kAllReduce, 64 << 10, world), "nccl");  // eager, it would not
   EXPECT_EQ(captured(OpKind::kSend, kSmall, world), "nccl");
   auto poor = strangers(2);
-  poor[1].obstacles[kNccl] = "there is no NCCL";
+  poor[1].unsupported_reasons[kNccl] = "there is no NCCL";
   world = World::of(poor);
   EXPECT_EQ(captured(OpKind::kAllReduce, 64 << 10, world), "host_staged");
   EXPECT_EQ(captured(OpKind::kAllReduce, kLarge, world), "none");
@@ -247,7 +248,7 @@ TEST(DecideTest, WhoAsksForStagingGetsEitherWay) {
   EXPECT_EQ(taken(large, World::of(far), "host_staged"), "host_relay");
   EXPECT_EQ(taken(large, World::of(strangers(2)), "host_staged"), "host_staged");
   EXPECT_EQ(taken(large, World::of(strangers(2)), "host_relay"), "host_relay");
-  far[0].obstacles[kNccl] = "there is none";
+  far[0].unsupported_reasons[kNccl] = "there is none";
   EXPECT_EQ(taken(large, World::of(far), "nccl"), "none");
 }
 
@@ -255,8 +256,8 @@ TEST(DecideTest, SeveralOperationsAtOnceGoTheSameWay) {
   const World world = World::of(strangers(2));
   const std::vector<Operation> two = {call(OpKind::kAllReduce, kSmall),
                                       call(OpKind::kAllReduce, kSmall, DType::kInt16)};
-  EXPECT_TRUE(obstacle({.row = &gpu_rows::nccl}, two, world, false).has_value());
-  EXPECT_FALSE(obstacle({.row = &gpu_rows::host_staged}, two, world, false).has_value());
+  EXPECT_TRUE(unsupported_reason({.row = &gpu_rows::nccl}, two, world, false).has_value());
+  EXPECT_FALSE(unsupported_reason({.row = &gpu_rows::host_staged}, two, world, false).has_value());
   decide(two, world, Rules(), [](const Route& route) {
     EXPECT_FALSE(route.only_small);
     return false;

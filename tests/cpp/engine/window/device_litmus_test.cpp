@@ -35,7 +35,9 @@ void on_fakes(const Test& test, std::initializer_list<const char*> places = {"ow
                               .cannot_export = place == "apart" ? "nothing can be mapped in this test" : ""};
       GpuSource gpus = fake_gpus(here, options);
       if (place == "bus")
-        gpus.atomics_obstacle = [](int, const std::string&) { return std::optional<std::string>("a bus"); };
+        gpus.atomics_unsupported_reason = [](int, const std::string&) {
+          return std::optional<std::string>("a bus");
+        };
       return RaceGpu{std::make_unique<FakeDevice>(options), {0, std::move(gpus)}};
     });
   }
@@ -78,8 +80,8 @@ TEST(DeviceWindowLitmus, IndependentReadsOverNccl) { over_nccl(independent_reads
 class CudaWindowLitmus : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (auto why = Gpu::obstacle()) GTEST_SKIP() << *why;
-    if (auto why = Gpu::kernel_obstacle()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::unsupported_reason()) GTEST_SKIP() << *why;
+    if (auto why = Gpu::kernel_unsupported_reason()) GTEST_SKIP() << *why;
   }
   static RaceGpu make(int rank) {
     int number = 0;

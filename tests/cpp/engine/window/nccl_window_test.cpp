@@ -199,13 +199,13 @@ TEST(NcclWindow, SaysWhyThereCanBeNone) {
                                                {each.bytes[1], DType::kUInt8}};
           const auto memory = gpu.allocate(128);
           WatchdogStore store(communicator, one_sided(communicator, 1, kFlush, kAnySource, kPatience));
-          std::string why_not;
+          std::string unsupported_reason;
           const auto made =
               open_nccl_window({communicator, communicator.links(), store, 1,
                                 memory.get() + each.offsets[rank], all[rank], kPatience, &gpu.window, all},
-                               why_not);
+                               unsupported_reason);
           EXPECT_FALSE(made);
-          EXPECT_TRUE(says(why_not, each.words)) << why_not;
+          EXPECT_TRUE(says(unsupported_reason, each.words)) << unsupported_reason;
         },
         each.own_gpus);
     EXPECT_EQ(errors, std::vector<std::string>(2));
@@ -222,7 +222,7 @@ TEST(NcclWindow, IsPassedOver) {
     EXPECT_STREQ(opened.window->route(), "peer");
     opened.close();
     // What `altorch info` says.
-    EXPECT_TRUE(says(obstacle_to_nccl_window(gpu.window.gpus, 0), "NCCL 2.28.9 has no ncclPutSignal"));
+    EXPECT_TRUE(says(nccl_window_unsupported_reason(gpu.window.gpus, 0), "NCCL 2.28.9 has no ncclPutSignal"));
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }

@@ -94,7 +94,8 @@ TEST(NcclComm, SaysWhatAnOldVersionLacks) {
                                                      : "unsupported: NCCL " + library().version_text() +
                                                            " cannot register symmetric memory (2.27 can)");
     });
-    EXPECT_EQ(allocator_obstacle(), version == kOldest ? "NCCL 2.18.5 has no ncclMemAlloc (2.19 has)" : "");
+    EXPECT_EQ(allocator_unsupported_reason(),
+              version == kOldest ? "NCCL 2.18.5 has no ncclMemAlloc (2.19 has)" : "");
   }
 }
 

@@ -162,7 +162,7 @@ void reduces(const NcclRank& me, DType dtype, ReduceOp op, std::int64_t count, u
 bool can(DType dtype, ReduceOp op) {
   Call call = call_of(OpKind::kAllReduce, dtype, nullptr, nullptr, 1);
   call.op = op;
-  return can_reduce(dtype, op) && !NcclComm::obstacle(call);
+  return can_reduce(dtype, op) && !NcclComm::unsupported_reason(call);
 }
 
 TEST(NcclReductions, AreThoseOfFloat64) {
@@ -188,7 +188,7 @@ TEST(NcclReductions, AreRefusedWhereNcclHasNone) {
   const auto why = [](OpKind kind, DType dtype, ReduceOp op) {
     Call call = call_of(kind, dtype, nullptr, nullptr, 1);
     call.op = op;
-    return NcclComm::obstacle(call).value_or("");
+    return NcclComm::unsupported_reason(call).value_or("");
   };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
     for (const DType dtype : {DType::kInt16, DType::kUInt16, DType::kFloat8E5M2})
@@ -204,7 +204,7 @@ TEST(NcclReductions, AreRefusedWhereNcclHasNone) {
   }
   EXPECT_EQ(why(OpKind::kBroadcast, DType::kInt16, ReduceOp::kBxor), "") << "moved as bytes";
   Call any = call_of(OpKind::kReceive, DType::kFloat32, nullptr, nullptr, 1, kAnySource);
-  EXPECT_TRUE(says(NcclComm::obstacle(any).value_or(""), "named rank"));
+  EXPECT_TRUE(says(NcclComm::unsupported_reason(any).value_or(""), "named rank"));
 }
 
 // Operators are made for a call, and must not pile up.

@@ -166,7 +166,7 @@ TEST(ShmChannel, SaysThatTheRestOfAMessageWillNotCome) {
 }
 
 TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   const auto exchange = [](Channel& channel) {
     std::vector<int> large(100'000, 1);
     Request request;
@@ -191,7 +191,7 @@ TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
 
 // However many wait for a peer that is busy elsewhere.
 TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   constexpr std::size_t kMany = Mail::kPlaces + 10;
   std::atomic<bool> heard = false;
   const auto errors = with_mail(3, 1 << 16, [&](Channel& channel) {
@@ -222,7 +222,7 @@ TEST(ShmChannel, MessagesToOnePeerDoNotWaitForAnother) {
 
 // Both have come before their receive.
 TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::atomic<int> stage = 0;
   const auto errors = with_mail(2, 1 << 12, [&](Channel& channel) {
     std::vector<int> large(100'000, 1), second(100'000, 2);
@@ -290,7 +290,7 @@ TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
   ASSERT_EQ(status, 0);
   ASSERT_GT(length, 0);
   const Process gone = Process::from(decode_fields(std::string(text, static_cast<std::size_t>(length))));
-  EXPECT_TRUE(gone.obstacle());
+  EXPECT_TRUE(gone.unsupported_reason());
   ShmChannel channel(memory, Mail(memory.get(), 0, 2, 4096), {Process::own(), gone});
   std::vector<char> room(100'000);
   Request request;
@@ -303,13 +303,13 @@ TEST(ShmChannel, SaysThatASendersMemoryIsGone) {
 }
 
 TEST(ShmSingleCopy, KnowsAProcessThatIsAnotherOne) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
-  EXPECT_FALSE(Process::own().obstacle());
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
+  EXPECT_FALSE(Process::own().unsupported_reason());
   Process other = Process::own();
   other.number += 1;
-  EXPECT_TRUE(says(other.obstacle().value_or(""), "another one"));
+  EXPECT_TRUE(says(other.unsupported_reason().value_or(""), "another one"));
   other.address = 1;
-  EXPECT_TRUE(says(other.obstacle().value_or(""), "process_vm_readv"));
+  EXPECT_TRUE(says(other.unsupported_reason().value_or(""), "process_vm_readv"));
 }
 
 // What rank 0 writes into its ring comes to rank 1 as an error, and nowhere else.

@@ -174,7 +174,7 @@ TEST(ShmCollectives, AreRightInAnyOrder) {
   for (const int size : {2, 3, 8}) {
     for (const auto& [limit, may_read] :
          {std::pair(kSmallest, false), {kUsual, false}, {kSmallest, true}, {kUsual, true}}) {
-      if (may_read && Process::own().obstacle()) continue;  // Conform says so
+      if (may_read && Process::own().unsupported_reason()) continue;  // Conform says so
       const auto body = [&](int rank, ShmCollectives& own) {
         const Member me{own, rank, size};
         Draw draw{std::mt19937(static_cast<unsigned>(size))};
@@ -306,7 +306,7 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
 
 // Rank 1's memory cannot be read: its process is another one. Rank 0's can, and still the call ends nowhere.
 TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::vector<Process> processes = processes_of(2, true);
   ++processes[1].number;
   // They outlive both ranks: rank 1 may still read when rank 0 has failed.
@@ -334,7 +334,7 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
 
 // Rank 0 reads, gives up and changes its tensor before rank 1, which is late, reads it: that must not end well.
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
   // They outlive both ranks: freed ones that are still read are an error.
   std::vector<std::vector<float>> inputs(2, std::vector<float>(1 << 16, 1.f));
@@ -372,7 +372,7 @@ TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
 // Rank 0 gives up after the second step and begins another call. Rank 2 is late, and finds the second step's blocks where
 // rank 0 had them; the third it never gets.
 TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   constexpr int kSize = 3;
   constexpr std::int64_t kBlock = 3 << 20, kHuge = std::int64_t{1} << 46;
   const std::size_t area = Segment::area_bytes(kSize, kSmallest);

@@ -42,7 +42,7 @@ std::vector<std::string> with_shared_memory(int size, std::size_t limit, Body bo
 // Whether ranks may read each other's memory: both, where that is possible here. An emulator may not know how.
 inline const std::vector<bool>& ways_to_copy() {
   static const std::vector<bool> ways = [] {
-    const auto why = Process::own().obstacle();
+    const auto why = Process::own().unsupported_reason();
     if (why) std::printf("  skipped in part: %s\n", why->c_str());
     return why ? std::vector{false} : std::vector{false, true};
   }();

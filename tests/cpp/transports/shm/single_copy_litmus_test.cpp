@@ -56,7 +56,7 @@ Words input_of(int rank, int size, std::uint64_t round) {
 }
 
 TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsDone) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   for (const int size : {2, 4}) {
     litmus::Race race;
     std::atomic<std::uint64_t> last = ~std::uint64_t{0};
@@ -79,7 +79,7 @@ TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsDone) {
 
 // Who gives up has ended the call for the others too, or has ended it no sooner than they could.
 TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsGivenUp) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   constexpr int kSize = 3;
   litmus::Race race;
   std::shared_ptr<std::byte> memory;
@@ -120,7 +120,7 @@ TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsGivenUp) {
 }
 
 TEST(ShmLitmus, AMessageMayChangeWhenItIsWithdrawn) {
-  if (const auto why = Process::own().obstacle()) GTEST_SKIP() << *why;
+  if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   // Copied in two goes.
   constexpr std::size_t kRing = 1 << 10, kWords = (4 << 20) / 8 + 64;
   litmus::Race race;
