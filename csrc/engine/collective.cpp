@@ -20,18 +20,18 @@ std::unique_ptr<HierarchicalCollectives> hierarchy_of(Links& links) {
 }
 
 // Best first.
-std::vector<WholeCollectives*> all_of(WholeCollectives* hierarchical, Links& links) {
-  std::vector<WholeCollectives*> all = links.collectives();
+std::vector<NativeCollectives*> all_of(NativeCollectives* hierarchical, Links& links) {
+  std::vector<NativeCollectives*> all = links.collectives();
   if (hierarchical) all.insert(all.begin(), hierarchical);
   return all;
 }
 
-World world_of(const Channel& channel, std::span<WholeCollectives* const> all) {
+World world_of(const Channel& channel, std::span<NativeCollectives* const> all) {
   World world{.ranks = channel.size()};
-  for (const WholeCollectives* each : all) {
-    world.whole.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
-                           each->comes_first(), each->finishes_reductions(), each->takes_staged(),
-                           each->reason()});
+  for (const NativeCollectives* each : all) {
+    world.native.push_back({each->name(), [each](const Call& asked) { return each->offers(asked); },
+                            each->comes_first(), each->finishes_reductions(), each->takes_staged(),
+                            each->reason()});
   }
   return world;
 }
@@ -40,8 +40,8 @@ World world_of(const Channel& channel, std::span<WholeCollectives* const> all) {
 
 Collective::Collective(Links& links, const Rules& rules)
     : hierarchical_(hierarchy_of(links)),
-      whole_(all_of(hierarchical_.get(), links)),
-      world_(world_of(links.channel(), whole_)),
+      native_(all_of(hierarchical_.get(), links)),
+      world_(world_of(links.channel(), native_)),
       rules_(rules),
       channel_(links.channel()),
       tag_bits_(engine_tag_bits(channel_)) {}
@@ -85,14 +85,14 @@ void Collective::start_piece() {
       if (piece_.output) piece_.output = static_cast<char*>(piece_.output) + skip;
     }
   }
-  if (!route_.algorithm) return whole().compares_calls() ? start_whole() : start_agreement();
+  if (!route_.algorithm) return native().compares_calls() ? start_native() : start_agreement();
   phase_ = Phase::kSchedule;
   run_schedule(piece_, *route_.algorithm);
 }
 
-void Collective::start_whole() {
-  phase_ = Phase::kWhole;
-  whole().start(piece_, append_call(operation_->history, fingerprint_), whole_request_);
+void Collective::start_native() {
+  phase_ = Phase::kNative;
+  native().start(piece_, append_call(operation_->history, fingerprint_), native_request_);
 }
 
 // MPI compares nothing when ranks call the same collective with different arguments, and what follows is its
@@ -136,10 +136,10 @@ void Collective::run_schedule(const Operation& operation, const Algorithm& algor
 }
 
 State Collective::advance_piece(std::optional<Error>& error, bool& moved) {
-  if (phase_ == Phase::kWhole) {
-    const std::uint64_t before = whole().steps();
-    const State state = whole().test(whole_request_, error);
-    moved |= whole().steps() != before;
+  if (phase_ == Phase::kNative) {
+    const std::uint64_t before = native().steps();
+    const State state = native().test(native_request_, error);
+    moved |= native().steps() != before;
     return state;
   }
   const std::size_t before = execution_.round();
@@ -155,7 +155,7 @@ State Collective::advance(std::optional<Error>& error, bool& moved) {
     if (phase_ == Phase::kAgreement) {
       error = check_agreement();
       if (error) return State::kFailed;
-      start_whole();
+      start_native();
       continue;
     }
     finish_piece();
@@ -172,7 +172,7 @@ State Collective::advance(std::optional<Error>& error, bool& moved) {
 void Collective::finish_piece() {
   if (staged_) return memory_->staging.finish_piece();
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
-  if (route_.algorithm ? route_.algorithm->combines : whole().finishes_reductions())
+  if (route_.algorithm ? route_.algorithm->combines : native().finishes_reductions())
     return;  // it is the mean
   const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
   if (!holds_result) return;
@@ -190,7 +190,7 @@ bool Collective::next_piece() {
 }
 
 bool Collective::cancel() {
-  const bool clean = phase_ == Phase::kWhole ? whole().cancel(whole_request_) : execution_.cancel();
+  const bool clean = phase_ == Phase::kNative ? native().cancel(native_request_) : execution_.cancel();
   phase_ = Phase::kIdle;
   if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;

@@ -31,18 +31,18 @@ class Collective {
   // Withdraws what is in flight; false when buffers remain in use (see Channel::cancel). Memory of its own
   // that is still in use then is never released, and the object not to be used again.
   bool cancel();
-  // As WholeCollectives.
-  Awaited awaited() { return phase_ == Phase::kWhole ? whole().awaited() : Awaited(); }
+  // As NativeCollectives.
+  Awaited awaited() { return phase_ == Phase::kNative ? native().awaited() : Awaited(); }
   const Route& route() const { return route_; }
 
  private:
-  enum class Phase { kIdle, kAgreement, kWhole, kSchedule };
+  enum class Phase { kIdle, kAgreement, kNative, kSchedule };
 
   void set_input_apart();
   void start_piece();
   bool next_piece();
-  WholeCollectives& whole() { return *whole_[static_cast<std::size_t>(route_.whole)]; }
-  void start_whole();
+  NativeCollectives& native() { return *native_[static_cast<std::size_t>(route_.native)]; }
+  void start_native();
   void start_agreement();
   void run_schedule(const Operation& operation, const Algorithm& algorithm);
   void finish_piece();
@@ -51,7 +51,7 @@ class Collective {
 
   const std::unique_ptr<HierarchicalCollectives>
       hierarchical_;  // null: the group is on one node, or alone on each
-  const std::vector<WholeCollectives*> whole_;
+  const std::vector<NativeCollectives*> native_;
   const World world_;
   const Rules& rules_;
   Channel& channel_;
@@ -79,7 +79,7 @@ class Collective {
   ScheduleCache schedules_;
   Schedule agreement_;  // the barrier in which ranks compare what they call
   Execution execution_;
-  Request whole_request_;
+  Request native_request_;
 };
 
 }  // namespace altorch

@@ -34,14 +34,14 @@ hierarchical::Layout layout_of(int ranks, int nodes, int rank = 0) {
 World on_host(int ranks, int nodes) {
   World world{.ranks = ranks};
   if (nodes == 1 && ranks > 1 && ranks <= shm::Segment::kMostRanks && ShmCollectives::are_wanted())
-    world.whole.push_back(
+    world.native.push_back(
         {ShmCollectives::kName, ShmCollectives::has, true, true, false, ShmCollectives::kReason});
   if (const auto layout = layout_of(ranks, nodes); layout.pays() && ShmCollectives::are_wanted()) {
     const auto has = [layout](const Call& asked) { return hierarchical::has_plan(asked, layout); };
-    world.whole.push_back(
+    world.native.push_back(
         {HierarchicalCollectives::kName, has, true, false, true, HierarchicalCollectives::kReason});
   }
-  world.whole.push_back(
+  world.native.push_back(
       {MpiCollectives::kName, [ranks](const Call& asked) { return MpiCollectives::has(asked, ranks); }});
   return world;
 }
@@ -66,8 +66,8 @@ World of_gpus(const Question& question) {
 std::optional<Route> asked_for(const Question& question, const Operation& asked, const World& world) {
   if (question.algorithm.empty() || question.on_gpus) return std::nullopt;
   Route route{
-      .name = question.algorithm, .reason = "asked for", .whole = world.whole_named(question.algorithm)};
-  if (route.whole == kNoWhole) {
+      .name = question.algorithm, .reason = "asked for", .native = world.native_named(question.algorithm)};
+  if (route.native == kNoNative) {
     route.algorithm = find_algorithm(asked.kind, question.algorithm);
     if (!route.algorithm) {
       refuse("'" + question.algorithm + "' is no algorithm of " + question.operation +

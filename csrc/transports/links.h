@@ -1,12 +1,12 @@
-// What a transport gives to one group: messages, perhaps whole collectives, and a name.
+// What a transport gives to one group: a channel for messages, native collectives if it has any, and a name.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "transports/channel.h"
+#include "transports/native_collectives.h"
 #include "transports/node.h"
-#include "transports/whole_collectives.h"
 
 namespace altorch {
 
@@ -18,7 +18,7 @@ class Links {
   virtual const char* transport() const = 0;  // "mpi", "gloo"
   virtual Channel& channel() = 0;
   // Best first; none where the transport has messages only.
-  virtual std::vector<WholeCollectives*> collectives() { return {}; }
+  virtual std::vector<NativeCollectives*> collectives() { return {}; }
   // Where the group spans several nodes, and some of them share memory: how. Null otherwise.
   virtual const Node* node() { return nullptr; }
   // What MPI has of all ranks of the group, where its messages go over MPI. Null otherwise.

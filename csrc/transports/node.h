@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "transports/whole_collectives.h"
+#include "transports/native_collectives.h"
 
 namespace altorch {
 
 // What the transport of such a group knows of it.
 struct Node {
   std::vector<int> node_of_rank;  // by rank; nodes are numbered in the order of their first ranks
-  WholeCollectives* shared =
+  NativeCollectives* shared =
       nullptr;  // among the ranks of this rank's node, in their order; null: it is alone there
 };
 

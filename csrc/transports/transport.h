@@ -1,5 +1,5 @@
-// A transport: a way to link the ranks of groups. Each has a folder, with its transport, its channel and, where it
-// has them, its whole collectives; who makes a group is given one, and hands it to the groups split off.
+// A transport connects the ranks of groups. Each transport has a folder with its Transport, its Channel and, if it has any,
+// its native collectives. A group gets its transport when it is made, and passes it on to groups that are split from it.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@ namespace altorch {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Collective over the group, which has met and has several ranks. `store`: its keys; looks after its ranks while
-  // one waits. Throws Error, and what check_peers() throws.
+  // Collective over a group of several ranks. `store`: of its keys; it checks the group's ranks while one waits. Throws
+  // Error, and what check_peers() throws.
   virtual std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) = 0;
-  // Whether its links bring whole collectives, which a rule may ask for though something faster is there.
+  // Whether its links have native collectives. A rule may ask for these although a faster way exists.
   virtual bool has_collectives() const { return false; }
-  // A group that it was opened for is destroyed. Idempotent.
+  // Called when a group that it was opened for is destroyed. Idempotent.
   virtual void group_ends(const Membership&) {}
 };
 

@@ -10,7 +10,7 @@ FUZZ_TARGET(rules, 3000) {
   const Rules rules;
   for (const Rules::Rule& rule : rules.all()) {
     fuzz::require(rule.from >= 0 && rule.below >= 0, "sizes are not negative");
-    fuzz::require(rule.algorithm || !rule.whole.empty() || !rule.gpu_route.empty(),
+    fuzz::require(rule.algorithm || !rule.native.empty() || !rule.gpu_route.empty(),
                   "a rule chooses something");
   }
 }

@@ -16,6 +16,8 @@ REPLACED = {
     r"[Ss]urvey": "survivor agreement",
     r"[Vv]erdict": "commit decision, result",
     r"[Mm]eetings?_?\b|\bmeet\((store|checked|\*store)|\bGathering\b|meet_able": "store allgather, barrier",
+    r"[Ww]hole_?[Cc]ollectives|[Ww]hole collectives|WholeRow": "native collectives",
+    r"keep_for_ever": "leak intentionally",
     r"obstacle|why_not": "unsupported reason",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }

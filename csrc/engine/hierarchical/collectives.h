@@ -14,7 +14,7 @@
 namespace altorch {
 
 // Thread rules: one thread at a time. Never waits.
-class HierarchicalCollectives : public WholeCollectives {
+class HierarchicalCollectives : public NativeCollectives {
  public:
   // `channel`: of the whole group. `node` and `channel` outlive it.
   HierarchicalCollectives(const Node& node, Channel& channel);

@@ -19,8 +19,8 @@ const char* host_unsupported_reason(const Route& route, const Operation& operati
   if (route.algorithm)
     return route.algorithm->even_only && operation.uneven() ? "it is for blocks of one size" : nullptr;
   constexpr const char* kNone = "the transport has no such collective that gives every rank the same bits";
-  if (route.whole == kNoWhole) return kNone;
-  const WholeRow& row = world.whole[static_cast<std::size_t>(route.whole)];
+  if (route.native == kNoNative) return kNone;
+  const NativeRow& row = world.native[static_cast<std::size_t>(route.native)];
   const bool lacks_precision = is_staged(route, operation, world) && !row.takes_staged;
   return !lacks_precision && row.offers(operation) ? nullptr : kNone;
 }
@@ -30,17 +30,17 @@ std::optional<Route> on_host(const Operation& operation, const World& world, con
   const std::int64_t bytes = payload_bytes(operation, world.ranks);
   for (const Rules::Rule& rule : rules.all()) {
     if (!rule.gpu_route.empty() || !rule.applies(operation.kind, bytes)) continue;
-    const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.whole,
+    const Route ruled{.name = rule.algorithm ? rule.algorithm->name : rule.native,
                       .reason = kByRule,
                       .algorithm = rule.algorithm,
-                      .whole = world.whole_named(rule.whole)};
+                      .native = world.native_named(rule.native)};
     if (takes(ruled)) return ruled;
   }
-  for (std::size_t i = 0; i < world.whole.size(); ++i) {
-    if (!world.whole[i].comes_first) continue;
-    const Route whole{
-        .name = world.whole[i].name, .reason = world.whole[i].reason, .whole = static_cast<int>(i)};
-    if (takes(whole)) return whole;
+  for (std::size_t i = 0; i < world.native.size(); ++i) {
+    if (!world.native[i].comes_first) continue;
+    const Route native{
+        .name = world.native[i].name, .reason = world.native[i].reason, .native = static_cast<int>(i)};
+    if (takes(native)) return native;
   }
   const Route usual = default_route(operation, world.ranks, bytes);
   return takes(usual) ? std::optional(usual) : std::nullopt;
@@ -102,7 +102,7 @@ Route decide(const Operation& operation, const World& world, const Rules& rules)
 
 bool is_staged(const Route& route, const Operation& operation, const World& world) {
   const bool finished =
-      route.whole != kNoWhole && world.whole[static_cast<std::size_t>(route.whole)].finishes_reductions;
+      route.native != kNoNative && world.native[static_cast<std::size_t>(route.native)].finishes_reductions;
   return !finished && Staging::needed(operation, world.ranks, route.algorithm);
 }
 

@@ -9,13 +9,13 @@
 namespace altorch {
 
 struct GpuRouteRow;
-inline constexpr int kNoWhole = -1;
+inline constexpr int kNoNative = -1;
 
 struct Route {
   std::string_view name = {};            // as in ALTORCH_ROUTE and in statistics
   const char* reason = "";               // why it is taken, one clause
   const Algorithm* algorithm = nullptr;  // on host memory, over messages
-  int whole = kNoWhole;                  // on host memory, as a whole: which of World::whole
+  int native = kNoNative;                // on host memory: which of World::native carries it
   const GpuRouteRow* row = nullptr;      // on device memory
   bool in_pairs = false;                 // small blocks by it, the others by NCCL; where a rank has any
   bool only_small = false;               // comes before its turn: no loss when it does not serve

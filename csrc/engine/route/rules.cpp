@@ -90,9 +90,9 @@ Rules::Rules() {
     }
     for (const std::string_view name :
          {MpiCollectives::kName, ShmCollectives::kName, HierarchicalCollectives::kName}) {
-      if (choice == name && !all_on_gpus) parsed.whole = name;
+      if (choice == name && !all_on_gpus) parsed.native = name;
     }
-    if (parsed.gpu_route.empty() && parsed.whole.empty()) {
+    if (parsed.gpu_route.empty() && parsed.native.empty()) {
       if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
       if (!parsed.algorithm) {
         refuse_rule(rule, "'" + choice + "' is no " +

@@ -1,4 +1,4 @@
-// What ALTORCH_ROUTE says: for host memory an algorithm or whole collectives, for CUDA tensors a route; what carries
+// What ALTORCH_ROUTE says: for host memory an algorithm or native collectives, for CUDA tensors a route; what carries
 // windows.
 #pragma once
 
@@ -34,7 +34,7 @@ class Rules {
     std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
     std::int64_t from, below;    // payload bytes
     const Algorithm* algorithm;  // on host memory, over messages; or null
-    std::string_view whole;      // the name of WholeCollectives; or empty
+    std::string_view native;     // the name of NativeCollectives; or empty
     std::string_view gpu_route;  // empty: the rule is for host memory
 
     bool applies(OpKind asked, std::int64_t bytes) const {

@@ -58,10 +58,10 @@ GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
   return peer;
 }
 
-int World::whole_named(std::string_view name) const {
+int World::native_named(std::string_view name) const {
   const auto found =
-      std::find_if(whole.begin(), whole.end(), [&](const auto& row) { return row.name == name; });
-  return found == whole.end() ? kNoWhole : static_cast<int>(found - whole.begin());
+      std::find_if(native.begin(), native.end(), [&](const auto& row) { return row.name == name; });
+  return found == native.end() ? kNoNative : static_cast<int>(found - native.begin());
 }
 
 World World::of(std::span<const GpuPeerInfo> peers) {

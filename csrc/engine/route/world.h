@@ -29,8 +29,8 @@ struct GpuPeerInfo {
   static GpuPeerInfo from(const std::string& text);
 };
 
-// WholeCollectives, as far as the choice of a route asks.
-struct WholeRow {
+// What the choice of a route needs to know of NativeCollectives.
+struct NativeRow {
   std::string_view name;
   std::function<bool(const Call&)> offers;
   bool comes_first = false, finishes_reductions = false, takes_staged = false;
@@ -39,8 +39,8 @@ struct WholeRow {
 
 struct World {
   int ranks = 1;
-  // What carries calls on host memory as a whole, best first.
-  std::vector<WholeRow> whole = {};
+  // The native collectives for calls on host memory, best first.
+  std::vector<NativeRow> native = {};
   std::optional<int> stranger = {};                  // the first rank that shares no memory with rank 0
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
   bool together = false;                             // on every rank: see GpuPeerInfo
@@ -52,8 +52,8 @@ struct World {
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here
 
-  // Its place in `whole`, or kNoWhole.
-  int whole_named(std::string_view name) const;
+  // Its index in `native`, or kNoNative.
+  int native_named(std::string_view name) const;
   bool one_node() const { return !stranger; }
   bool own_gpus() const { return !same_gpu; }
   // Whether a kernel of one rank may wait for one of another.

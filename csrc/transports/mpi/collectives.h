@@ -8,11 +8,11 @@
 #pragma once
 
 #include "transports/mpi/mpi.h"
-#include "transports/whole_collectives.h"
+#include "transports/native_collectives.h"
 
 namespace altorch {
 
-class MpiCollectives : public WholeCollectives {
+class MpiCollectives : public NativeCollectives {
  public:
   // `channel`: of the same communicator.
   MpiCollectives(Mpi& mpi, std::intptr_t communicator, Channel& channel);

@@ -55,7 +55,7 @@ class MpiGroup : public Links {
 
   const char* transport() const override { return "mpi"; }
   Channel& channel() override { return *channel_; }
-  std::vector<WholeCollectives*> collectives() override { return {collectives_.get()}; }
+  std::vector<NativeCollectives*> collectives() override { return {collectives_.get()}; }
   MpiGroup* mpi() override { return this; }
   Mpi& owner() { return *mpi_; }
   std::intptr_t communicator() const { return communicator_; }
@@ -74,7 +74,7 @@ class MpiGroup : public Links {
   const std::vector<int> world_ranks_;
   std::atomic<bool> broken_ = false, tainted_ = false;
   std::unique_ptr<Channel> channel_;
-  std::unique_ptr<WholeCollectives> collectives_;
+  std::unique_ptr<NativeCollectives> collectives_;
 };
 
 // Of a group that is being made.

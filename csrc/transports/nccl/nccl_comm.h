@@ -15,8 +15,8 @@
 
 #include "common/error.h"
 #include "common/key_value_store.h"
+#include "transports/native_collectives.h"
 #include "transports/nccl/library.h"
-#include "transports/whole_collectives.h"
 
 namespace altorch::nccl {
 

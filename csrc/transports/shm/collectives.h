@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "transports/native_collectives.h"
 #include "transports/shm/pattern.h"
 #include "transports/shm/segment.h"
-#include "transports/whole_collectives.h"
 
 namespace altorch {
 
 // Thread rules: one thread at a time. Never waits, and does not allocate.
-class ShmCollectives : public WholeCollectives {
+class ShmCollectives : public NativeCollectives {
  public:
   // `processes`: by rank, where they may read each other's memory; otherwise none. `ranks_of_group`: what errors call
   // the ranks that share the segment, where they are only some of a group.

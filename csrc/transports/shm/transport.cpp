@@ -52,10 +52,10 @@ class ShmLinks : public Links {
 
   const char* transport() const override { return "shm"; }
   Channel& channel() override { return channel_; }
-  std::vector<WholeCollectives*> collectives() override {
-    std::vector<WholeCollectives*> all = {&collectives_};
+  std::vector<NativeCollectives*> collectives() override {
+    std::vector<NativeCollectives*> all = {&collectives_};
     if (other_) {
-      for (WholeCollectives* each : other_->collectives()) all.push_back(each);
+      for (NativeCollectives* each : other_->collectives()) all.push_back(each);
     }
     return all;
   }
@@ -82,7 +82,7 @@ class NodeLinks : public Links {
   }
   const char* transport() const override { return other_->transport(); }
   Channel& channel() override { return other_->channel(); }
-  std::vector<WholeCollectives*> collectives() override { return other_->collectives(); }
+  std::vector<NativeCollectives*> collectives() override { return other_->collectives(); }
   const Node* node() override { return &node_; }
   MpiGroup* mpi() override { return other_->mpi(); }
   void mark_broken() override { other_->mark_broken(); }

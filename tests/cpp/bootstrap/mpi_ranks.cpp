@@ -280,7 +280,7 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   if (wants("pieces")) check_pieces(*mpi, mpi->table().comm_world(), mpi->rank(), mpi->size());
   if (wants("collectives")) {
     const Member me = as_member(*group);
-    const WholeCollectives& own = me.collectives;
+    const NativeCollectives& own = me.collectives;
     collectives_conform(me);
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
       expect(!own.offers(Call{OpKind::kAllReduce, DType::kBFloat16, op}),

@@ -1,4 +1,4 @@
-// Collectives that a transport carries as a whole, and what goes before them.
+// Native collectives of a transport, and the comparison of calls before them.
 #include "engine/collective.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Hall {
 };
 
 // all_reduce of float32.
-class HallCollectives : public WholeCollectives {
+class HallCollectives : public NativeCollectives {
  public:
   HallCollectives(Hall& hall, int size, bool compares) : hall_(hall), size_(size), compares_(compares) {}
 
@@ -73,7 +73,7 @@ class HallLinks : public MessageLinks {
  public:
   HallLinks(std::unique_ptr<Channel> channel, Hall& hall, bool compares)
       : MessageLinks("hall", std::move(channel)), collectives_(hall, this->channel().size(), compares) {}
-  std::vector<WholeCollectives*> collectives() override { return {&collectives_}; }
+  std::vector<NativeCollectives*> collectives() override { return {&collectives_}; }
 
  private:
   HallCollectives collectives_;
@@ -99,7 +99,7 @@ std::vector<std::string> add_up(const std::vector<std::size_t>& counts, Hall& ha
   });
 }
 
-TEST(WholeCollectives, CarryACallWhetherTheyCompareOrNot) {
+TEST(NativeCollectives, CarryACallWhetherTheyCompareOrNot) {
   for (const bool compares : {true, false}) {
     for (const std::size_t ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
       Hall hall;
@@ -110,7 +110,7 @@ TEST(WholeCollectives, CarryACallWhetherTheyCompareOrNot) {
   }
 }
 
-TEST(WholeCollectives, TellThemselvesOfAMismatchOrAreNotBegun) {
+TEST(NativeCollectives, TellThemselvesOfAMismatchOrAreNotBegun) {
   for (const bool compares : {true, false}) {
     Hall hall;
     for (const std::string& error : add_up({1000, 999}, hall, compares)) {

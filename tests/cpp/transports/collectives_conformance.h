@@ -1,4 +1,4 @@
-// What every library of whole collectives does, for what it offers: collectives_conform() by every rank at once.
+// What all native collectives must do, for the calls that they offer: every rank calls collectives_conform() at once.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "transports/conformance.h"
-#include "transports/whole_collectives.h"
+#include "transports/native_collectives.h"
 
 namespace altorch::conformance {
 
@@ -22,7 +22,7 @@ std::vector<T> values(int rank, std::size_t count) {
 }
 
 struct Member {
-  WholeCollectives& collectives;
+  NativeCollectives& collectives;
   int rank, size;
 };
 

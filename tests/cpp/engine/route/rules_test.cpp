@@ -16,10 +16,10 @@ Operation all_reduce(std::int64_t bytes) {
   return operation;
 }
 
-// Of a group whose transport carries calls as a whole, or does not.
+// Of a group whose transport has native collectives, or has none.
 Route chosen(const Operation& operation, int size, bool native_offered) {
   World world{.ranks = size};
-  if (native_offered) world.whole = {{"native", [](const Call&) { return true; }}};
+  if (native_offered) world.native = {{"native", [](const Call&) { return true; }}};
   return decide(operation, world, Rules());
 }
 

@@ -1,0 +1,43 @@
+// The native collectives of a transport: those that its library carries out itself (MPI's own, those through shared memory).
+// A transport without any returns none. Thread rules: those of the transport's channel.
+#pragma once
+
+#include <string_view>
+
+#include "common/awaited.h"
+#include "common/call.h"
+#include "transports/channel.h"
+
+namespace altorch {
+
+class NativeCollectives {
+ public:
+  virtual ~NativeCollectives() = default;
+  // As in ALTORCH_ROUTE and in statistics; a literal.
+  virtual std::string_view name() const = 0;
+  // Whether the engine prefers them for every call that they offer, without a rule of ALTORCH_ROUTE.
+  virtual bool comes_first() const { return false; }
+  virtual const char* reason() const { return ""; }  // why they come first, one clause
+  // Whether they can carry out this call with torch's semantics and the same bits on every rank. The answer depends only on
+  // what is the same on all ranks: kind, type, reduction.
+  virtual bool offers(const Call& call) const = 0;
+  // Whether they detect that ranks make different calls: no rank receives data of another call. If not, the engine
+  // compares the ranks' calls first, which costs a barrier.
+  virtual bool compares_calls() const { return false; }
+  // Whether they add half types in float32, and carry out AVG and PREMUL_SUM. If not, the engine does so before and after.
+  virtual bool finishes_reductions() const { return false; }
+  // Whether the engine may pass half types as float32, and scaled inputs, piece by piece.
+  virtual bool takes_staged() const { return false; }
+  // Posts the call without blocking. The spans of `call` live until the call is done. `identity`: the same on all ranks that
+  // make the same call after the same history. All ranks must start their calls in the same order.
+  virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;
+  // The number of steps that all calls have taken so far, if the library shows it: progress restarts the spin budget.
+  virtual std::uint64_t steps() const { return 0; }
+  // As Channel::test() and Channel::cancel().
+  virtual State test(Request& request, std::optional<Error>& error) = 0;
+  virtual bool cancel(Request& request) = 0;
+  // After test() returned kPending: what the call waits for, so that the caller may sleep until then.
+  virtual Awaited awaited() const { return {}; }
+};
+
+}  // namespace altorch
