@@ -9,7 +9,7 @@
 #include "backend/issue.h"
 #include "backend/publish_nccl.h"
 #include "backend/without_python.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "engine/progress.h"
 #include "transports/loopback/channel.h"
 
@@ -74,7 +74,7 @@ void AlBackend::release_resources() {
   shutdown();
   if (!ProgressThread::usable()) {  // a forked child: what NCCL and the device have in flight is its parent's
     for (std::shared_ptr<CudaGroup>& group : cuda_groups_)
-      keep_for_ever(std::make_unique<std::shared_ptr<CudaGroup>>(std::move(group)));
+      leak_intentionally(std::make_unique<std::shared_ptr<CudaGroup>>(std::move(group)));
   }
   cuda_groups_.clear();
   communicator_.reset();

@@ -59,7 +59,7 @@ AlBackend::WorkPtr AlBackend::run(c10d::OpType type, PreparedCall& call, Communi
   try {
     place.run(buffers_free);
   } catch (...) {
-    if (!buffers_free) AlWork::keep_for_ever({call.keep.begin(), call.keep.end()});
+    if (!buffers_free) AlWork::leak_intentionally({call.keep.begin(), call.keep.end()});
     throw;
   }
   for (const Block& block : call.stores) block.store();

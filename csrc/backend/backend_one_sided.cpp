@@ -11,7 +11,7 @@
 #include "backend/errors.h"
 #include "backend/one_sided.h"
 #include "backend/without_python.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "common/reduce_op.h"
 #include "common/signal_check.h"
 #include "device/cuda_device.h"
@@ -250,7 +250,7 @@ WindowCall AlWindow::describe(Access access, const at::Tensor& tensor, const Pla
 AlWindow::WorkPtr AlWindow::under_way(const std::shared_ptr<WindowTask>& task, std::vector<at::Tensor> keep,
                                       std::function<void()> finish) {
   if (task->finished() && task->error) {
-    if (!task->buffers_free) AlWork::keep_for_ever(std::move(keep));
+    if (!task->buffers_free) AlWork::leak_intentionally(std::move(keep));
     throw Error(*task->error);
   }
   if (task->finished()) {
@@ -295,7 +295,7 @@ AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, b
   try {
     opened->access(call, deadline(patience), buffers_free);
   } catch (...) {
-    if (!buffers_free) AlWork::keep_for_ever(std::move(keep));
+    if (!buffers_free) AlWork::leak_intentionally(std::move(keep));
     throw;
   }
   if (finish) finish();
@@ -507,7 +507,7 @@ struct ExportedTensor {
       idle = device.wait_until_idle();
     } catch (const Error&) {  // the process ends, or a graph is captured
     }
-    if (!idle) keep_for_ever(std::make_unique<DeviceMemory>(std::move(memory)));
+    if (!idle) leak_intentionally(std::make_unique<DeviceMemory>(std::move(memory)));
   }
   ExportedTensor(const ExportedTensor&) = delete;
   const int index;

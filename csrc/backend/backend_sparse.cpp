@@ -27,7 +27,7 @@ struct SparseCall {
     second.sequence = next;
   }
   void note(const std::optional<Error>& error, bool buffers_free) {
-    if (!buffers_free) AlWork::keep_for_ever(sum.buffers());
+    if (!buffers_free) AlWork::leak_intentionally(sum.buffers());
     if (!error || failure) return;
     failure = Error(error->kind(), std::string(error->what()) +
                                        " (it is one of the two all_gathers that make a sparse all_reduce)");

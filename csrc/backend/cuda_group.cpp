@@ -154,7 +154,7 @@ CudaGroup::~CudaGroup() {
   const bool is_done = is_idle();
   const auto keep = [](InFlight& left) {
     const std::lock_guard lock(left.mutex);
-    AlWork::keep_for_ever(std::exchange(left.tensors, {}));
+    AlWork::leak_intentionally(std::exchange(left.tensors, {}));
   };
   for (std::shared_ptr<InFlight>& left : in_flight_) {
     if (!is_done) keep(*left);  // the device will come to them yet
@@ -176,7 +176,7 @@ void CudaGroup::keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stre
     in_flight_.push_back(entry);
   } catch (const std::exception&) {  // the device is lost
     const std::lock_guard lock(entry->mutex);
-    AlWork::keep_for_ever(std::exchange(entry->tensors, {}));
+    AlWork::leak_intentionally(std::exchange(entry->tensors, {}));
   }
 }
 

@@ -7,7 +7,7 @@
 #include "backend/errors.h"
 #include "backend/torch_hooks.h"
 #include "common/adaptive_wait.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "common/longest_timeout.h"
 #include "common/signal_check.h"
 #include "engine/callback_thread.h"
@@ -99,7 +99,7 @@ void AlWork::part_done(const Task& task) {
     for (Part& part : parts_) {
       if (part.task.get() != &task) continue;
       part.done = true;
-      if (!task.buffers_free) keep_for_ever(part.keep);
+      if (!task.buffers_free) leak_intentionally(part.keep);
     }
   }
   if (pending_.fetch_sub(1) == 1) complete();
@@ -124,8 +124,8 @@ void AlWork::abandon(Task& task) {
   std::erase_if(parts_, [&](const Part& part) { return part.task.get() == &task; });
 }
 
-void AlWork::keep_for_ever(std::vector<at::Tensor> tensors) {
-  altorch::keep_for_ever(std::make_unique<std::vector<at::Tensor>>(std::move(tensors)));
+void AlWork::leak_intentionally(std::vector<at::Tensor> tensors) {
+  altorch::leak_intentionally(std::make_unique<std::vector<at::Tensor>>(std::move(tensors)));
 }
 
 void AlWork::seal() {

@@ -53,7 +53,7 @@ class AlWork : public c10d::Work {
   // A task that could not be submitted after all.
   void abandon(Task& task);
   // Tensors of an operation that failed half-way: MPI may still write to them. Never released.
-  static void keep_for_ever(std::vector<at::Tensor> tensors);
+  static void leak_intentionally(std::vector<at::Tensor> tensors);
   // More results, of a task that joins later: for coalescing windows.
   void add_outputs(const std::vector<at::Tensor>& outputs);
 

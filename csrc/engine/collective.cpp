@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "engine/fingerprint.h"
 #include "engine/overlap.h"
 #include "reduction/reduce.h"
@@ -192,7 +192,7 @@ bool Collective::next_piece() {
 bool Collective::cancel() {
   const bool clean = phase_ == Phase::kNative ? native().cancel(native_request_) : execution_.cancel();
   phase_ = Phase::kIdle;
-  if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
+  if (!clean) leak_intentionally(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;
 }
 

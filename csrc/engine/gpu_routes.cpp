@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "common/adaptive_wait.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "common/store_allgather.h"
 #include "common/wait_clock.h"
 #include "engine/host_staged/host_staged.h"
@@ -92,9 +92,10 @@ std::optional<std::string> GpuRoutes::mark_results() {
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
     if (in_graphs_ && route && !route->outlived_by_graphs())
-      keep_for_ever(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
+      leak_intentionally(std::make_unique<std::shared_ptr<GpuRoute>>(std::move(route)));
   }
-  if (in_graphs_ && guard_) keep_for_ever(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
+  if (in_graphs_ && guard_)
+    leak_intentionally(std::make_unique<std::shared_ptr<PoisonGuard>>(std::move(guard_)));
 }
 
 GpuRoute& GpuRoutes::choose(std::span<const Operation> operations, bool capturing) {

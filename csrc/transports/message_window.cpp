@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "transports/window_request.h"
 
 namespace altorch {
@@ -53,7 +53,7 @@ MessageWindow::MessageWindow(Channel& channel, std::int64_t tags, std::byte* mem
 
 MessageWindow::~MessageWindow() {
   if (MessageWindow::close(false)) return;
-  for (auto& server : servers_) keep_for_ever(std::move(server));
+  for (auto& server : servers_) leak_intentionally(std::move(server));
 }
 
 std::uint64_t MessageWindow::signals(int source, int slot) const {
@@ -117,7 +117,7 @@ State MessageWindow::test(WindowCall& call, std::optional<Error>& error) {
 bool MessageWindow::cancel(WindowCall& call) {
   if (!call.state) return true;
   if (channel_.cancel(static_cast<Asked&>(*call.state).requests)) return true;
-  keep_for_ever(std::move(call.state));
+  leak_intentionally(std::move(call.state));
   return false;
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/fnv.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "engine/fingerprint.h"
 #include "engine/operation.h"
 #include "engine/route/defaults.h"
@@ -127,7 +127,7 @@ bool HierarchicalCollectives::cancel(Request& request) {
   request.handle = 0;
   if (stage_ == stages_.size()) return true;
   const bool clean = messages_fly_ ? execution_.cancel() : node_.shared->cancel(on_node_);
-  if (!clean) keep_for_ever(std::move(memory_));  // MPI may write to it for as long as the process lives
+  if (!clean) leak_intentionally(std::move(memory_));  // MPI may write to it for as long as the process lives
   return clean;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/adaptive_wait.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "common/log.h"
 #include "common/number.h"
 #include "common/store_allgather.h"
@@ -131,7 +131,7 @@ std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate&
       reinterpret_cast<Flag*>(outcome->given_up.get())->raise(1);
     }
     // What the host still writes to or reads must not become anybody else's memory.
-    if (!done.buffers_free) keep_for_ever(std::make_unique<PinnedMemory>(memory));
+    if (!done.buffers_free) leak_intentionally(std::make_unique<PinnedMemory>(memory));
     flag.raise(round);
     outcome->pending.fetch_sub(1);
   };

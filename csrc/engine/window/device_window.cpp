@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "engine/window/device_jobs.h"
 #include "reduction/reduce.h"
 
@@ -71,7 +71,7 @@ DeviceWindow::DeviceWindow(Memory memory, int rank, const Registered& own, OnErr
     staged_.emplace(*memory_->device, *memory_->serving, StagedBoard(memory_->staged, ranks_), rank_, ranks_,
                     map(rank_), own_, *reinterpret_cast<StagedAccess::Spot*>(count(kCounts, 2)), aborted());
   } catch (...) {  // its kernels may yet come
-    keep_for_ever(std::make_unique<std::shared_ptr<Memory>>(memory_));
+    leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
     throw;
   }
   used_.push_back({staged_->serving(), true});
@@ -352,7 +352,7 @@ bool DeviceWindow::close(bool agreed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     end();
   }
-  if (captured_ || !past || !agreed) keep_for_ever(std::make_unique<std::shared_ptr<Memory>>(memory_));
+  if (captured_ || !past || !agreed) leak_intentionally(std::make_unique<std::shared_ptr<Memory>>(memory_));
   return past;
 }
 

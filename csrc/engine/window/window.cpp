@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "common/fields.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "common/log.h"
 #include "common/signal_check.h"
 #include "common/store_allgather.h"
@@ -75,12 +75,12 @@ Window::~Window() { release(/*agreed=*/false); }
 void Window::release(bool agreed) {
   if (closed_.exchange(true)) return;
   if (!ProgressThread::usable()) {  // a forked child: the window is its parent's
-    keep_for_ever(std::move(remote_));
-    keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
+    leak_intentionally(std::move(remote_));
+    leak_intentionally(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
     return;
   }
   if (waits_) waits_->stop();
-  if (!remote_->close(agreed)) keep_for_ever(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
+  if (!remote_->close(agreed)) leak_intentionally(std::make_unique<std::shared_ptr<void>>(std::move(keep_)));
   keep_.reset();
 }
 
@@ -524,7 +524,7 @@ void Window::meet_others(std::chrono::milliseconds timeout) {
                         noticed->what());
   if (!barrier->cancel()) {
     group_.links().mark_broken();
-    keep_for_ever(std::move(barrier));
+    leak_intentionally(std::move(barrier));
   }
   throw is_refusal(*noticed) ? group_.failed(operation, *noticed)
                              : group_.watchdog().fail(operation, *noticed, wait);

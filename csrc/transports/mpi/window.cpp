@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/fnv.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/reductions.h"
 
@@ -108,7 +108,7 @@ MpiWindow::MpiWindow(Opening opening)
     try_out(opening.registered, creation);
   } catch (...) {
     if (handles_->group) handles_->group->mark_broken();
-    keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
+    leak_intentionally(std::make_unique<std::shared_ptr<Handles>>(handles_));
     closed_ = true;
     throw;
   }
@@ -453,7 +453,7 @@ bool MpiWindow::cancel(WindowCall& call) {
   if (doing.by_message.state) return messages_->cancel(doing.by_message);
   const auto is_over = [](std::intptr_t request) { return request == 0; };
   if (!doing.flushes && std::all_of(doing.requests.begin(), doing.requests.end(), is_over)) return true;
-  keep_for_ever(std::move(call.state));
+  leak_intentionally(std::move(call.state));
   return false;
 }
 
@@ -546,7 +546,7 @@ bool MpiWindow::close(bool agreed) {
   }
   if (!free_) {
     if (handles_->group) handles_->group->mark_tainted();
-    keep_for_ever(std::make_unique<std::shared_ptr<Handles>>(handles_));
+    leak_intentionally(std::make_unique<std::shared_ptr<Handles>>(handles_));
   }
   return free_;
 }

@@ -1,7 +1,7 @@
 #include "support/fake_nccl.h"
 
 #include "common/error.h"
-#include "common/keep_for_ever.h"
+#include "common/leak_intentionally.h"
 #include "support/fake_nccl_parts.h"
 
 namespace altorch {
@@ -20,7 +20,7 @@ const nccl::Library& find() {
 }  // namespace
 
 FakeNccl::FakeNccl(int version) : state_(new State) {
-  list_as_kept(state_);
+  record_leak(state_);
   state_->library = {fake_nccl::table_of(version), version};
   fake_nccl::set_state(state_);
   nccl::replace_library(find);
