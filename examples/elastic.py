@@ -35,14 +35,14 @@ class Worker:
     """One rank in one of its lives."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.seat, life = int(os.environ["SEAT"]), int(os.environ["LIFE"])
+        self.worker, life = int(os.environ["WORKER"]), int(os.environ["LIFE"])
         self.store = dist.TCPStore(
             "127.0.0.1", int(os.environ["STORE"]), is_master=False, wait_for_workers=False
         )
         dist.init_process_group(
             "al",
             store=dist.PrefixStore("job", self.store),
-            rank=self.seat,
+            rank=self.worker,
             world_size=arguments.ranks,
             timeout=timedelta(seconds=30),
             enable_reconfigure=True,
@@ -50,10 +50,12 @@ class Worker:
         self.training = Training(arguments.checkpoint)
         self.ranks, self.steps, self.pause = arguments.ranks, arguments.steps, arguments.seconds_per_step
         dies = [each.split("@") for each in arguments.kill]
-        self.dies_in = {int(step) for seat, step in dies if int(seat) == self.seat} if life == 0 else set()
+        self.dies_in = (
+            {int(step) for worker, step in dies if int(worker) == self.worker} if life == 0 else set()
+        )
         self.plan = 0
         self.store.add("ready", 1)
-        self.store.set(f"ready/{self.seat}", str(life))
+        self.store.set(f"ready/{self.worker}", str(life))
 
     def newest_plan(self) -> int:
         return int(self.store.get("plan"))
@@ -67,11 +69,11 @@ class Worker:
 
     def join(self, members: list[int]) -> bool:
         """Whether all of them have come; else there is another plan, or will be one with this rank."""
-        if self.seat not in members:
+        if self.worker not in members:
             return False
         place = f"handles/{self.plan}"
-        self.store.set(f"{place}/{self.seat}", dist._get_reconfigure_handle())
-        keys = [f"{place}/{seat}" for seat in members]
+        self.store.set(f"{place}/{self.worker}", dist._get_reconfigure_handle())
+        keys = [f"{place}/{worker}" for worker in members]
         while not self.store.check(keys):
             if self.newest_plan() > self.plan:
                 return False
@@ -138,46 +140,46 @@ class Supervisor:
         self.store.set("plan", "0")
         self.arguments, self.plan = arguments, 0
         self.lives = dict.fromkeys(range(arguments.ranks), 0)
-        self.processes = {seat: self.start(seat) for seat in self.lives}
+        self.processes = {worker: self.start(worker) for worker in self.lives}
         self.members: list[int] = []
 
-    def start(self, seat: int) -> subprocess.Popen[bytes]:
+    def start(self, worker: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "STORE": str(self.store.port),
-            "SEAT": str(seat),
-            "LIFE": str(self.lives[seat]),
+            "WORKER": str(worker),
+            "LIFE": str(self.lives[worker]),
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # torch logs a page for every connection that breaks
             "TORCH_FR_DUMP_ON_TIMEOUT": "0",
         }
         words = [*sys.argv[1:], "--checkpoint", str(self.arguments.checkpoint)]
         return subprocess.Popen([sys.executable, __file__, *words], env=environment)
 
-    def is_ready(self, seat: int) -> bool:
-        key = f"ready/{seat}"
-        return bool(self.store.check([key])) and int(self.store.get(key)) == self.lives[seat]
+    def is_ready(self, worker: int) -> bool:
+        key = f"ready/{worker}"
+        return bool(self.store.check([key])) and int(self.store.get(key)) == self.lives[worker]
 
     def run(self) -> int:
         """The number of deaths. Ends when the training has, and all ranks with it."""
         deaths = 0
         while not self.store.check(["done"]):
-            for seat, process in self.processes.items():
+            for worker, process in self.processes.items():
                 if (code := process.poll()) is None:
                     continue
                 if code != -signal.SIGKILL:
-                    raise SystemExit(f"rank {seat} ended with exit code {code}")
+                    raise SystemExit(f"rank {worker} ended with exit code {code}")
                 deaths += 1
-                self.lives[seat] += 1
-                self.processes[seat] = self.start(seat)
-            ready = [seat for seat in self.processes if self.is_ready(seat)]
+                self.lives[worker] += 1
+                self.processes[worker] = self.start(worker)
+            ready = [worker for worker in self.processes if self.is_ready(worker)]
             if ready and ready != self.members and (self.members or len(ready) == len(self.processes)):
                 self.members = ready
                 self.plan += 1
                 self.store.set(f"plan/{self.plan}", json.dumps(ready))
                 self.store.set("plan", str(self.plan))
             time.sleep(0.01)
-        for seat, process in self.processes.items():
-            if seat in self.members and process.wait(timeout=30) != 0:
-                raise SystemExit(f"rank {seat} ended with exit code {process.returncode}")
+        for worker, process in self.processes.items():
+            if worker in self.members and process.wait(timeout=30) != 0:
+                raise SystemExit(f"rank {worker} ended with exit code {process.returncode}")
         return deaths
 
     def close(self) -> None:
@@ -204,7 +206,7 @@ def main() -> int:
         parser.exit(
             2, f"this needs reconfigure(), which torch {torch.__version__} does not have (2.15 does)\n"
         )
-    if "SEAT" in os.environ and arguments.checkpoint:
+    if "WORKER" in os.environ and arguments.checkpoint:
         Worker(arguments).run()
         return 0
     with tempfile.TemporaryDirectory() as folder:

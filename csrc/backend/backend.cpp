@@ -94,7 +94,7 @@ void AlBackend::abort() {
   for (const auto& group : cuda_groups()) group->abort("the group was aborted");
 }
 
-void AlBackend::retire() {
+void AlBackend::close_for_reconfigure() {
   const bool failed = communicator_->failure().has_value();
   communicator_->close("the group was reconfigured", /*tell=*/true);
   if (!failed) return;  // GPUs have nothing to be freed from: their share ends with the group

@@ -111,8 +111,8 @@ class AlBackend : public c10d::Backend {
   void shutdown() override;
   // Whether it takes calls.
   bool is_whole() const { return !communicator_->is_closing(); }
-  // Its ranks have other groups now: what is under way fails, and nobody waits for this rank. Idempotent.
-  void retire();
+  // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this rank. Idempotent.
+  void close_for_reconfigure();
 
   // Of the memory that the group has taken on this rank's GPU; GpuRoutes says what is collective, docs/streams.md what users
   // are told. Virtuals of torch's from 2.12 on, hence no `override`.

@@ -121,8 +121,8 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
     } catch (const Error& cause) {
       throw communicator_->refuse(whole, cause);
     }
-    communicator_->enroll(call->first);
-    communicator_->enroll(call->second);  // of whose size nothing is known yet
+    communicator_->append_to_history(call->first);
+    communicator_->append_to_history(call->second);  // of whose size nothing is known yet
     if (tensors[0].is_cuda()) return allreduce_sparse_cuda(*call, options.asyncOp);
     if (!options.asyncOp) {
       const auto last = submit(communicator_, call, {});

@@ -34,7 +34,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     }
     call.bind();
     range.describe(call.operation, *communicator_);
-    communicator_->enroll(call.operation);
+    communicator_->append_to_history(call.operation);
     if (!blocks(call, async)) return launch(type, std::move(call), async);
     load(call);
     auto place = communicator_->take_place(call.operation);

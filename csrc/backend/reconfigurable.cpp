@@ -138,7 +138,7 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(const c10d::Re
 
 void ReconfigurableBackend::replace(const Asked& asked) {
   auto before = now();
-  if (before && !before->is_whole()) before->retire();
+  if (before && !before->is_whole()) before->close_for_reconfigure();
   std::shared_ptr<const Make> make;
   {
     const std::lock_guard lock(mutex_);
@@ -163,7 +163,7 @@ void ReconfigurableBackend::replace(const Asked& asked) {
       size_ = static_cast<int>(asked.handles.size());
     }
   }
-  if (before) before->retire();
+  if (before) before->close_for_reconfigure();
   if (!is_late) return;
   made->abort();
   throw Error(ErrorKind::kClosed, "another thread destroyed the group meanwhile");

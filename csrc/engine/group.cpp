@@ -35,7 +35,7 @@ Group::Group(Membership membership, int rank, int size)
   if (watch() && size_ > 1) watch()->inquiries.join(board_);
 }
 
-void Group::enroll(Operation& operation) {
+void Group::append_to_history(Operation& operation) {
   {
     const std::lock_guard lock(mutex_);
     operation.history = history_;

@@ -49,9 +49,9 @@ class Group {
   // included.
   std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
-  // Makes the call a part of the group's history. To be called for every collective that is numbered, in the
-  // order of the numbers, by one thread at a time; so is refuse().
-  void enroll(Operation& operation);
+  // Appends the call to the group's history, which ranks compare. To be called for every collective that has a number, in
+  // the order of the numbers, by one thread at a time; so is refuse().
+  void append_to_history(Operation& operation);
   // A message, or what a window waits for, which have no sequence number, is on its way to be posted.
   void issue(Operation& operation) const;
   // The call begins: from now on this rank can tell others what it called.

@@ -11,7 +11,7 @@ NcclRoute::NcclRoute(std::unique_ptr<nccl::NcclComm> communicator,
   if (publish_) publish_(communicator_->handle(), true);
 }
 
-NcclRoute::~NcclRoute() { retire(); }
+NcclRoute::~NcclRoute() { unpublish(); }
 
 void NcclRoute::enqueue(std::span<const Operation> operations, void* stream) {
   const Call& first = operations.front();
@@ -26,7 +26,7 @@ std::optional<Error> NcclRoute::failure() {
 }
 
 void NcclRoute::abort(const std::string&) {
-  retire();
+  unpublish();
   communicator_->abort();
 }
 
@@ -36,8 +36,8 @@ NcclRoute::Held NcclRoute::holds() {
   return {.on_gpu = memory->suspendable + memory->persistent, .persistent = memory->persistent};
 }
 
-// Others must not use a communicator that is no more.
-void NcclRoute::retire() {
+// torch must not use a communicator that has ended.
+void NcclRoute::unpublish() {
   const nccl::Comm comm = communicator_->handle();
   if (comm && published_.exchange(false) && publish_) publish_(comm, false);
 }

@@ -26,7 +26,7 @@ class NcclRoute : public GpuRoute {
   nccl::NcclComm& communicator() { return *communicator_; }
 
  private:
-  void retire();
+  void unpublish();
 
   const std::unique_ptr<nccl::NcclComm> communicator_;
   const std::function<void(nccl::Comm, bool exists)> publish_;

@@ -19,7 +19,7 @@ struct Operation : Call {
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
   std::uint64_t sequence = 0;
-  // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet (Group::enroll).
+  // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet (Group::append_to_history).
   std::uint64_t number = 0;
   // Of the group's collectives before this one (append_call): ranks whose earlier calls differ never meet.
   std::uint64_t history = 0;

@@ -36,12 +36,12 @@ GlooChannel::GlooChannel(std::shared_ptr<GlooMesh> mesh, std::uint64_t group, in
       group_(group),
       rank_(rank),
       process_(getpid()),
-      seats_(mesh_->seats_of(job_ranks)),
-      inbox_(mesh_->enter(group_, seats_)) {}
+      mesh_ranks_(mesh_->mesh_ranks_of(job_ranks)),
+      inbox_(mesh_->enter(group_, mesh_ranks_)) {}
 
 GlooChannel::~GlooChannel() {
   if (getpid() == process_) {
-    mesh_->leave(group_, seats_);
+    mesh_->leave(group_, mesh_ranks_);
     return;
   }
   // Forked: the threads stayed behind, with their locks in any state.
@@ -51,27 +51,27 @@ GlooChannel::~GlooChannel() {
 
 void GlooChannel::send(const void* data, std::size_t bytes, int to, std::int64_t tag, Request& request) {
   request = Request{0, nullptr, bytes, to, /*is_receive=*/false, request.exact, request.type};
-  const int seat = seat_of(to);
-  auto cause = inbox_->failure(seat);
+  const int mesh_rank = mesh_rank_of(to);
+  auto cause = inbox_->failure(mesh_rank);
   if (to == rank_) {  // its bytes are kept until they are asked for
-    return inbox_->arrived({.peer = seat,
+    return inbox_->arrived({.peer = mesh_rank,
                             .group = group_,
                             .tag = tag,
                             .bytes = bytes,
                             .type = request.type,
                             .payload = static_cast<const std::byte*>(data)});
   }
-  if (!cause && mesh_->peer(seat).send_now(data, bytes, group_, tag, request.type)) return;
+  if (!cause && mesh_->peer(mesh_rank).send_now(data, bytes, group_, tag, request.type)) return;
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = const_cast<void*>(data);
   transfer->bytes = bytes;
-  transfer->peer = seat;
+  transfer->peer = mesh_rank;
   transfer->group = group_;
   transfer->tag = tag;
   transfer->type = request.type;
   attach(request, transfer);
-  if (cause || (cause = inbox_->failure(seat))) return transfer->finish(std::move(cause));
-  mesh_->peer(seat).announce(transfer);
+  if (cause || (cause = inbox_->failure(mesh_rank))) return transfer->finish(std::move(cause));
+  mesh_->peer(mesh_rank).announce(transfer);
 }
 
 void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t tag, Request& request) {
@@ -79,7 +79,7 @@ void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t 
   auto transfer = std::make_shared<GlooTransfer>();
   transfer->data = data;
   transfer->bytes = bytes;
-  transfer->peer = from == kAnySource ? kAnySource : seat_of(from);
+  transfer->peer = from == kAnySource ? kAnySource : mesh_rank_of(from);
   transfer->group = group_;
   transfer->tag = tag;
   transfer->type = request.type;

@@ -20,7 +20,7 @@ class GlooChannel final : public Channel {
   ~GlooChannel() override;
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(seats_.size()); }
+  int size() const override { return static_cast<int>(mesh_ranks_.size()); }
   std::int64_t max_tag() const override { return (std::int64_t{1} << 40) - 1; }
   void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
@@ -31,13 +31,13 @@ class GlooChannel final : public Channel {
   bool withdraw(const GlooTransferPtr& transfer);
   void release(Request& request);
   void sleep_over(const GlooTransfer* pending, std::uint64_t seen);
-  int seat_of(int rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  int mesh_rank_of(int rank) const { return mesh_ranks_[static_cast<std::size_t>(rank)]; }
 
   std::shared_ptr<GlooMesh> mesh_;
   const std::uint64_t group_;
   const int rank_;
   const long process_;
-  const std::vector<int> seats_;  // of the ranks
+  const std::vector<int> mesh_ranks_;  // of the ranks
   std::shared_ptr<GlooInbox> inbox_;
   std::atomic<const GlooTransfer*> waited_for_{nullptr};  // see test()
   std::atomic<std::uint64_t> last_seen_{0};

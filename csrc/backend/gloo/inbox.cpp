@@ -14,10 +14,10 @@ bool matches(const GlooTransfer& transfer, const GlooArrival& arrival) {
 
 }  // namespace
 
-void GlooInbox::open(std::vector<int> seats, int own_seat) {
+void GlooInbox::open(std::vector<int> mesh_ranks, int own_mesh_rank) {
   const std::lock_guard lock(mutex_);
-  seats_ = std::move(seats);
-  own_seat_ = own_seat;
+  mesh_ranks_ = std::move(mesh_ranks);
+  own_mesh_rank_ = own_mesh_rank;
 }
 
 void GlooInbox::close() {
@@ -32,12 +32,12 @@ void GlooInbox::close() {
 
 bool GlooInbox::is_over() const {
   const std::lock_guard lock(mutex_);
-  return closed_ && left_.size() + 1 >= seats_.size();
+  return closed_ && left_.size() + 1 >= mesh_ranks_.size();
 }
 
-int GlooInbox::rank_of(int seat) const {
+int GlooInbox::rank_of(int mesh_rank) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(std::find(seats_.begin(), seats_.end(), seat) - seats_.begin());
+  return static_cast<int>(std::find(mesh_ranks_.begin(), mesh_ranks_.end(), mesh_rank) - mesh_ranks_.begin());
 }
 
 void GlooInbox::receive(const GlooTransferPtr& transfer) {
@@ -91,7 +91,7 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
 }
 
 void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival) {
-  const bool from_self = arrival.peer == own_seat_;
+  const bool from_self = arrival.peer == own_mesh_rank_;
   if (arrival.id == 0 && !from_self) mesh_.peer(arrival.peer).consumed(arrival.bytes);
   if (auto error = unfit(arrival.bytes, arrival.type, transfer->bytes, transfer->type, transfer->exact,
                          "rank " + std::to_string(rank_of(arrival.peer)))) {
@@ -105,32 +105,32 @@ void GlooInbox::deliver(const GlooTransferPtr& transfer, const GlooArrival& arri
 
 // Other groups need the credit that it took.
 void GlooInbox::drop(const GlooArrival& arrival) {
-  if (arrival.peer == own_seat_) return;
+  if (arrival.peer == own_mesh_rank_) return;
   GlooPeer& peer = mesh_.peer(arrival.peer);
   if (arrival.id == 0) return peer.consumed(arrival.bytes);
   peer.refuse(arrival, GlooRefusal::kGroupGone);
 }
 
-std::optional<Error> GlooInbox::failure_now(int seat) const {
-  if (seat == own_seat_) return std::nullopt;
-  if (seat != kAnySource) {
-    if (auto cause = mesh_.peer(seat).failure()) return cause;
-    if (!left_.contains(seat)) return std::nullopt;
-    return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(mesh_.job_rank(seat)) +
+std::optional<Error> GlooInbox::failure_now(int mesh_rank) const {
+  if (mesh_rank == own_mesh_rank_) return std::nullopt;
+  if (mesh_rank != kAnySource) {
+    if (auto cause = mesh_.peer(mesh_rank).failure()) return cause;
+    if (!left_.contains(mesh_rank)) return std::nullopt;
+    return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(mesh_.job_rank(mesh_rank)) +
                                            " is lost to the group: it has destroyed its part of it");
   }
   std::optional<Error> cause;
-  for (const int each : seats_) {
-    if (each == own_seat_) continue;
+  for (const int each : mesh_ranks_) {
+    if (each == own_mesh_rank_) continue;
     cause = failure_now(each);
     if (!cause) return std::nullopt;  // somebody may still send
   }
   return cause;
 }
 
-std::optional<Error> GlooInbox::failure(int seat) const {
+std::optional<Error> GlooInbox::failure(int mesh_rank) const {
   const std::lock_guard lock(mutex_);
-  return failure_now(seat);
+  return failure_now(mesh_rank);
 }
 
 void GlooInbox::fail_in_vain() {
@@ -142,9 +142,9 @@ void GlooInbox::fail_in_vain() {
   });
 }
 
-void GlooInbox::left(int seat) {
+void GlooInbox::left(int mesh_rank) {
   const std::lock_guard lock(mutex_);
-  left_.insert(seat);
+  left_.insert(mesh_rank);
   fail_in_vain();
 }
 

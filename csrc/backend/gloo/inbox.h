@@ -1,6 +1,6 @@
-// What one group gets over the connections that all groups share: matches what arrives with what is awaited.
+// The receive side of one group over the shared connections: matches arrived messages with posted receives.
 //
-// Peers are seats in the mesh here, not ranks of the group. Thread rules: any thread.
+// Peers are mesh ranks here, not ranks of the group. Thread rules: any thread.
 #pragma once
 
 #include <list>
@@ -21,8 +21,8 @@ class GlooInbox {
   // The mesh outlives its use.
   explicit GlooInbox(GlooMesh& mesh) : mesh_(mesh) {}
 
-  // The group is made here: `seats` of its ranks. Messages may have come before.
-  void open(std::vector<int> seats, int own_seat);
+  // The group exists on this rank from now on; `mesh_ranks`: of its ranks. Messages may have arrived before.
+  void open(std::vector<int> mesh_ranks, int own_mesh_rank);
   // The group is destroyed here. What nobody has asked for is dropped, and so is what comes.
   void close();
   // Whether nothing can come any more, nor be asked for.
@@ -31,13 +31,13 @@ class GlooInbox {
   void receive(const GlooTransferPtr& transfer);
   // False when it is on its way.
   bool withdraw(const GlooTransferPtr& transfer);
-  // Why nothing can go to this seat or come from it (kAnySource: from any), if so.
-  std::optional<Error> failure(int seat) const;
-  int rank_of(int seat) const;
+  // Why no message can reach this peer or come from it (kAnySource: from any), if so.
+  std::optional<Error> failure(int mesh_rank) const;
+  int rank_of(int mesh_rank) const;
 
   // For the mesh. left(): the peer has destroyed its part of the group; lost(): nothing comes from it at all.
   void arrived(const GlooArrival& arrival);
-  void left(int seat);
+  void left(int mesh_rank);
   void lost();
 
  private:
@@ -48,13 +48,13 @@ class GlooInbox {
   };
   void deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   void drop(const GlooArrival& arrival);
-  std::optional<Error> failure_now(int seat) const;  // with mutex_ held, as the next
+  std::optional<Error> failure_now(int mesh_rank) const;  // with mutex_ held, as the next
   void fail_in_vain();
 
   GlooMesh& mesh_;
-  mutable std::mutex mutex_;  // what follows; taken before a peer's
-  std::vector<int> seats_;    // of the ranks
-  int own_seat_ = 0;
+  mutable std::mutex mutex_;     // what follows; taken before a peer's
+  std::vector<int> mesh_ranks_;  // of the ranks
+  int own_mesh_rank_ = 0;
   bool closed_ = false;
   std::unordered_set<int> left_;
   std::list<GlooTransferPtr> awaited_;

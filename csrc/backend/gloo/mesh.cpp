@@ -20,11 +20,11 @@ Current& the_current() {
 
 }  // namespace
 
-GlooMesh::GlooMesh(const c10::intrusive_ptr<c10d::Backend>& gloo, int seat, std::vector<int> job_ranks)
-    : seat_(seat), job_ranks_(std::move(job_ranks)), process_(getpid()), peers_(job_ranks_.size()) {
+GlooMesh::GlooMesh(const c10::intrusive_ptr<c10d::Backend>& gloo, int mesh_rank, std::vector<int> job_ranks)
+    : mesh_rank_(mesh_rank), job_ranks_(std::move(job_ranks)), process_(getpid()), peers_(job_ranks_.size()) {
   GlooListener& listener = *this;
   for (std::size_t other = 0; other < peers_.size(); ++other) {
-    if (static_cast<int>(other) == seat_) continue;
+    if (static_cast<int>(other) == mesh_rank_) continue;
     peers_[other] = std::make_unique<GlooPeer>(gloo, static_cast<int>(other), job_ranks_[other], listener);
   }
   for (const auto& each : peers_) {
@@ -56,22 +56,22 @@ void GlooMesh::set_current(const std::shared_ptr<GlooMesh>& mesh) {
   the_current().mesh = mesh;
 }
 
-void GlooMesh::retire() {
+void GlooMesh::forget_current() {
   const std::lock_guard lock(the_current().mutex);
   if (the_current().mesh.lock().get() == this) the_current().mesh.reset();
 }
 
-std::vector<int> GlooMesh::seats_of(const std::vector<int>& job_ranks) const {
-  std::vector<int> seats;
+std::vector<int> GlooMesh::mesh_ranks_of(const std::vector<int>& job_ranks) const {
+  std::vector<int> mesh_ranks;
   for (const int rank : job_ranks) {
     const auto found = std::find(job_ranks_.begin(), job_ranks_.end(), rank);
     if (found == job_ranks_.end()) {
       throw Error(ErrorKind::kInternal, "altorch: rank " + std::to_string(rank) +
                                             " is not among those that the job's first group connects");
     }
-    seats.push_back(static_cast<int>(found - job_ranks_.begin()));
+    mesh_ranks.push_back(static_cast<int>(found - job_ranks_.begin()));
   }
-  return seats;
+  return mesh_ranks;
 }
 
 std::shared_ptr<GlooInbox> GlooMesh::inbox(std::uint64_t id) {
@@ -81,17 +81,17 @@ std::shared_ptr<GlooInbox> GlooMesh::inbox(std::uint64_t id) {
   return found;
 }
 
-std::shared_ptr<GlooInbox> GlooMesh::enter(std::uint64_t id, const std::vector<int>& seats) {
+std::shared_ptr<GlooInbox> GlooMesh::enter(std::uint64_t id, const std::vector<int>& mesh_ranks) {
   auto opened = inbox(id);
-  opened->open(seats, seat_);
+  opened->open(mesh_ranks, mesh_rank_);
   return opened;
 }
 
-void GlooMesh::leave(std::uint64_t id, const std::vector<int>& seats) {
+void GlooMesh::leave(std::uint64_t id, const std::vector<int>& mesh_ranks) {
   const auto closed = inbox(id);
   closed->close();
-  for (const int each : seats) {
-    if (each != seat_) peer(each).leave(id);
+  for (const int each : mesh_ranks) {
+    if (each != mesh_rank_) peer(each).leave(id);
   }
   forget_if_over(id, *closed);
 }
@@ -105,9 +105,9 @@ void GlooMesh::forget_if_over(std::uint64_t id, const GlooInbox& inbox) {
 
 void GlooMesh::arrived(const GlooArrival& arrival) { inbox(arrival.group)->arrived(arrival); }
 
-void GlooMesh::left(int seat, std::uint64_t group) {
+void GlooMesh::left(int mesh_rank, std::uint64_t group) {
   const auto found = inbox(group);
-  found->left(seat);
+  found->left(mesh_rank);
   forget_if_over(group, *found);
 }
 

@@ -1,10 +1,9 @@
-// The connections of one process to others, over one ProcessGroupGloo, which many groups share: their number
-// costs no threads, no sockets and no buffers.
+// The connections of one process to its peers, over one ProcessGroupGloo. Many groups share them, so a further group costs
+// no thread, socket or buffer.
 //
-// The job's first group makes it; groups of its ranks use it as long as that group lives, and it lives as
-// long as one of them does. A broken connection is every group's affair. Where the first group is another
-// backend's, each group makes one of its own. Ranks are seats here: places in the group that made it. Thread
-// rules: any thread.
+// The job's first group makes the mesh. Groups of its ranks use it as long as the first group lives; the mesh lives as long
+// as one of them. A broken connection fails all of them. If the first group has another backend, each group makes a mesh of
+// its own. A mesh rank is a rank of the group that made the mesh. Thread rules: any thread.
 #pragma once
 
 #include <memory>
@@ -19,41 +18,41 @@ namespace altorch::backend {
 
 class GlooMesh final : private GlooListener {
  public:
-  // `gloo` connects these ranks of the job and serves nobody else; `seat` is this process's place among them.
-  GlooMesh(const c10::intrusive_ptr<c10d::Backend>& gloo, int seat, std::vector<int> job_ranks);
-  // Lets go what was sent, for a few seconds at most.
+  // `gloo` connects these ranks of the job, and has no other user. `mesh_rank` is this process's index among them.
+  GlooMesh(const c10::intrusive_ptr<c10d::Backend>& gloo, int mesh_rank, std::vector<int> job_ranks);
+  // Flushes what was sent, for a few seconds at most.
   ~GlooMesh();
 
-  // That of the job's first group; null while there is none.
+  // The mesh of the job's first group; null while there is none.
   static std::shared_ptr<GlooMesh> current();
   static void set_current(const std::shared_ptr<GlooMesh>& mesh);
-  // No further groups use it. Idempotent.
-  void retire();
+  // New groups no longer use this mesh. Idempotent.
+  void forget_current();
 
-  int seat() const { return seat_; }
-  int job_rank(int seat) const { return job_ranks_[static_cast<std::size_t>(seat)]; }
-  GlooPeer& peer(int seat) { return *peers_[static_cast<std::size_t>(seat)]; }
-  // Throws Error(kInternal) for a rank that has none.
-  std::vector<int> seats_of(const std::vector<int>& job_ranks) const;
+  int mesh_rank() const { return mesh_rank_; }
+  int job_rank(int mesh_rank) const { return job_ranks_[static_cast<std::size_t>(mesh_rank)]; }
+  GlooPeer& peer(int mesh_rank) { return *peers_[static_cast<std::size_t>(mesh_rank)]; }
+  // Throws Error(kInternal) for a rank outside the mesh.
+  std::vector<int> mesh_ranks_of(const std::vector<int>& job_ranks) const;
 
   // A group begins and ends here. `id`: the same on all its ranks, and no other group's.
-  std::shared_ptr<GlooInbox> enter(std::uint64_t id, const std::vector<int>& seats);
-  void leave(std::uint64_t id, const std::vector<int>& seats);
+  std::shared_ptr<GlooInbox> enter(std::uint64_t id, const std::vector<int>& mesh_ranks);
+  void leave(std::uint64_t id, const std::vector<int>& mesh_ranks);
 
  private:
   void arrived(const GlooArrival& arrival) override;
-  void left(int seat, std::uint64_t group) override;
-  void lost(int seat) override;
+  void left(int mesh_rank, std::uint64_t group) override;
+  void lost(int mesh_rank) override;
   // Made when the first of its ranks speaks, which may be before this one knows of the group.
   std::shared_ptr<GlooInbox> inbox(std::uint64_t id);
   void forget_if_over(std::uint64_t id, const GlooInbox& inbox);
 
-  const int seat_;
+  const int mesh_rank_;
   const std::vector<int> job_ranks_;
   const long process_;
   std::mutex mutex_;  // the next; nothing else is locked under it
   std::unordered_map<std::uint64_t, std::shared_ptr<GlooInbox>> inboxes_;
-  std::vector<std::unique_ptr<GlooPeer>> peers_;  // none at the own seat
+  std::vector<std::unique_ptr<GlooPeer>> peers_;  // null at the own mesh rank
 };
 
 }  // namespace altorch::backend

@@ -70,7 +70,7 @@ std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStor
 
 void GlooTransport::group_ends(const Membership& group) {
   const auto mesh = group.is_job ? founded_.lock() : nullptr;
-  if (mesh) mesh->retire();
+  if (mesh) mesh->forget_current();
 }
 
 }  // namespace altorch::backend

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     what = f"{arguments.operation} of {human_bytes(size)} {arguments.dtype} among {arguments.ranks} ranks"
     pairs = {"route": found["route"], "algorithm": found["algorithm"], "why": found["reason"]}
-    if found["cost_seconds"]:  # of whole collectives there is no model
+    if found["cost_seconds"]:  # native collectives have no model
         pairs["cost"] = f"{found['cost_seconds'] * 1e6:.1f} us by the cost model"
     print_pairs(what, pairs)
     for name, reason in found["routes_not_taken"].items():

@@ -271,7 +271,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
       operation.sequence = group.next_sequence();
       operation.timeout = peer_calls ? 20s : 1500ms;
       if (number == 0 || peer_calls) {
-        group.enroll(operation);
+        group.append_to_history(operation);
         group.started(operation);
         calls.enter(operation);
         me.enqueue(operation);

@@ -98,7 +98,7 @@ struct GpuRank {
   // As the backend does it: the name of the route. `on`: another stream.
   std::string call(Operation operation, Stream on = nullptr) const {
     if (!operation.is_message()) operation.sequence = group.next_sequence();
-    if (!operation.is_message()) group.enroll(operation);
+    if (!operation.is_message()) group.append_to_history(operation);
     group.started(operation);
     GpuRoute& route = routes.choose({&operation, 1}, /*capturing=*/false);
     routes.enqueue(route, {&operation, 1}, on ? on : stream);

@@ -45,7 +45,7 @@ TEST(Group, GoesOnAfterACallThatAllRanksRefused) {
         communicator.refuse(operation, Error(ErrorKind::kInvalidArgument, "a bad tensor"));
         continue;
       }
-      communicator.enroll(operation);
+      communicator.append_to_history(operation);
       run(communicator, operation);
       ASSERT_EQ(values[9], 3 * round + 3);
     }
@@ -62,7 +62,7 @@ TEST(Group, IsClosedByACallThatTimesOutOnOneRankOnly) {
       if (rank == 1 && call == 3) std::this_thread::sleep_for(std::chrono::milliseconds(700));
       std::vector<float> values(4, static_cast<float>(call));
       Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
-      communicator.enroll(operation);
+      communicator.append_to_history(operation);
       if (rank == 0 && call == 3) operation.timeout = std::chrono::milliseconds(300);
       try {
         run(communicator, operation);
@@ -152,14 +152,14 @@ TEST(Group, TellsObserversOfEveryCallFromItsPlaceToItsEnd) {
     communicator.add(diary);
     std::vector<float> values(10, 1.0f);
     Operation first = all_reduce_of(communicator, values, DType::kFloat32);
-    communicator.enroll(first);
+    communicator.append_to_history(first);
     run(communicator, first);
     Operation second;
     second.kind = OpKind::kBarrier;
     second.sequence = communicator.next_sequence();
     communicator.refuse(second, Error(ErrorKind::kInvalidArgument, "no"));
     Operation third = all_reduce_of(communicator, values, DType::kFloat32);
-    communicator.enroll(third);
+    communicator.append_to_history(third);
     communicator.give_up(third, Error(ErrorKind::kTransport, "broken"));
   });
   for (const auto& diary : diaries) {

@@ -31,7 +31,7 @@ TEST(Watchdog, NamesTheCallAtWhichRanksParted) {
         operation.kind = OpKind::kBroadcast;
         operation.root = rank;  // each its own
       }
-      communicator.enroll(operation);
+      communicator.append_to_history(operation);
       run(communicator, operation);
     }
   });
@@ -139,7 +139,7 @@ std::string told_by_the_forsaken(const std::string& key, const std::string& word
       std::make_unique<MessageLinks>("loopback", std::make_unique<ForsakenChannel>()));
   std::vector<float> values(8, 1.0f);
   Operation operation = all_reduce_of(*communicator, values, DType::kFloat32);
-  communicator->enroll(operation);
+  communicator->append_to_history(operation);
   try {
     run(*communicator, operation);
   } catch (const Error& error) {

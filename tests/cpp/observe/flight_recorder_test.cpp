@@ -176,11 +176,11 @@ TEST(FlightRecorder, RecordsAGroupsCalls) {
     std::vector<float> values(10, 1.0f);
     for (int i = 0; i < 3; ++i) {
       Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
-      communicator.enroll(operation);
+      communicator.append_to_history(operation);
       run(communicator, operation);
     }
     Operation last = all_reduce_of(communicator, values, DType::kFloat32);
-    communicator.enroll(last);
+    communicator.append_to_history(last);
     communicator.give_up(last, Error(ErrorKind::kTransport, "broken"));
   });
   int finished = 0, failed = 0;
