@@ -33,7 +33,7 @@ help:
 	@echo 'make test-aarch64  C++ tests for 64-bit Arm, in an emulator'
 	@echo 'make test-gpu  tests and figures of CUDA tensors on the GPUs of this machine'
 	@echo 'make drill     ranks fail in every way at every moment; what becomes of the others, as a table'
-	@echo 'make endurance  1000 upheavals of a training run, half an hour of mixed operations (some 40 minutes)'
+	@echo 'make endurance  1000 changes of the ranks of a training run, half an hour of mixed operations (some 40 minutes)'
 	@echo 'make build     make .venv and build the extension in place'
 	@echo 'make lint      ruff, mypy, clang-format, clang-tidy'
 	@echo 'make format    ruff format, clang-format'
@@ -129,7 +129,7 @@ drill: build
 	$(BIN)/python -m tests.drill $(DRILL_ARGS)
 
 endurance: build
-	$(BIN)/python -m tests.endurance upheavals
+	$(BIN)/python -m tests.endurance churn
 	$(BIN)/python -m tests.endurance soak
 
 # On a GPU machine without a network: make test-gpu USE_SYSTEM=1. The routes can be tested side by side (-j4); the

@@ -16,13 +16,13 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.endurance", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen")
     kinds = parser.add_subparsers(dest="kind", required=True)
-    upheavals = kinds.add_parser(
-        "upheavals",
+    churn = kinds.add_parser(
+        "churn",
         help="a training run whose processes are killed, left out, taken in and started again, many times",
     )
-    upheavals.add_argument("--rounds", type=int, default=1000, metavar="N")
-    upheavals.add_argument("--ranks", type=int, default=4, metavar="N", help="at most (default: %(default)s)")
-    upheavals.add_argument("--seed", type=int, default=0, metavar="N")
+    churn.add_argument("--rounds", type=int, default=1000, metavar="N")
+    churn.add_argument("--ranks", type=int, default=4, metavar="N", help="at most (default: %(default)s)")
+    churn.add_argument("--seed", type=int, default=0, metavar="N")
     soak = kinds.add_parser(
         "soak", help="mixed operations; memory, descriptors and threads of every rank stay what they are"
     )
@@ -39,11 +39,11 @@ def main() -> int:
     )  # torch logs a page for every connection that breaks
     os.environ.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "0")
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # c10d's store looks up every peer's name
-    if arguments.kind == "upheavals":
-        from tests.endurance import upheavals
+    if arguments.kind == "churn":
+        from tests.endurance import churn
 
-        outcome = upheavals.run(arguments.rounds, arguments.ranks, arguments.seed)
-        print(upheavals.summary(outcome, arguments.ranks))
+        outcome = churn.run(arguments.rounds, arguments.ranks, arguments.seed)
+        print(churn.summary(outcome, arguments.ranks))
         seen = asdict(outcome)
         objections = outcome.objections
     else:

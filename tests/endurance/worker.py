@@ -1,4 +1,4 @@
-"""One process of a run with upheavals: is told who is in it, and trains until that changes or something fails."""
+"""One process of a run with churn: is told who is in it, and trains until that changes or something fails."""
 
 from __future__ import annotations
 

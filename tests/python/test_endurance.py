@@ -30,8 +30,8 @@ def command(*words, limit=120):
 @pytest.mark.skipif(
     not hasattr(dist, "_reconfigure"), reason=f"torch {torch.__version__} has no reconfigure()"
 )
-def test_a_few_upheavals():
-    ended = command("upheavals", "--rounds", "12", "--ranks", "3")
+def test_a_little_churn():
+    ended = command("churn", "--rounds", "12", "--ranks", "3")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "nothing hung, was wrong, or was left behind" in ended.stdout
 

@@ -1,8 +1,8 @@
 """Programs that catch an error and go on: later calls are right, or raise; they never hang, and never read old data.
 
-Random journeys: groups are made, used, hurt in a random way (refusals, disagreements, timeouts, exceptions in a batch,
+Random stress: groups are made, used, hurt in a random way (refusals, disagreements, timeouts, exceptions in a batch,
 stopped and killed ranks) and used again, in several threads. Every rank draws the same numbers from one seed, which is
-printed with a failure; results are integers, so that they are compared exactly. ALTORCH_TEST_JOURNEY_SECONDS says how
+printed with a failure; results are integers, so that they are compared exactly. ALTORCH_TEST_STRESS_SECONDS says how
 long (default 60, for each kind of tensors).
 """
 
@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster
 
-SECONDS = float(os.environ.get("ALTORCH_TEST_JOURNEY_SECONDS", "20"))
+SECONDS = float(os.environ.get("ALTORCH_TEST_STRESS_SECONDS", "20"))
 TIMEOUT = 4 * PATIENCE  # of the groups that are hurt
 SIZES = (1, 5, 63, 1024, 30_011, 300_007)
 TYPES = (torch.float32, torch.int64, torch.float64, torch.int32)
@@ -32,7 +32,7 @@ class Wrong(AssertionError):
     """A result that was read and is not right."""
 
 
-class Traveller:
+class StressedGroup:
     """One rank of a group: makes random calls and checks what they give."""
 
     def __init__(self, group, ranks, device, random_, where):
@@ -107,7 +107,7 @@ class Traveller:
         if want is not None:
             self.check(kind, step, out, want)
 
-    def travel(self, calls, step):
+    def make_calls(self, calls, step):
         """Calls; each one is right, or raises."""
         for index in range(calls):
             try:
@@ -196,7 +196,7 @@ FAULTS = (
 HARMLESS = ("refuse_everywhere", "sleep_stopped")
 
 
-def new_travellers(world, draw, device, number, count):
+def new_stressed_groups(world, draw, device, number, count):
     """`count` groups over random members (all ranks draw alike); those that this rank belongs to."""
     found = []
     for index in range(count):
@@ -206,7 +206,7 @@ def new_travellers(world, draw, device, number, count):
         fault, odd = draw.choice(FAULTS), draw.randrange(len(members))
         if world.rank in members:
             where = f"life {number}.{index}, {fault} by member {odd} of {members}"
-            found.append((Traveller(group, members, device, random.Random(seed), where), fault, odd))
+            found.append((StressedGroup(group, members, device, random.Random(seed), where), fault, odd))
     return found
 
 
@@ -218,26 +218,26 @@ def stream_of_its_own(device):
     return torch.cuda.stream(torch.cuda.Stream(device))
 
 
-def live(traveller, fault, odd, failures):
-    with stream_of_its_own(traveller.device):
-        live_on_this_stream(traveller, fault, odd, failures)
+def live(stressed, fault, odd, failures):
+    with stream_of_its_own(stressed.device):
+        live_on_this_stream(stressed, fault, odd, failures)
 
 
-def live_on_this_stream(traveller, fault, odd, failures):
+def live_on_this_stream(stressed, fault, odd, failures):
     try:
-        traveller.travel(traveller.random.randint(0, 6), 0)
-        if traveller.raised:
-            raise Wrong(f"{traveller.where}: a call raised before anything was wrong")
+        stressed.make_calls(stressed.random.randint(0, 6), 0)
+        if stressed.raised:
+            raise Wrong(f"{stressed.where}: a call raised before anything was wrong")
         with suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
-            getattr(traveller, fault)(traveller.me == odd)
-        traveller.travel(traveller.random.randint(1, 12), 100)
-        if fault in HARMLESS and traveller.raised:
-            raise Wrong(f"{traveller.where}: calls raise although nothing is wrong")
+            getattr(stressed, fault)(stressed.me == odd)
+        stressed.make_calls(stressed.random.randint(1, 12), 100)
+        if fault in HARMLESS and stressed.raised:
+            raise Wrong(f"{stressed.where}: calls raise although nothing is wrong")
     except BaseException as error:
-        failures.append(f"{traveller.where}: {type(error).__name__}: {error}")
+        failures.append(f"{stressed.where}: {type(error).__name__}: {error}")
 
 
-def journey(world, seed, seconds, cuda, threads):
+def stress_run(world, seed, seconds, cuda, threads):
     draw = random.Random(seed)
     device = torch.device("cpu")
     if cuda:
@@ -249,23 +249,27 @@ def journey(world, seed, seconds, cuda, threads):
         lives += 1
         world.case = f"seed {seed}, life {lives}"
         failures: list[str] = []
-        travellers = new_travellers(world, draw, device, lives, draw.choice((1, 1, 2)) if threads else 1)
-        workers = [threading.Thread(target=live, args=(*each, failures), daemon=True) for each in travellers]
+        stressed_groups = new_stressed_groups(
+            world, draw, device, lives, draw.choice((1, 1, 2)) if threads else 1
+        )
+        workers = [
+            threading.Thread(target=live, args=(*each, failures), daemon=True) for each in stressed_groups
+        ]
         for worker in workers:
             worker.start()
         limit = time.monotonic() + 12 * TIMEOUT + 40
-        for worker, (traveller, *_) in zip(workers, travellers, strict=True):
+        for worker, (stressed, *_) in zip(workers, stressed_groups, strict=True):
             worker.join(max(0.1, limit - time.monotonic()))
             if worker.is_alive():
-                failures.append(f"{traveller.where}: hangs")
+                failures.append(f"{stressed.where}: hangs")
                 faulthandler.dump_traceback()
         assert not failures, failures
         # The world is not concerned, whatever became of the groups. Members may be done at different times.
         over.fill_(float(time.monotonic() - began > seconds))
         dist.all_reduce(over, dist.ReduceOp.MAX)
-        for traveller, *_ in travellers:
-            right, raised = right + traveller.right, raised + traveller.raised
-            dist.destroy_process_group(traveller.group)
+        for stressed, *_ in stressed_groups:
+            right, raised = right + stressed.right, raised + stressed.raised
+            dist.destroy_process_group(stressed.group)
         if over.item():
             return lives, right, raised
 
@@ -273,10 +277,15 @@ def journey(world, seed, seconds, cuda, threads):
 def travel_together(size, seconds, cuda, threads=True):
     seed = int.from_bytes(os.urandom(4), "little")
     seed = int(os.environ.get("ALTORCH_TEST_SEED", seed))
-    print(f"seed of the journey: {seed}")
+    print(f"seed of the stress run: {seed}")
     with Cluster(size, launcher="plain") as cluster:
         values = cluster.check(
-            journey, deadline=seconds + 200 * PATIENCE, seed=seed, seconds=seconds, cuda=cuda, threads=threads
+            stress_run,
+            deadline=seconds + 200 * PATIENCE,
+            seed=seed,
+            seconds=seconds,
+            cuda=cuda,
+            threads=threads,
         )
     lives, right, raised = (sum(each) for each in zip(*values, strict=True))
     print(f"{lives} lives, {right} calls right, {raised} raised")
@@ -301,20 +310,20 @@ def connect(world):
 
 def until_error(world, seed, seconds):
     """Calls in the world until one fails; the results of all that did not are right."""
-    traveller = Traveller(
+    stressed = StressedGroup(
         dist.group.WORLD, list(range(world.size)), torch.device("cpu"), random.Random(seed), ""
     )
     began, step = time.monotonic(), 0
     while time.monotonic() - began < seconds:
         try:
-            traveller.call(step)
+            stressed.call(step)
         except Wrong:
             raise
         except Exception as error:
-            later = Traveller(
-                traveller.group, traveller.ranks, traveller.device, random.Random(1), "afterwards"
+            later = StressedGroup(
+                stressed.group, stressed.ranks, stressed.device, random.Random(1), "afterwards"
             )
-            later.travel(50, 0)
+            later.make_calls(50, 0)
             return step, str(error), later.right
         step += 1
     return step, None, 0

@@ -19,6 +19,7 @@ REPLACED = {
     r"[Ww]hole_?[Cc]ollectives|[Ww]hole collectives|WholeRow": "native collectives",
     r"keep_for_ever": "leak intentionally",
     r"\b(own_)?seats?(_|_of)?\b|\benroll\b|\bretire\(": "mesh rank, append to the history, drain",
+    r"[Pp]ersona\b|[Tt]raveller|\b[Jj]ourneys?\b|[Uu]pheavals?\b(?!-)": "impersonated backend, stress run, churn",
     r"obstacle|why_not": "unsupported reason",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }

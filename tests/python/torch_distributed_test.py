@@ -1,13 +1,13 @@
 """PyTorch's own DistributedTest, from the installed wheel, with another backend.
 
-    python -m tests.python.torch_distributed_test --persona gloo --ranks 2 --backend al --jobs 1
+    python -m tests.python.torch_distributed_test --impersonate gloo --ranks 2 --backend al --jobs 1
 
-The result is compared with the tests that the persona's own backend (Gloo for mpi) passes, as torch_suite_baseline.json
+The result is compared with the tests that the impersonated backend (Gloo for mpi) passes, as torch_suite_baseline.json
 has them, written by --backend gloo --write-baseline: every one must pass, but for the exceptions below.
 
-The persona nccl needs a GPU for each rank. Both backends in one go, each for 150 s at most:
+Impersonating nccl needs a GPU for each rank. Both backends in one go, each for 150 s at most:
 
-    python -m tests.python.torch_distributed_test --persona nccl --ranks 2 --against nccl --jobs 6 --limit 150
+    python -m tests.python.torch_distributed_test --impersonate nccl --ranks 2 --against nccl --jobs 6 --limit 150
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 STATUSES = ("passed", "failed", "skipped", "not run")
 BASELINE = HERE / "torch_suite_baseline.json"
 
-# Whose passes count under each persona. torch's wheels hold no MPI backend.
+# Whose passes count with each impersonated backend. torch's wheels hold no MPI backend.
 REFERENCES = {"gloo": "gloo", "mpi": "gloo", "nccl": "nccl"}
 
 # Tests that the reference passes and that the backend under test cannot: each with its reason.
@@ -85,7 +85,7 @@ QUICK_GLOO = (
 )
 # Tests that Gloo does not pass and that this backend must: lists for all_to_all on CPU.
 BEYOND_GLOO = {"mpi": {"test_all_to_all", "test_all_to_all_complex", "test_all_to_all_full_group"}}
-# Under the persona mpi the suite runs the CPU all_to_all tests, which it skips for gloo.
+# Impersonating mpi the suite runs the CPU all_to_all tests, which it skips for gloo.
 QUICK_MPI = ("test_all_to_all", "test_all_to_all_single_unequal_split_complex")
 QUICK_NCCL = (
     "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
@@ -119,11 +119,11 @@ def torch_minor() -> str:
     return ".".join(torch.__version__.split(".")[:2])
 
 
-def unsupported_reason(persona: str, ranks: int) -> str | None:
-    """Why the persona's tests cannot run here, or None."""
+def unsupported_reason(impersonated: str, ranks: int) -> str | None:
+    """Why the impersonated backend's tests cannot run here, or None."""
     if find_spec("expecttest") is None:
         return "PyTorch's suite imports expecttest, which is not installed (pip install expecttest)"
-    if persona != "nccl":
+    if impersonated != "nccl":
         return None
     import torch
 
@@ -131,10 +131,10 @@ def unsupported_reason(persona: str, ranks: int) -> str | None:
     return f"{ranks} ranks need a GPU each, and {found} are visible" if found < ranks else None
 
 
-def environment(persona: str, ranks: int, backend: str, deadline: int) -> dict[str, str]:
+def environment(impersonated: str, ranks: int, backend: str, deadline: int) -> dict[str, str]:
     return clean_environment(
         {
-            "ALTORCH_TEST_SUITE_PERSONA": persona,
+            "ALTORCH_TEST_SUITE_IMPERSONATES": impersonated,
             "ALTORCH_TEST_SUITE_BACKEND": backend,
             "WORLD_SIZE": str(ranks),
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(deadline),
@@ -253,7 +253,7 @@ class Slot:
 
 
 def run(
-    persona: str,
+    impersonated: str,
     ranks: int,
     backend: str,
     *,
@@ -268,7 +268,7 @@ def run(
     After `limit` seconds the run ends, with tests that are "not run".
     """
     started = time.monotonic()
-    env = environment(persona, ranks, backend, deadline)
+    env = environment(impersonated, ranks, backend, deadline)
     names = all_names(env)
     if patterns:
         names = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
@@ -294,31 +294,31 @@ def run(
     return {name: entry for slot in slots for name, entry in slot.results.items()}
 
 
-def exceptions(persona: str) -> dict[str, str]:
+def exceptions(impersonated: str) -> dict[str, str]:
     older = tuple(map(int, torch_minor().split("."))) < (2, 14)
-    by_persona = EXCEPTIONS_NCCL if persona == "nccl" else {}
-    return EXCEPTIONS | (EXCEPTIONS_BEFORE_2_14 if older else {}) | by_persona
+    of_backend = EXCEPTIONS_NCCL if impersonated == "nccl" else {}
+    return EXCEPTIONS | (EXCEPTIONS_BEFORE_2_14 if older else {}) | of_backend
 
 
 def passed(results: dict[str, dict[str, Any]]) -> set[str]:
     return {name for name, entry in results.items() if entry["status"] == "passed"}
 
 
-def baseline(persona: str, ranks: int) -> set[str] | None:
+def baseline(impersonated: str, ranks: int) -> set[str] | None:
     """What the reference passes with this torch, or None when nobody has measured it."""
     if not BASELINE.exists():
         return None
     table = json.loads(BASELINE.read_text())
-    names = table.get(torch_minor(), {}).get(f"{persona}-{ranks}")
+    names = table.get(torch_minor(), {}).get(f"{impersonated}-{ranks}")
     return None if names is None else set(names)
 
 
-def write_baseline(persona: str, ranks: int, results: dict[str, dict[str, Any]]) -> None:
+def write_baseline(impersonated: str, ranks: int, results: dict[str, dict[str, Any]]) -> None:
     """Record what passed. Of tests that were not run the file goes on saying what it said."""
     table = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     ran = {name for name, entry in results.items() if entry["status"] != "not run"}
-    names = sorted(passed(results) | (baseline(persona, ranks) or set()) - ran)
-    table.setdefault(torch_minor(), {})[f"{persona}-{ranks}"] = names
+    names = sorted(passed(results) | (baseline(impersonated, ranks) or set()) - ran)
+    table.setdefault(torch_minor(), {})[f"{impersonated}-{ranks}"] = names
     BASELINE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 
@@ -338,7 +338,7 @@ def last_lines(entry: dict[str, Any], count: int = 6) -> list[str]:
 
 
 def shortfall(
-    persona: str,
+    impersonated: str,
     ranks: int,
     backend: str,
     results: dict[str, dict[str, Any]],
@@ -346,14 +346,14 @@ def shortfall(
 ) -> dict[str, str]:
     """Tests that should pass (by the baseline, if not said), did not, and that no exception covers: name -> reason."""
     if expected is None:
-        expected = baseline(persona, ranks)
+        expected = baseline(impersonated, ranks)
     if expected is None:  # nobody has measured the reference with this torch: whatever fails counts
         expected = {name for name, entry in results.items() if entry["status"] == "failed"}
-    if backend != REFERENCES[persona]:
-        expected = expected | BEYOND_GLOO.get(persona, set())
+    if backend != REFERENCES[impersonated]:
+        expected = expected | BEYOND_GLOO.get(impersonated, set())
     return {
         name: f"{results[name]['status']}: {telling_line(results[name]['detail'])}"
-        for name in sorted(expected & set(results) - set(exceptions(persona)))
+        for name in sorted(expected & set(results) - set(exceptions(impersonated)))
         if results[name]["status"] != "passed"
     }
 
@@ -367,7 +367,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--persona", default="gloo", choices=REFERENCES, help="the backend whose tests are run"
+        "--impersonate", default="gloo", choices=REFERENCES, help="the backend whose tests are run"
     )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--backend", default="al")
@@ -387,29 +387,31 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="only the subset that the default pytest runs")
     parser.add_argument(
-        "--profiling", action="store_true", help="also ask for profiler events, as of the persona"
+        "--profiling",
+        action="store_true",
+        help="also ask for profiler events, as the impersonated backend is",
     )
     parser.add_argument("--verbose", action="store_true", help="print the output of failed tests")
     parser.add_argument("patterns", nargs="*", help="test names, with * and ?")
     options = parser.parse_args()
-    if why := unsupported_reason(options.persona, options.ranks):
-        parser.error(f"persona {options.persona}: {why}")
-    if options.write_baseline and (options.against or options.backend) != REFERENCES[options.persona]:
+    if why := unsupported_reason(options.impersonate, options.ranks):
+        parser.error(f"impersonating {options.impersonate}: {why}")
+    if options.write_baseline and (options.against or options.backend) != REFERENCES[options.impersonate]:
         parser.error(
-            f"the baseline of persona {options.persona} is what {REFERENCES[options.persona]} passes"
+            f"the baseline for {options.impersonate} is what {REFERENCES[options.impersonate]} passes"
         )
     if options.profiling:
         os.environ["ALTORCH_TEST_SUITE_PROFILING"] = "1"
-    reference = options.against or REFERENCES[options.persona]
+    reference = options.against or REFERENCES[options.impersonate]
 
     def run_with(backend: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         started = time.monotonic()
         results = run(
-            options.persona,
+            options.impersonate,
             options.ranks,
             backend,
             jobs=options.jobs,
-            patterns=tuple(options.patterns) or (QUICK[options.persona] if options.quick else ()),
+            patterns=tuple(options.patterns) or (QUICK[options.impersonate] if options.quick else ()),
             deadline=options.deadline,
             limit=options.limit,
             progress=sys.stderr.isatty(),
@@ -424,22 +426,22 @@ def main() -> int:
         return results, counts
 
     standard: dict[str, dict[str, Any]] = {}
-    expected = baseline(options.persona, options.ranks)
+    expected = baseline(options.impersonate, options.ranks)
     if options.against:
         standard, standard_counts = run_with(options.against)
         expected = passed(standard)
     results, counts = run_with(options.backend)
     if options.write_baseline:
-        write_baseline(options.persona, options.ranks, standard or results)
-    short = shortfall(options.persona, options.ranks, options.backend, results, expected)
+        write_baseline(options.impersonate, options.ranks, standard or results)
+    short = shortfall(options.impersonate, options.ranks, options.backend, results, expected)
     summary: dict[str, Any] = {
-        "persona": options.persona,
+        "impersonated": options.impersonate,
         "ranks": options.ranks,
         "backend": options.backend,
         "torch": torch_minor(),
         **counts,
         f"{reference}_passes": len(expected or ()),
-        "exceptions": {name: why for name, why in exceptions(options.persona).items() if name in results},
+        "exceptions": {name: why for name, why in exceptions(options.impersonate).items() if name in results},
         f"short_of_{reference}": short,
     }
     if options.against:
@@ -448,7 +450,7 @@ def main() -> int:
         whole = {"summary": summary, "results": results} | ({"against": standard} if standard else {})
         options.json.write_text(json.dumps(whole, indent=1) + "\n")
     print(json.dumps(summary, indent=1))
-    excepted = exceptions(options.persona)
+    excepted = exceptions(options.impersonate)
     for name in sorted((set(short) | (expected or set())) & set(results) - passed(results)):
         why = f" (an exception: {excepted[name]})" if name in excepted else ""
         print(f"\n{name}: {results[name]['status']}{why}", *last_lines(results[name]), sep="\n    ")

@@ -1,9 +1,9 @@
-"""PyTorch's own DistributedTest, told that the backend under test is the persona it knows.
+"""PyTorch's own DistributedTest, told that the backend under test is one that it knows.
 
-The suite decides by the backend's name, at import, which tests to skip. A persona makes it see "gloo" (or "mpi",
+The suite decides by the backend's name, at import, which tests to skip. Impersonation makes it see "gloo" (or "mpi",
 "nccl") there, while `init_process_group` is given the backend under test. Imported by the runner and by every rank.
 
-Environment: ALTORCH_TEST_SUITE_PERSONA, ALTORCH_TEST_SUITE_BACKEND, WORLD_SIZE.
+Environment: ALTORCH_TEST_SUITE_IMPERSONATES, ALTORCH_TEST_SUITE_BACKEND, WORLD_SIZE.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import unittest
 from typing import Any
 from unittest import mock
 
-PERSONA = os.environ["ALTORCH_TEST_SUITE_PERSONA"]
+IMPERSONATED = os.environ["ALTORCH_TEST_SUITE_IMPERSONATES"]
 BACKEND = os.environ["ALTORCH_TEST_SUITE_BACKEND"]
-os.environ["BACKEND"] = PERSONA
+os.environ["BACKEND"] = IMPERSONATED
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -34,13 +34,13 @@ with mock.patch.object(dist, "is_mpi_available", lambda: True):
     from torch.testing._internal.distributed import distributed_test as suite
 
 
-class PersonaBackend(str):
-    """The name of the backend under test, which also equals its persona."""
+class ImpersonatedBackend(str):
+    """The name of the backend under test, which also equals that of the impersonated backend."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other) or other == PERSONA  # type: ignore[no-any-return]
+        return str.__eq__(self, other) or other == IMPERSONATED  # type: ignore[no-any-return]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -48,21 +48,21 @@ class PersonaBackend(str):
     __hash__ = str.__hash__
 
 
-class PersonaDistributed(types.ModuleType):
-    """torch.distributed, where a group that is asked for by the persona's name is one of the backend under test."""
+class ImpersonatedDistributed(types.ModuleType):
+    """torch.distributed, whose groups of the impersonated backend are groups of the backend under test."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(dist, name)
 
     def new_group(self, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
-        return dist.new_group(*args, backend=BACKEND if backend == PERSONA else backend, **kwargs)
+        return dist.new_group(*args, backend=BACKEND if backend == IMPERSONATED else backend, **kwargs)
 
 
-suite.BACKEND = PersonaBackend(BACKEND)
+suite.BACKEND = ImpersonatedBackend(BACKEND)
 # Gloo groups stay what they are: tests keep the ranks in step with them while the group under test fails.
-if PERSONA not in (BACKEND, "gloo"):
-    suite.dist = PersonaDistributed("torch.distributed")
-# The suite asks only the backends it knows for profiler events; on request this one is asked like its persona.
+if IMPERSONATED not in (BACKEND, "gloo"):
+    suite.dist = ImpersonatedDistributed("torch.distributed")
+# The suite asks only the backends it knows for profiler events; on request this one is asked like the impersonated one.
 if os.environ.get("ALTORCH_TEST_SUITE_PROFILING"):
     for names in (
         suite.PROFILING_SUPPORTED_BACKENDS,

@@ -1,4 +1,4 @@
-"""A thousand upheavals of a training run: its processes are killed, left out, taken in, all started again."""
+"""A training run with churn: a thousand times processes are killed, left out, taken in, or all started again."""
 
 from __future__ import annotations
 
