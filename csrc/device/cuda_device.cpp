@@ -22,7 +22,7 @@ using cuda::driver;
 constexpr std::size_t kLeftToMultiprocessors = 32 << 10;
 
 constexpr std::int64_t kThreads = 512;  // of a block, at most
-static_assert(LinePlaces::kThreads == kThreads);
+static_assert(Ll128Slots::kThreads == kThreads);
 
 // A number of equal rows, or 0.
 std::size_t rows_of(std::size_t bytes) {
@@ -337,20 +337,20 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
   void*& own = reduction(dtype, op, what);
   if (own) return;
   const auto entered = context_->enter();
-  own = context_->kernel(what == kSmall    ? small_reduction_kernel(dtype, op)
-                         : what == kBulk   ? bulk_reduction_kernel(dtype, op)
-                         : what == kFold   ? bulk_fold_kernel(dtype, op)
-                         : what == kUpdate ? window_update_kernel(dtype, op)
-                         : what == kLines  ? line_fold_kernel(dtype, op)
-                         : what == kNorm   ? small_norm_kernel(dtype)
-                                           : reduction_kernel(dtype, op));
+  own = context_->kernel(what == kSmall     ? small_reduction_kernel(dtype, op)
+                         : what == kTwoShot ? two_shot_kernel(dtype, op)
+                         : what == kOneShot ? one_shot_kernel(dtype, op)
+                         : what == kUpdate  ? window_update_kernel(dtype, op)
+                         : what == kLl128   ? ll128_reduce_kernel(dtype, op)
+                         : what == kNorm    ? small_norm_kernel(dtype)
+                                            : reduction_kernel(dtype, op));
 }
 
-void CudaDevice::prepare_mail() {
-  if (bulk_mail_) return;
+void CudaDevice::prepare_exchange() {
+  if (exchange_) return;
   const auto entered = context_->enter();
-  bulk_mail_ = context_->kernel(bulk_mail_kernel());
-  line_mail_ = context_->kernel(line_mail_kernel());
+  exchange_ = context_->kernel(exchange_kernel());
+  ll128_exchange_ = context_->kernel(ll128_exchange_kernel());
 }
 
 void CudaDevice::prepare_small_moves() {
@@ -434,40 +434,41 @@ void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
          &exchange, stream);
 }
 
-void CudaDevice::reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) {
-  prepare(dtype, op, kBulk);
+void CudaDevice::reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kTwoShot);
   const auto entered = context_->enter();
-  launch(reduction(dtype, op, kBulk), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
+  launch(reduction(dtype, op, kTwoShot), static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
-void CudaDevice::fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) {
-  prepare(dtype, op, kFold);
+void CudaDevice::reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kOneShot);
   const auto entered = context_->enter();
-  launch(reduction(dtype, op, kFold), 2 * static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
+  launch(reduction(dtype, op, kOneShot), 2 * static_cast<unsigned>(job.blocks), 1, kThreads, &job, stream);
 }
 
-void CudaDevice::move_mail(const BulkMail& job, Stream stream) {
-  prepare_mail();
+void CudaDevice::exchange(const Exchange& job, Stream stream) {
+  prepare_exchange();
   const auto entered = context_->enter();
   const int ranks = job.places.number;
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
-  launch(bulk_mail_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
+  launch(exchange_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
 }
 
-void CudaDevice::fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) {
-  prepare(dtype, op, kLines);
+void CudaDevice::reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kLl128);
   const auto entered = context_->enter();
-  const int blocks = job.blocks * (LinePlaces::kThreads / job.threads);
-  launch(reduction(dtype, op, kLines), static_cast<unsigned>(blocks), 1, job.threads, &job, stream);
+  const int blocks = job.blocks * (Ll128Slots::kThreads / job.threads);
+  launch(reduction(dtype, op, kLl128), static_cast<unsigned>(blocks), 1, job.threads, &job, stream);
 }
 
-void CudaDevice::move_lines(const LineMail& job, Stream stream) {
-  prepare_mail();
+void CudaDevice::exchange_ll128(const Ll128Exchange& job, Stream stream) {
+  prepare_exchange();
   const auto entered = context_->enter();
   const int ranks = job.places.number;
-  const int blocks = *std::max_element(job.blocks, job.blocks + ranks) * (LinePlaces::kThreads / job.threads);
-  launch(line_mail_, static_cast<unsigned>(blocks), static_cast<unsigned>(ranks), job.threads, &job, stream);
+  const int blocks = *std::max_element(job.blocks, job.blocks + ranks) * (Ll128Slots::kThreads / job.threads);
+  launch(ll128_exchange_, static_cast<unsigned>(blocks), static_cast<unsigned>(ranks), job.threads, &job,
+         stream);
 }
 
 void CudaDevice::prepare_windows() {

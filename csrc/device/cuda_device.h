@@ -28,7 +28,7 @@ class CudaDevice : public Device {
   static std::optional<std::string> export_unsupported_reason(int index);
   // Why kernels on device `index` cannot do atomic operations on memory of the GPU of that identity(), or nothing.
   static std::optional<std::string> atomics_unsupported_reason(int index, const std::string& other);
-  // The other GPUs, by identity(), in whose memory a line of 128 bytes arrives from its beginning on (kernels/lines.cuh): of
+  // The other GPUs, by identity(), in whose memory a line of 128 bytes becomes visible from its beginning on (kernels/ll128.cuh): of
   // the same generation, over NVLink. Only those that this process sees.
   static std::vector<std::string> links(int index);
   // Whether kernels of several processes run on it at the same time: they are clients of the Multi-Process Service.
@@ -50,17 +50,17 @@ class CudaDevice : public Device {
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType dtype, ReduceOp op, Reducing what) override;
   void prepare_small_moves() override;
-  void prepare_mail() override;
+  void prepare_exchange() override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
-  void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
-  void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
-  void move_mail(const BulkMail& job, Stream stream) override;
-  void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) override;
+  void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
+  void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
+  void exchange(const Exchange& job, Stream stream) override;
+  void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
-  void move_lines(const LineMail& job, Stream stream) override;
+  void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
   void prepare_windows() override;
   void move_window(const WindowMove& job, Stream stream) override;
   void await_window(const WindowWait& job, Stream stream) override;
@@ -97,7 +97,7 @@ class CudaDevice : public Device {
   // Compiled so far.
   void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
   void* small_move_ = nullptr;
-  void *bulk_mail_ = nullptr, *line_mail_ = nullptr;
+  void *exchange_ = nullptr, *ll128_exchange_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;
   void* window_move_ = nullptr;

@@ -94,26 +94,25 @@ struct PairExchange {
   int reserved = 0;
 };
 
-// Where the ranks of a collective of any size leave their data for each other, in memory of their GPUs: see
-// kernels/rounds.cuh. By rank; what a rank would have of itself stays null, but for flags where it says so. Flags: by block,
-// that data is there; behind them, but not of reductions in shares, that it was taken.
-struct BulkPlaces {
+// The slots of ranks for data of any size, in memory of their GPUs: see kernels/rounds.cuh. By rank; null for this rank itself,
+// but for some flags. Flags, by block: data has arrived; then, but not for two-shot reductions: data has been pulled.
+struct BulkSlots {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 64;               // of one kind
-  std::byte* theirs[kMostRanks] = {};                  // this rank's places, in theirs
-  const std::byte* mine[kMostRanks] = {};              // their places, here
+  std::byte* theirs[kMostRanks] = {};                  // this rank's slots in their memory
+  const std::byte* mine[kMostRanks] = {};              // their slots here
   std::uint32_t* raised[kMostRanks] = {};              // this rank's flags, there
   const std::uint32_t* awaited[kMostRanks] = {};       // theirs, here
   std::uint32_t* numbers = nullptr;                    // of the last rounds, by block
-  const std::uint32_t* aborted = nullptr;              // not 0: give up
-  std::int64_t part = 0;                               // bytes; a place is of 4 x blocks of them
+  const std::uint32_t* aborted = nullptr;              // not 0: the call is aborted
+  std::int64_t part = 0;                               // bytes; the slots of a rank have 4 x blocks parts
   int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are places for
 };
 
-// A reduction of vectors, in tiles: of each a rank reduces a share, of everybody, and passes the result on.
-struct BulkReduction {
+// Two-shot reduction, in tiles: each rank reduces a share of every tile, and passes the result on.
+struct TwoShotReduce {
   enum GoesTo { kAll = -1 };  // or a rank
-  BulkPlaces places;
+  BulkSlots places;
   const void* input = nullptr;
   void* output = nullptr;
   // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a tile to the next.
@@ -125,61 +124,61 @@ struct BulkReduction {
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
-// A reduction in which each rank reduces of everybody what it wants itself: a block of its own, or all. It has flags of
-// its own; numbers in the places: four by block (kernels/fold.cuh).
-struct BulkFold {
-  BulkPlaces places;
+// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. It has flags of its own,
+// and four counters per block (kernels/one_shot.cuh).
+struct OneShotReduce {
+  BulkSlots places;
   const void* input = nullptr;
   void* output = nullptr;
   // In elements of the input, the same on every rank: what each rank gets; 0: nothing.
-  std::int64_t begins[BulkPlaces::kMostRanks] = {}, counts[BulkPlaces::kMostRanks] = {};
+  std::int64_t begins[BulkSlots::kMostRanks] = {}, counts[BulkSlots::kMostRanks] = {};
   std::int64_t chunk = 0, longest = 0;  // what goes at once, at most a part; the largest of the counts
-  int blocks = 0, scaled = 0;           // as in BulkReduction; so many push, and as many take
+  int blocks = 0, scaled = 0;           // as in TwoShotReduce; so many push, and as many take
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
 };
 
-// Blocks between this rank and each other one, and what it has for itself, in bytes. `chunk`: what goes at once, at most a
-// part. Numbers in the places: by rank and block, of what is sent, then of what is taken, then two more (kernels/mail.cuh).
-struct BulkMail {
-  BulkPlaces places;
-  const void* input[BulkPlaces::kMostRanks] = {};
-  void* output[BulkPlaces::kMostRanks] = {};
-  std::int64_t sent[BulkPlaces::kMostRanks] = {}, taken[BulkPlaces::kMostRanks] = {};
-  std::int64_t chunk_sent[BulkPlaces::kMostRanks] = {}, chunk_taken[BulkPlaces::kMostRanks] = {};
-  int blocks_sent[BulkPlaces::kMostRanks] = {}, blocks_taken[BulkPlaces::kMostRanks] = {};
-  std::uint64_t poison[BulkPlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
-  int in_place[BulkPlaces::kMostRanks] =
+// Pairwise exchange: blocks between this rank and each other rank, and its own block, in bytes. `chunk`: bytes that move at once,
+// at most a part. Counters, by rank and block: what was pushed, what was pulled, and two more (kernels/exchange.cuh).
+struct Exchange {
+  BulkSlots places;
+  const void* input[BulkSlots::kMostRanks] = {};
+  void* output[BulkSlots::kMostRanks] = {};
+  std::int64_t sent[BulkSlots::kMostRanks] = {}, taken[BulkSlots::kMostRanks] = {};
+  std::int64_t chunk_sent[BulkSlots::kMostRanks] = {}, chunk_taken[BulkSlots::kMostRanks] = {};
+  int blocks_sent[BulkSlots::kMostRanks] = {}, blocks_taken[BulkSlots::kMostRanks] = {};
+  std::uint64_t poison[BulkSlots::kMostRanks] = {};  // of what is taken, as in SmallExchange
+  int in_place[BulkSlots::kMostRanks] =
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
 
-// Where warps of threads have places for lines of 128 bytes: see kernels/lines.cuh. By rank, nothing of this one's; only among
-// GPUs that are linked (CudaDevice::links).
-struct LinePlaces {
+// The slots of warps for the LL128 protocol: see kernels/ll128.cuh. By rank, with none for this rank. Only among linked GPUs
+// (CudaDevice::links).
+struct Ll128Slots {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 72;  // whose warps have a unit each of 1 MiB: 120 bytes of each 128
   static constexpr int kWarpsOfBlock = 16;
   // Of a block as the GPU has it: where it has fewer than kThreads, there are as many more blocks.
   static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
   static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
-  std::uint64_t* theirs[kMostRanks] = {};                                  // this rank's places, in theirs
-  const std::uint64_t* mine[kMostRanks] = {};                              // their places, here
-  std::uint64_t* numbers = nullptr;                   // of the last rounds, by rank and warp; this rank's
+  std::uint64_t* theirs[kMostRanks] = {};             // this rank's slots in their memory
+  const std::uint64_t* mine[kMostRanks] = {};         // their slots here
+  std::uint64_t* numbers = nullptr;                   // of this rank's last rounds, by rank and warp
   const std::uint32_t* aborted = nullptr;             // not 0: give up
   int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are places for
 };
 
-// As BulkFold, in lines.
-struct LineFold {
-  LinePlaces places;
+// As OneShotReduce, by LL128.
+struct Ll128Reduce {
+  Ll128Slots places;
   const void* input = nullptr;
   void* output = nullptr;
-  std::int64_t begins[LinePlaces::kMostRanks] = {}, counts[LinePlaces::kMostRanks] = {};
-  // Of LinePlaces::kUnitBytes, as many as counts take: see count_units().
-  int units[LinePlaces::kMostRanks] = {}, most_units = 0;
+  std::int64_t begins[Ll128Slots::kMostRanks] = {}, counts[Ll128Slots::kMostRanks] = {};
+  // Of Ll128Slots::kUnitBytes, as many as counts take: see count_units().
+  int units[Ll128Slots::kMostRanks] = {}, most_units = 0;
   static constexpr int kToAll = -1, kToNobody = -2;
-  // blocks: of LinePlaces::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU has it.
-  int blocks = 1, threads = LinePlaces::kThreads;
+  // blocks: of Ll128Slots::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU has it.
+  int blocks = 1, threads = Ll128Slots::kThreads;
   // Where what a rank has reduced of its counts goes, too: to a rank, or to all, whose output then has every rank's behind its own
   // beginning; only among more than two.
   int passed_to = kToNobody, scaled = 0;
@@ -188,21 +187,21 @@ struct LineFold {
   void count_units(std::int64_t element) {
     for (int rank = 0; rank < places.number; ++rank) {
       units[rank] =
-          static_cast<int>((counts[rank] * element + LinePlaces::kUnitBytes - 1) / LinePlaces::kUnitBytes);
+          static_cast<int>((counts[rank] * element + Ll128Slots::kUnitBytes - 1) / Ll128Slots::kUnitBytes);
       if (units[rank] > most_units) most_units = units[rank];
     }
   }
 };
 
-// As BulkMail, in lines. blocks: of each other rank the same as it has for this one; 0: there is nothing between them.
-struct LineMail {
-  LinePlaces places;
-  const void* input[LinePlaces::kMostRanks] = {};
-  void* output[LinePlaces::kMostRanks] = {};
-  std::int64_t sent[LinePlaces::kMostRanks] = {}, taken[LinePlaces::kMostRanks] = {};
-  int blocks[LinePlaces::kMostRanks] = {};
-  int threads = LinePlaces::kThreads, reserved = 0;
-  std::uint64_t poison[LinePlaces::kMostRanks] = {};  // of what is taken, as in SmallExchange
+// As Exchange, by LL128. blocks[r]: rank r uses the same number for this rank; 0: nothing moves between them.
+struct Ll128Exchange {
+  Ll128Slots places;
+  const void* input[Ll128Slots::kMostRanks] = {};
+  void* output[Ll128Slots::kMostRanks] = {};
+  std::int64_t sent[Ll128Slots::kMostRanks] = {}, taken[Ll128Slots::kMostRanks] = {};
+  int blocks[Ll128Slots::kMostRanks] = {};
+  int threads = Ll128Slots::kThreads, reserved = 0;
+  std::uint64_t poison[Ll128Slots::kMostRanks] = {};  // of what is taken, as in SmallExchange
 };
 
 // The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
@@ -289,13 +288,13 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce(), reduce_small(), reduce_bulk(), fold_bulk(), update_window(), fold_lines() or sum_and_norm() will run, before the streams hold anything that waits for
+  // Loads what reduce(), reduce_small(), reduce_two_shot(), reduce_one_shot(), update_window(), reduce_ll128() or sum_and_norm() will run, before the streams hold anything that waits for
   // other ranks: loading may wait for them.
-  enum Reducing { kParts, kSmall, kBulk, kFold, kUpdate, kLines, kNorm };
+  enum Reducing { kParts, kSmall, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
   static constexpr int kReducings = 7;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
   virtual void prepare_small_moves() = 0;
-  virtual void prepare_mail() = 0;
+  virtual void prepare_exchange() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
@@ -304,11 +303,11 @@ class Device {
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
   virtual void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
-  virtual void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) = 0;
-  virtual void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) = 0;
-  virtual void move_mail(const BulkMail& job, Stream stream) = 0;
-  virtual void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) = 0;
-  virtual void move_lines(const LineMail& job, Stream stream) = 0;
+  virtual void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void exchange(const Exchange& job, Stream stream) = 0;
+  virtual void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void exchange_ll128(const Ll128Exchange& job, Stream stream) = 0;
 
   // One-sided access. Nothing but a wait waits for other ranks. A move with a signal is done by one block of threads.
   virtual void prepare_windows() = 0;

@@ -231,8 +231,8 @@ def test_explain_on_gpus():
     few = [explain("all_to_all", "--bytes", "64M", "--ranks", str(ranks), "--nvlink") for ranks in (2, 4, 5)]
     assert [found["route"] for found in few] == ["peer", "peer", "nccl"]
     assert (
-        "in lines" in few[1]["rounds_text"]
-        and "in lines" in explain("all_reduce", "--nvlink", "--bytes", "1M")["rounds_text"]
+        "by LL128" in few[1]["rounds_text"]
+        and "by LL128" in explain("all_reduce", "--nvlink", "--bytes", "1M")["rounds_text"]
     )
     crowded = explain("all_reduce", "--bytes", "1K", "--shared-gpus")
     assert crowded["route"] == "host_relay" and "switch between processes" in crowded["reason"]

@@ -20,6 +20,8 @@ REPLACED = {
     r"keep_for_ever": "leak intentionally",
     r"\b(own_)?seats?(_|_of)?\b|\benroll\b|\bretire\(": "mesh rank, append to the history, drain",
     r"[Pp]ersona\b|[Tt]raveller|\b[Jj]ourneys?\b|[Uu]pheavals?\b(?!-)": "impersonated backend, stress run, churn",
+    r"\bLine(Places|Fold|Mail|Peer|Case)\b|_in_lines\b|go(es)? in lines": "LL128",
+    r"\bBulk(Places|Fold|Mail|Reduction)\b|\bletters_|(bulk|fold)_(fold|bulk|mail)": "one-shot, two-shot, exchange",
     r"obstacle|why_not": "unsupported reason",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }

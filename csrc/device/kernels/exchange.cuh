@@ -1,10 +1,10 @@
-// Blocks between pairs of ranks, of any size: what collectives move, and messages. After rounds.cuh.
+// Pairwise exchange of blocks of any size, for collectives that move data and for messages. Include after rounds.cuh.
 
 namespace altorch::kernels {
 
-// As BulkMail in device/device.h.
-struct BulkMail {
-  BulkPlaces places;
+// As Exchange in device/device.h.
+struct Exchange {
+  BulkSlots places;
   const void* input[16];
   void* output[16];
   long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
@@ -13,20 +13,20 @@ struct BulkMail {
   int in_place[16];
 };
 
-// Where a block counts of one other rank: rounds that were sent, rounds that were taken; and of what is exchanged in place,
-// rounds that were read, and those that were overwritten.
-enum MailCount { kMailSent, kMailTaken, kMailRead, kMailOverwritten };
-AL_DEVICE unsigned* mail_count(const BulkPlaces& places, MailCount what, int peer, long long block) {
+// The counters of a thread block for one peer: rounds pushed, rounds pulled; and for an exchange in place, rounds read and
+// rounds overwritten.
+enum ExchangeCount { kExchangeSent, kExchangeTaken, kExchangeRead, kExchangeOverwritten };
+AL_DEVICE unsigned* exchange_count(const BulkSlots& places, ExchangeCount what, int peer, long long block) {
   return places.numbers + (static_cast<long long>(what) * places.number + peer) * places.blocks + block;
 }
 
-// One block of threads, one other rank: messages wait for nobody while the receiver's slots have room.
-AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
-  const BulkPlaces& places = job.places;
+// One thread block, one peer. A message does not wait for its receiver while the receiver's slots have room.
+AL_DEVICE void push_exchange(const Exchange& job, int peer, long long block) {
+  const BulkSlots& places = job.places;
   const auto* input = static_cast<const unsigned char*>(job.input[peer]);
   const Chunks chunks = {job.sent[peer], job.chunk_sent[peer], block, job.blocks_sent[peer]};
-  unsigned* const last = mail_count(places, kMailSent, peer, block);
-  unsigned* const read = mail_count(places, kMailRead, peer, block);
+  unsigned* const last = exchange_count(places, kExchangeSent, peer, block);
+  unsigned* const read = exchange_count(places, kExchangeRead, peer, block);
   const unsigned before = *read;
   const unsigned number = push_rounds(
       places, block, *last, rounds_of(chunks), peer, peer + 1, [&](long long round, long long slot) {
@@ -38,17 +38,17 @@ AL_DEVICE void send_mail(const BulkMail& job, int peer, long long block) {
   keep_number(last, number);
   if (job.in_place[peer] && AL_THREAD == 0) raise_flag(read, before + static_cast<unsigned>(rounds_of(chunks)));
 }
-AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
-  const BulkPlaces& places = job.places;
+AL_DEVICE void pull_exchange(const Exchange& job, int peer, long long block) {
+  const BulkSlots& places = job.places;
   auto* output = static_cast<unsigned char*>(job.output[peer]);
   const Chunks chunks = {job.taken[peer], job.chunk_taken[peer], block, job.blocks_taken[peer]};
-  unsigned* const last = mail_count(places, kMailTaken, peer, block);
-  unsigned* const overwritten = mail_count(places, kMailOverwritten, peer, block);
+  unsigned* const last = exchange_count(places, kExchangeTaken, peer, block);
+  unsigned* const overwritten = exchange_count(places, kExchangeOverwritten, peer, block);
   const unsigned before = *overwritten;
   const long long rounds = rounds_of(chunks);
   const auto await_reading = [&](long long of) {
     if (!job.in_place[peer]) return;
-    if (AL_THREAD == 0) await_flag(mail_count(places, kMailRead, peer, block), before + static_cast<unsigned>(of), nullptr);
+    if (AL_THREAD == 0) await_flag(exchange_count(places, kExchangeRead, peer, block), before + static_cast<unsigned>(of), nullptr);
     AL_SYNCHRONIZE();
   };
   long long taken;
@@ -63,8 +63,8 @@ AL_DEVICE void receive_mail(const BulkMail& job, int peer, long long block) {
   keep_number(last, number);
   if (job.in_place[peer] && AL_THREAD == 0) *overwritten = before + static_cast<unsigned>(rounds);
 }
-// What a rank has for itself.
-AL_DEVICE void keep_mail(const BulkMail& job, long long block) {
+// Copies the block that this rank has for itself.
+AL_DEVICE void copy_own_exchange(const Exchange& job, long long block) {
   const int rank = job.places.rank;
   const Chunks chunks = {job.sent[rank], job.chunk_sent[rank], block, job.blocks_sent[rank]};
   for (long long round = 0; round < rounds_of(chunks); ++round)
@@ -73,14 +73,14 @@ AL_DEVICE void keep_mail(const BulkMail& job, long long block) {
 }
 
 #ifdef __CUDACC__
-// A row of blocks for each rank; of two neighbours the first sends and the second takes, so that those that the others wait for
-// begin no later than those that wait.
-AL_DEVICE void run_bulk_mail(const BulkMail& job) {
+// The grid has one row of thread blocks for each rank. Even blocks push and odd blocks pull. So a block that other ranks wait
+// for starts no later than a block that waits.
+AL_DEVICE void run_exchange(const Exchange& job) {
   const int peer = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x / 2);
   if (blockIdx.x % 2 == 0) {
-    if (block < job.blocks_sent[peer]) peer == job.places.rank ? keep_mail(job, block) : send_mail(job, peer, block);
+    if (block < job.blocks_sent[peer]) peer == job.places.rank ? copy_own_exchange(job, block) : push_exchange(job, peer, block);
   } else {
-    if (block < job.blocks_taken[peer] && peer != job.places.rank) receive_mail(job, peer, block);
+    if (block < job.blocks_taken[peer] && peer != job.places.rank) pull_exchange(job, peer, block);
   }
 }
 #endif

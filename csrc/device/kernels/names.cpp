@@ -58,41 +58,46 @@ Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "R
 Kernel small_reduction_kernel(DType dtype, ReduceOp op) {
   return instance("small_reduce", "Small", dtype, op);
 }
-Kernel bulk_reduction_kernel(DType dtype, ReduceOp op) {
-  return instance("bulk_reduce", "BulkReduction", dtype, op);
+Kernel two_shot_kernel(DType dtype, ReduceOp op) {
+  return instance("two_shot_reduce", "TwoShotReduce", dtype, op);
 }
-Kernel bulk_fold_kernel(DType dtype, ReduceOp op) { return instance("bulk_fold", "BulkFold", dtype, op); }
+Kernel one_shot_kernel(DType dtype, ReduceOp op) {
+  return instance("one_shot_reduce", "OneShotReduce", dtype, op);
+}
 Kernel window_update_kernel(DType dtype, ReduceOp op) {
   return instance("window_update", "WindowUpdate", dtype, op);
 }
-Kernel line_fold_kernel(DType dtype, ReduceOp op) { return instance("line_fold", "LineFold", dtype, op); }
+Kernel ll128_reduce_kernel(DType dtype, ReduceOp op) {
+  return instance("ll128_reduce", "Ll128Reduce", dtype, op);
+}
 Kernel small_norm_kernel(DType dtype) { return instance("small_norm", "SmallNorm", dtype, ReduceOp::kSum); }
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
 Kernel small_move_kernel() { return kernel("small_move", "Small"); }
 Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "Pairs"); }
-Kernel bulk_mail_kernel() { return kernel("bulk_mail", "BulkMail"); }
-Kernel line_mail_kernel() { return kernel("line_mail", "LineMail"); }
+Kernel exchange_kernel() { return kernel("exchange", "Exchange"); }
+Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"); }
 Kernel poison_kernel() { return kernel("poison_given_up", "Poison"); }
 
 std::string kernel_source() {
   return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
-         kRoundsSource + kPartsSource + kFoldSource + kSharesSource + kMailSource + kLinesSource +
-         kLineFoldSource + kLineAllSource + kLineSharesSource + kLineMailSource + kNormSource + kWindowSource;
+         kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
+         kLl128ReduceSource + kLl128OneShotSource + kLl128TwoShotSource + kLl128ExchangeSource + kNormSource +
+         kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
 std::vector<Kernel> kernels_ahead() {
-  std::vector<Kernel> all = {small_move_kernel(),  pair_exchange_kernel(), bulk_mail_kernel(),
-                             line_mail_kernel(),   poison_kernel(),        window_move_kernel(),
-                             window_wait_kernel(), window_number_kernel()};
+  std::vector<Kernel> all = {small_move_kernel(),     pair_exchange_kernel(), exchange_kernel(),
+                             ll128_exchange_kernel(), poison_kernel(),        window_move_kernel(),
+                             window_wait_kernel(),    window_number_kernel()};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                             DType::kInt32, DType::kInt64, DType::kUInt8}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
       if (op == ReduceOp::kAvg && is_integral(dtype)) continue;
-      for (const auto make : {reduction_kernel, small_reduction_kernel, bulk_reduction_kernel,
-                              bulk_fold_kernel, line_fold_kernel})
+      for (const auto make :
+           {reduction_kernel, small_reduction_kernel, two_shot_kernel, one_shot_kernel, ll128_reduce_kernel})
         all.push_back(make(dtype, op));
       if (op != ReduceOp::kAvg) all.push_back(window_update_kernel(dtype, op));
     }

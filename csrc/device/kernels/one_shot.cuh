@@ -1,10 +1,10 @@
-// A reduction in which every rank reduces of everybody what it wants for itself: a block of its own, or all. After parts.cuh.
+// One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. Include after parts.cuh.
 
 namespace altorch::kernels {
 
-// As BulkFold in device/device.h.
-struct BulkFold {
-  BulkPlaces places;
+// As OneShotReduce in device/device.h.
+struct OneShotReduce {
+  BulkSlots places;
   const void* input;
   void* output;
   long long begins[16], counts[16], chunk, longest;
@@ -13,28 +13,28 @@ struct BulkFold {
   unsigned long long poison;
 };
 
-// Every rank has something of its vector for each of those that want it, and reduces what is for itself. A rank tells itself,
-// too, what it has pushed: it may be about to overwrite it.
-AL_DEVICE Chunks chunks_for(const BulkFold& job, int rank, long long block) {
+// Each rank pushes to every rank the slice that this one wants. It raises a flag for itself, too, when it has pushed: its
+// result may overwrite its input.
+AL_DEVICE Chunks chunks_for(const OneShotReduce& job, int rank, long long block) {
   return {job.counts[rank], job.chunk, block, job.blocks};
 }
-AL_DEVICE long long rounds_of(const BulkFold& job, long long block) {
+AL_DEVICE long long rounds_of(const OneShotReduce& job, long long block) {
   return rounds_of(Chunks{job.longest, job.chunk, block, job.blocks});
 }
-// Where a block counts: rounds that it has pushed, or taken; calls that it has pushed, or taken.
-enum FoldCount { kFoldPushed, kFoldTaken, kFoldCallsPushed, kFoldCallsTaken };
-AL_DEVICE unsigned* fold_count(const BulkPlaces& places, FoldCount what, long long block) {
+// The counters of a thread block: rounds pushed, rounds pulled, calls pushed, calls pulled.
+enum OneShotCount { kOneShotPushed, kOneShotPulled, kOneShotCallsPushed, kOneShotCallsPulled };
+AL_DEVICE unsigned* one_shot_count(const BulkSlots& places, OneShotCount what, long long block) {
   return places.numbers + what * places.blocks + block;
 }
 template <class Number>
-AL_DEVICE void push_fold(const BulkFold& job, long long block) {
-  const BulkPlaces& places = job.places;
-  unsigned* const last = fold_count(places, kFoldPushed, block);
-  unsigned* const calls = fold_count(places, kFoldCallsPushed, block);
+AL_DEVICE void push_one_shot(const OneShotReduce& job, long long block) {
+  const BulkSlots& places = job.places;
+  unsigned* const last = one_shot_count(places, kOneShotPushed, block);
+  unsigned* const calls = one_shot_count(places, kOneShotCallsPushed, block);
   const unsigned number = push_rounds(
       places, block, *last, rounds_of(job, block), 0, places.number, [&](long long round, long long slot) {
         for (int turn = 1; turn < places.number; ++turn) {
-          const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
+          const int rank = (places.rank + turn) % places.number;  // so that ranks do not all push to the same rank first
           const Chunks chunks = chunks_for(job, rank, block);
           push_part<Number>(job, places.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
                             length_of(chunks, round));
@@ -44,13 +44,13 @@ AL_DEVICE void push_fold(const BulkFold& job, long long block) {
   if (AL_THREAD == 0) raise_flag(calls, *calls + 1);
 }
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void take_fold(const BulkFold& job, long long block) {
+AL_DEVICE void pull_one_shot(const OneShotReduce& job, long long block) {
   using Stored = typename Number::Stored;
-  const BulkPlaces& places = job.places;
+  const BulkSlots& places = job.places;
   const auto* own = static_cast<const Stored*>(job.input) + job.begins[places.rank];
   const Chunks chunks = chunks_for(job, places.rank, block);
-  unsigned* const last = fold_count(places, kFoldTaken, block);
-  unsigned* const calls = fold_count(places, kFoldCallsTaken, block);
+  unsigned* const last = one_shot_count(places, kOneShotPulled, block);
+  unsigned* const calls = one_shot_count(places, kOneShotCallsPulled, block);
   const long long rounds = rounds_of(job, block);
   long long taken;
   AL_SHARED(ShareJob, work);
@@ -67,8 +67,8 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
         AL_SYNCHRONIZE();
         reduce_share<Number, Operator, kMean>(work, length_of(chunks, round));
       });
-  // What is given up may still be read by the block that pushes.
-  if (taken < rounds && AL_THREAD == 0) await_flag(fold_count(places, kFoldCallsPushed, block), *calls + 1, nullptr);
+  // After an abort, the block that pushes may still read the input.
+  if (taken < rounds && AL_THREAD == 0) await_flag(one_shot_count(places, kOneShotCallsPushed, block), *calls + 1, nullptr);
   AL_SYNCHRONIZE();
   for (; taken < rounds; ++taken) mark_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
   keep_number(last, number);
@@ -76,12 +76,11 @@ AL_DEVICE void take_fold(const BulkFold& job, long long block) {
 }
 
 #ifdef __CUDACC__
-// Of two neighbours the first pushes and the second takes, so that those that the others wait for begin no later than those
-// that wait.
+// Even blocks push and odd blocks pull. So a block that other ranks wait for starts no later than a block that waits.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_bulk_fold(const BulkFold& job) {
+AL_DEVICE void run_one_shot_reduce(const OneShotReduce& job) {
   const int block = static_cast<int>(blockIdx.x / 2);
-  blockIdx.x % 2 == 0 ? push_fold<Number>(job, block) : take_fold<Number, Operator, kMean>(job, block);
+  blockIdx.x % 2 == 0 ? push_one_shot<Number>(job, block) : pull_one_shot<Number, Operator, kMean>(job, block);
 }
 #endif
 

@@ -1,8 +1,8 @@
-// What ranks reduce of each other, part by part in the order of the ranks. After rounds.cuh.
+// Reduces the parts of all ranks, in the order of the ranks. Include after rounds.cuh.
 
 namespace altorch::kernels {
 
-// Where a block's threads find the parts of a share, and leave the result.
+// Where the threads of a block find the parts of a share, and where they store the result.
 struct ShareJob {
   const void* parts[16];
   void* results[16];
@@ -10,7 +10,7 @@ struct ShareJob {
   double factor;
 };
 
-// For the call that `job` says, without parts and results yet. By one thread, for the block.
+// Fills in everything but parts and results. Called by one thread of the block.
 template <class Job>
 AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
   share.number = job.places.number;

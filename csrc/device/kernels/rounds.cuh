@@ -1,17 +1,17 @@
-// Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and takes what they have pushed: flags, slots,
-// chunks. Collectives of any size are made of them (fold.cuh, mail.cuh; shares.cuh has rounds of its own). After reduce.cuh,
-// small.cuh and poison.cuh.
+// Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and pulls what they have pushed: flags, slots,
+// chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has rounds of its own. Include after reduce.cuh, small.cuh and
+// poison.cuh.
 //
-// Every block of threads has places and flags of its own, and goes through its rounds with the same block of the other ranks.
-// A rank has blocks that push and blocks that take, so that both are under way at all times. A place has four slots, used in turn;
-// there are flags that say what is there, and behind them flags that say what was taken.
+// Each thread block has slots and flags of its own, and exchanges rounds with the block of the same index on other ranks. Some
+// blocks push and some pull, so that both directions are busy all the time. There are four slots, used in turn. One set of flags
+// says which rounds have arrived, a second set which rounds have been pulled.
 //
-// Whoever gives up stays given up: flags that he would raise in later calls might be taken for those of this one.
+// Abort is sticky: a flag raised after an abort could be matched with the aborted call.
 
 namespace altorch::kernels {
 
-// As BulkPlaces in device/device.h.
-struct BulkPlaces {
+// As BulkSlots in device/device.h.
+struct BulkSlots {
   unsigned char* theirs[16];
   const unsigned char* mine[16];
   unsigned* raised[16];
@@ -22,8 +22,8 @@ struct BulkPlaces {
   int rank, number, blocks, reserved;
 };
 
-// What is counted here are rounds, of which four begin again with the first slot, also behind the last number. In place
-// of its last one stands this where a block has given up.
+// Rounds are counted, and every fourth one uses the same slot, also when the counter wraps. A block that has aborted stores
+// this in place of its last number.
 constexpr unsigned kGivenUp = 0xFFFFFFFFu;
 AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFBu ? 0 : last + 1; }
 AL_DEVICE unsigned fourth_before(unsigned round) { return round <= 3 ? round - 8 : round - 4; }
@@ -36,7 +36,7 @@ AL_DEVICE void raise_flag(unsigned* flag, unsigned number) {
 #endif
 }
 
-// False when it is given up instead. Without `aborted` it is not: the same kernel raises it, whatever becomes of the call.
+// Returns false if the call was aborted. `aborted` is null where the same kernel raises the flag in any case.
 AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned* aborted) {
   for (int polls = 1;; ++polls) {
 #ifdef __CUDACC__
@@ -81,13 +81,13 @@ AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
 
 // By all threads of a block: raises a flag of this rank's at each of the ranks first to behind - 1, when what they have
 // written is there. Nothing for a rank without one.
-AL_DEVICE void tell(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE void tell(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
   AL_SYNCHRONIZE();
   for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
     if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
 }
 // Waits for theirs. False when it is given up instead.
-AL_DEVICE bool await(const BulkPlaces& places, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE bool await(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
   bool here = true;
   for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
     if (places.awaited[rank]) here = await_flag(places.awaited[rank] + flag, number, places.aborted);
@@ -95,14 +95,14 @@ AL_DEVICE bool await(const BulkPlaces& places, long long flag, unsigned number, 
 }
 
 // Where a block has its data of a round, in a place.
-AL_DEVICE long long slot_at(const BulkPlaces& places, long long block, unsigned number) {
+AL_DEVICE long long slot_at(const BulkSlots& places, long long block, unsigned number) {
   return (number % 4 * places.blocks + block) * places.part;
 }
 
 // Rounds in which a block pushes to the ranks first to behind - 1. `push` is given the round's place among them, and where
 // its data lies. Returns the number of the last round, or kGivenUp.
 template <class Push>
-AL_DEVICE unsigned push_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+AL_DEVICE unsigned push_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
                                int behind, const Push& push) {
   for (long long round = 0; round < rounds; ++round) {
     const unsigned next = next_round(number);
@@ -115,7 +115,7 @@ AL_DEVICE unsigned push_rounds(const BulkPlaces& places, long long block, unsign
 }
 // The same of what these have pushed. `taken` is how many rounds were taken.
 template <class Take>
-AL_DEVICE unsigned take_rounds(const BulkPlaces& places, long long block, unsigned number, long long rounds, int first,
+AL_DEVICE unsigned take_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
                                int behind, long long& taken, const Take& take) {
   for (taken = 0; taken < rounds; ++taken) {
     const unsigned next = next_round(number);

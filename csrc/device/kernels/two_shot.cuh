@@ -1,13 +1,14 @@
-// A reduction in shares, which are passed on. After parts.cuh.
+// Two-shot reduction: each rank reduces a share of every tile, and pushes the result to all ranks, or to one. Include after
+// parts.cuh.
 //
-// It goes in two slots, used in turn: a block that begins a round has seen everybody's flag of the round before, which nobody raises
-// before he has taken all of the round before that one.
+// It uses two slots in turn. A block that begins a round has seen all flags of the round before, and a rank raises that flag
+// only after it has pulled everything of the round before that one.
 
 namespace altorch::kernels {
 
-// As BulkReduction in device/device.h.
-struct BulkReduction {
-  BulkPlaces places;
+// As TwoShotReduce in device/device.h.
+struct TwoShotReduce {
+  BulkSlots places;
   const void* input;
   void* output;
   long long count, share, stride, step, tiles;
@@ -16,8 +17,8 @@ struct BulkReduction {
   unsigned long long poison;
 };
 
-// Where a block has its data of a round, in a place: two parts.
-AL_DEVICE long long parts_at(const BulkPlaces& places, long long block, unsigned number) {
+// Where the data of a thread block's round lies in a slot area: two parts.
+AL_DEVICE long long parts_at(const BulkSlots& places, long long block, unsigned number) {
   return ((number & 1) * places.blocks + block) * 2 * places.part;
 }
 
@@ -25,14 +26,14 @@ AL_DEVICE long long parts_at(const BulkPlaces& places, long long block, unsigned
 struct Share {
   long long at, count;
 };
-AL_DEVICE Share share_of(const BulkReduction& job, long long tile, int rank) {
+AL_DEVICE Share share_of(const TwoShotReduce& job, long long tile, int rank) {
   const long long at = rank * job.stride + tile * job.step, left = job.count - at;
   return {at, left < 0 ? 0 : left < job.share ? left : job.share};
 }
 
-// What has not come, of a block's tiles: those from `first` on.
+// Poisons the results of a block's tiles from `first` on, which have not arrived.
 template <class Number>
-AL_DEVICE void mark_tiles(const BulkReduction& job, long long first, bool takes_all) {
+AL_DEVICE void mark_tiles(const TwoShotReduce& job, long long first, bool takes_all) {
   for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
     for (int rank = 0; rank < job.places.number; ++rank) {
       const Share share = share_of(job, tile, rank);
@@ -41,14 +42,14 @@ AL_DEVICE void mark_tiles(const BulkReduction& job, long long first, bool takes_
   }
 }
 
-// A vector in tiles, each of a share per rank: a rank gets its share of everybody, reduces it, and sends the result
-// on at once, to be taken in the next round, in which the next tile's parts come.
+// The vector is divided into tiles, and each tile into one share per rank. A rank reduces its share of a tile from all parts,
+// and pushes the result at once. Other ranks pull it in the next round, together with the parts of the next tile.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
+AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
   using Stored = typename Number::Stored;
   constexpr long long kElement = sizeof(Stored);
   constexpr int kAll = -1;
-  const BulkPlaces& places = job.places;
+  const BulkSlots& places = job.places;
   auto* output = static_cast<Stored*>(job.output);
   const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
   AL_SHARED(ShareJob, work);
@@ -103,8 +104,8 @@ AL_DEVICE void reduce_bulk(const BulkReduction& job, long long block) {
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_bulk_reduce(const BulkReduction& job) {
-  reduce_bulk<Number, Operator, kMean>(job, blockIdx.x);
+AL_DEVICE void run_two_shot_reduce(const TwoShotReduce& job) {
+  reduce_two_shot<Number, Operator, kMean>(job, blockIdx.x);
 }
 #endif
 

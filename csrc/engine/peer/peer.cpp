@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kPackBytes = 16;
 // What a block of threads should have to do at least; and of that, at once: so much that a flag is nothing beside it, and
 // several times, so that it is taken while the next is under way.
-constexpr std::int64_t kReducedByBlock = 4 << 10, kFoldedByBlock = 16 << 10, kMovedByBlock = 8 << 10;
+constexpr std::int64_t kReducedByBlock = 4 << 10, kReducedOneShotByBlock = 16 << 10, kMovedByBlock = 8 << 10;
 constexpr std::int64_t kSmallestChunk = 16 << 10, kChunks = 2;
 // In elements. A larger one is a pack of its own.
 std::int64_t pack_of(const Operation& operation) {
@@ -43,27 +43,27 @@ PeerRoute::PeerRoute(std::unique_ptr<Device> device, Memory memory, const PeerLa
       norms_(*device_, norm_places(), rank, layout.ranks, &note().aborted),
       numbers_(device_->allocate(
           sizeof(std::uint32_t) *
-          static_cast<std::size_t>(layout.share_blocks + 6 * layout.fold_blocks +
-                                   4 * layout.ranks * (layout.mail_blocks + layout.letter_blocks)))),
-      line_numbers_(layout.line_blocks == 0
-                        ? nullptr
-                        : device_->allocate(sizeof(std::uint64_t) *
-                                            static_cast<std::size_t>(layout.ranks * layout.line_blocks *
-                                                                     LinePlaces::kWarpsOfBlock))),
-      lines_(line_places()),
+          static_cast<std::size_t>(layout.two_shot_blocks + 6 * layout.one_shot_blocks +
+                                   4 * layout.ranks * (layout.exchange_blocks + layout.message_blocks)))),
+      ll128_numbers_(layout.ll128_blocks == 0
+                         ? nullptr
+                         : device_->allocate(sizeof(std::uint64_t) *
+                                             static_cast<std::size_t>(layout.ranks * layout.ll128_blocks *
+                                                                      Ll128Slots::kWarpsOfBlock))),
+      ll128_(ll128_slots()),
       sides_(*device_, 2) {
   const PeerLayout::Offsets at = layout.offsets();
-  const int folds = layout.share_blocks, mail = folds + 2 * layout.fold_blocks,
-            letters = mail + 2 * layout.mail_blocks, counted = folds + 6 * layout.fold_blocks;
-  // Where lines serve in place of some, those have no room.
-  shares_ = places(at.shares, at.folds, layout.share_blocks, 0, 0);
-  folds_ = places(at.folds, at.mail, layout.fold_blocks, folds, folds);
-  folds_.raised[rank] = folds_.numbers + 4 * layout.fold_blocks;
-  folds_.awaited[rank] = folds_.raised[rank];
-  mail_ = places(at.mail, at.letters, layout.mail_blocks, mail, counted);
-  letters_ = places(at.letters, at.end, layout.letter_blocks, letters,
-                    counted + 4 * layout.ranks * layout.mail_blocks);
-  device_->prepare_mail();
+  const int one_shot = layout.two_shot_blocks, exchange = one_shot + 2 * layout.one_shot_blocks,
+            messages = exchange + 2 * layout.exchange_blocks, counted = one_shot + 6 * layout.one_shot_blocks;
+  // Protocols that LL128 replaces have no slots.
+  two_shot_ = places(at.two_shot, at.one_shot, layout.two_shot_blocks, 0, 0);
+  one_shot_ = places(at.one_shot, at.exchange, layout.one_shot_blocks, one_shot, one_shot);
+  one_shot_.raised[rank] = one_shot_.numbers + 4 * layout.one_shot_blocks;
+  one_shot_.awaited[rank] = one_shot_.raised[rank];
+  exchange_ = places(at.exchange, at.messages, layout.exchange_blocks, exchange, counted);
+  messages_ = places(at.messages, at.end, layout.message_blocks, messages,
+                     counted + 4 * layout.ranks * layout.exchange_blocks);
+  device_->prepare_exchange();
 }
 
 std::byte* PeerRoute::region(int owner, int source) const {
@@ -99,12 +99,12 @@ SmallExchanges::Places PeerRoute::small_places() const {
   return places;
 }
 
-BulkPlaces PeerRoute::places(std::size_t data, std::size_t end, int blocks, int first_flag,
-                             int first_number) const {
+BulkSlots PeerRoute::places(std::size_t data, std::size_t end, int blocks, int first_flag,
+                            int first_number) const {
   const std::size_t flags =
       layout_.offsets().flags + static_cast<std::size_t>(first_flag) * sizeof(std::uint32_t);
   const auto flags_at = [&](std::byte* memory) { return reinterpret_cast<std::uint32_t*>(memory + flags); };
-  BulkPlaces made;
+  BulkSlots made;
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     if (peer == rank_ || data == end) continue;
     made.theirs[peer] = region(peer, rank_) + data;
@@ -121,25 +121,25 @@ BulkPlaces PeerRoute::places(std::size_t data, std::size_t end, int blocks, int 
   return made;
 }
 
-LinePlaces PeerRoute::line_places() const {
-  LinePlaces made;
-  const std::size_t lines = layout_.offsets().lines;
+Ll128Slots PeerRoute::ll128_slots() const {
+  Ll128Slots made;
+  const std::size_t ll128 = layout_.offsets().ll128;
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     if (peer == rank_) continue;
-    made.theirs[peer] = reinterpret_cast<std::uint64_t*>(region(peer, rank_) + lines);
-    made.mine[peer] = reinterpret_cast<std::uint64_t*>(region(rank_, peer) + lines);
+    made.theirs[peer] = reinterpret_cast<std::uint64_t*>(region(peer, rank_) + ll128);
+    made.mine[peer] = reinterpret_cast<std::uint64_t*>(region(rank_, peer) + ll128);
   }
-  made.numbers = reinterpret_cast<std::uint64_t*>(line_numbers_.get());
+  made.numbers = reinterpret_cast<std::uint64_t*>(ll128_numbers_.get());
   made.aborted = &note().aborted;
   made.rank = rank_;
   made.number = layout_.ranks;
-  made.warps = layout_.line_blocks * LinePlaces::kWarpsOfBlock;
+  made.warps = layout_.ll128_blocks * Ll128Slots::kWarpsOfBlock;
   return made;
 }
 
 // A warp for each unit, while there are as many.
-int PeerRoute::line_blocks_for(std::int64_t bytes, int most) {
-  constexpr std::int64_t kBlock = LinePlaces::kWarpsOfBlock * LinePlaces::kUnitBytes;
+int PeerRoute::ll128_blocks_for(std::int64_t bytes, int most) {
+  constexpr std::int64_t kBlock = Ll128Slots::kWarpsOfBlock * Ll128Slots::kUnitBytes;
   return std::max(1, blocks_for(bytes, kBlock, most));
 }
 
@@ -169,14 +169,14 @@ void PeerRoute::enqueue(std::span<const Operation> operations, Stream stream) {
   if (!messages.empty()) exchange(messages, stream);
 }
 
-void PeerRoute::add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const {
+void PeerRoute::add_sent(Exchange& job, int peer, const void* data, std::int64_t bytes) const {
   job.input[peer] = data;
   job.sent[peer] = bytes;
   job.blocks_sent[peer] = blocks_for(bytes, kMovedByBlock, job.places.blocks);
   job.chunk_sent[peer] = chunk_of(bytes, job.blocks_sent[peer], job.places.part);
 }
 
-void PeerRoute::add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes,
+void PeerRoute::add_taken(Exchange& job, int peer, void* data, std::int64_t bytes,
                           std::uint64_t poison) const {
   job.output[peer] = data;
   job.taken[peer] = bytes;
@@ -189,8 +189,8 @@ void PeerRoute::add_taken(BulkMail& job, int peer, void* data, std::int64_t byte
 // is taken, for a peer may want the second before it sends the first.
 void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   const auto wave = [&](const auto& wanted, Stream on) {
-    BulkMail job{.places = letters_};
-    bool sends[BulkPlaces::kMostRanks] = {}, takes[BulkPlaces::kMostRanks] = {};
+    Exchange job{.places = messages_};
+    bool sends[BulkSlots::kMostRanks] = {}, takes[BulkSlots::kMostRanks] = {};
     std::erase_if(messages, [&](const BlockMessage& message) {
       const int peer = message.peer;
       bool& busy = message.kind == OpKind::kSend ? sends[peer] : takes[peer];
@@ -207,7 +207,7 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   };
   const auto sent = [](const BlockMessage& message) { return message.kind == OpKind::kSend; };
   const auto taken = std::not_fn(sent);
-  bool seen[2][BulkPlaces::kMostRanks] = {};
+  bool seen[2][BulkSlots::kMostRanks] = {};
   const bool several = std::any_of(messages.begin(), messages.end(), [&](const BlockMessage& message) {
     return std::exchange(seen[sent(message) ? 1 : 0][message.peer], true);
   });
@@ -247,50 +247,51 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     longest = std::max(longest, wanted_by(operation, rank).count);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;
-  if (layout_.reduces_in_lines()) {
-    LineFold job{.places = lines_};
+  if (layout_.reduces_by_ll128()) {
+    Ll128Reduce job{.places = ll128_};
     describe(job, operation);
-    if (operation.kind != OpKind::kReduceScatter && layout_.passes_shares(bytes)) share_out(job, operation);
+    if (operation.kind != OpKind::kReduceScatter && layout_.is_two_shot(bytes))
+      split_for_two_shot(job, operation);
     job.count_units(element);
-    job.blocks = line_blocks_for(job.most_units * LinePlaces::kUnitBytes, layout_.line_blocks);
-    job.threads = layout_.line_threads(job.blocks);
-    return device_->fold_lines(job, operation.dtype, operation.op, stream);
+    job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
+    job.threads = layout_.ll128_threads(job.blocks);
+    return device_->reduce_ll128(job, operation.dtype, operation.op, stream);
   }
-  if (operation.kind != OpKind::kReduceScatter && layout_.reduces_in_shares())
-    return reduce_in_shares(operation, stream);
-  BulkFold job{.places = folds_};
+  if (operation.kind != OpKind::kReduceScatter && layout_.reduces_two_shot())
+    return reduce_two_shot(operation, stream);
+  OneShotReduce job{.places = one_shot_};
   describe(job, operation);
   job.longest = longest;
-  job.blocks = blocks_for(bytes, kFoldedByBlock, layout_.fold_blocks);
-  job.chunk = chunk_of(bytes, job.blocks, folds_.part) / element;
-  device_->fold_bulk(job, operation.dtype, operation.op, stream);
+  job.blocks = blocks_for(bytes, kReducedOneShotByBlock, layout_.one_shot_blocks);
+  job.chunk = chunk_of(bytes, job.blocks, one_shot_.part) / element;
+  device_->reduce_one_shot(job, operation.dtype, operation.op, stream);
 }
 
 // Every rank reduces a share of whole packs, and passes it on.
-void PeerRoute::share_out(LineFold& job, const Operation& operation) const {
+void PeerRoute::split_for_two_shot(Ll128Reduce& job, const Operation& operation) const {
   const std::int64_t share = rounded_up(divided_up(operation.count, layout_.ranks), pack_of(operation));
   for (int rank = 0; rank < layout_.ranks; ++rank) {
     job.begins[rank] = std::min(rank * share, operation.count);
     job.counts[rank] = std::min(share, operation.count - job.begins[rank]);
   }
-  job.passed_to = operation.kind == OpKind::kReduce ? operation.root : LineFold::kToAll;
+  job.passed_to = operation.kind == OpKind::kReduce ? operation.root : Ll128Reduce::kToAll;
 }
 
 // Shares of whole packs, so many that every block has a tile.
-void PeerRoute::reduce_in_shares(const Operation& operation, Stream stream) {
+void PeerRoute::reduce_two_shot(const Operation& operation, Stream stream) {
   const std::int64_t element = bytes_of(operation, 1), pack = pack_of(operation);
   const int ranks = layout_.ranks;
   const std::int64_t count = operation.count;
   if (count == 0) return;
-  BulkReduction job;
-  job.places = shares_;
+  TwoShotReduce job;
+  job.places = two_shot_;
   job.input = input_at(operation, 0);
   job.output = operation.output;
   job.count = count;
-  job.goes_to = operation.kind == OpKind::kReduce ? operation.root : BulkReduction::kAll;
-  const std::int64_t wanted = blocks_for(count * element, ranks * kReducedByBlock, layout_.share_blocks);
+  job.goes_to = operation.kind == OpKind::kReduce ? operation.root : TwoShotReduce::kAll;
+  const std::int64_t wanted = blocks_for(count * element, ranks * kReducedByBlock, layout_.two_shot_blocks);
   job.share =
-      std::min(rounded_up(divided_up(count, ranks * wanted), pack), shares_.part / element / pack * pack);
+      std::min(rounded_up(divided_up(count, ranks * wanted), pack), two_shot_.part / element / pack * pack);
   job.stride = job.share;
   job.step = ranks * job.share;
   job.tiles = divided_up(count, job.step);
@@ -298,11 +299,11 @@ void PeerRoute::reduce_in_shares(const Operation& operation, Stream stream) {
   job.scaled = operation.op == ReduceOp::kPremulSum;
   job.factor = operation.factor;
   job.poison = poison_of(operation.dtype);
-  device_->reduce_bulk(job, operation.dtype, operation.op, stream);
+  device_->reduce_two_shot(job, operation.dtype, operation.op, stream);
 }
 
 void PeerRoute::move(const Operation& operation, Stream stream) {
-  BulkMail job{.places = mail_};
+  Exchange job{.places = exchange_};
   const auto poison = poison_of(operation.dtype);
   const int ranks = layout_.ranks;
   if (operation.kind == OpKind::kAllGather) {
@@ -337,42 +338,42 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
       job.in_place[peer] = job.input[peer] == job.output[peer] && job.sent[peer] == job.taken[peer];
     if (job.in_place[rank_]) job.sent[rank_] = job.blocks_sent[rank_] = job.blocks_taken[rank_] = 0;
   }
-  move_in_lines(job, stream);
+  move_by_ll128(job, stream);
   run(job, stream);
 }
 
-// Takes out of the job what does. Both ranks of a pair know what they have for each other.
-void PeerRoute::move_in_lines(BulkMail& job, Stream stream) {
-  LineMail lines{.places = lines_};
+// Moves by LL128 what qualifies, and takes it out of the job. Both ranks of a pair know both sizes.
+void PeerRoute::move_by_ll128(Exchange& job, Stream stream) {
+  Ll128Exchange ll128{.places = ll128_};
   bool any = false;
   const auto take = [&](int peer) {
     const std::int64_t sent = std::exchange(job.sent[peer], 0), taken = std::exchange(job.taken[peer], 0);
-    lines.input[peer] = job.input[peer];
-    lines.output[peer] = job.output[peer];
-    lines.sent[peer] = sent;
-    lines.taken[peer] = taken;
-    lines.poison[peer] = job.poison[peer];
-    lines.blocks[peer] = line_blocks_for(std::max(sent, taken), layout_.moving_line_blocks);
+    ll128.input[peer] = job.input[peer];
+    ll128.output[peer] = job.output[peer];
+    ll128.sent[peer] = sent;
+    ll128.taken[peer] = taken;
+    ll128.poison[peer] = job.poison[peer];
+    ll128.blocks[peer] = ll128_blocks_for(std::max(sent, taken), layout_.moving_ll128_blocks);
     job.blocks_sent[peer] = job.blocks_taken[peer] = 0;
   };
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     const std::int64_t most = std::max(job.sent[peer], job.taken[peer]);
-    if (peer == rank_ || most == 0 || !layout_.moves_in_lines(most)) continue;
+    if (peer == rank_ || most == 0 || !layout_.moves_by_ll128(most)) continue;
     take(peer);
     any = true;
   }
   if (!any) return;
   if (job.sent[rank_] > 0) take(rank_);
-  lines.threads =
-      layout_.line_threads(layout_.ranks * *std::max_element(lines.blocks, lines.blocks + layout_.ranks));
-  device_->move_lines(lines, stream);
+  ll128.threads =
+      layout_.ll128_threads(layout_.ranks * *std::max_element(ll128.blocks, ll128.blocks + layout_.ranks));
+  device_->exchange_ll128(ll128, stream);
 }
 
-void PeerRoute::run(const BulkMail& job, Stream stream) {
+void PeerRoute::run(const Exchange& job, Stream stream) {
   const auto any = [](const int* blocks) {
-    return std::any_of(blocks, blocks + BulkPlaces::kMostRanks, std::identity());
+    return std::any_of(blocks, blocks + BulkSlots::kMostRanks, std::identity());
   };
-  if (any(job.blocks_sent) || any(job.blocks_taken)) device_->move_mail(job, stream);
+  if (any(job.blocks_sent) || any(job.blocks_taken)) device_->exchange(job, stream);
 }
 
 }  // namespace altorch

@@ -43,20 +43,20 @@ class PeerRoute : public GpuRoute {
   template <class Fold>
   void describe(Fold& job, const Operation& operation) const;
   void reduce(const Operation& operation, Stream stream);
-  void share_out(LineFold& job, const Operation& operation) const;
-  void reduce_in_shares(const Operation& operation, Stream stream);
+  void split_for_two_shot(Ll128Reduce& job, const Operation& operation) const;
+  void reduce_two_shot(const Operation& operation, Stream stream);
   void move(const Operation& operation, Stream stream);
-  void move_in_lines(BulkMail& job, Stream stream);
-  void run(const BulkMail& job, Stream stream);
-  // Of what goes in lines.
-  static int line_blocks_for(std::int64_t bytes, int most);
-  LinePlaces line_places() const;
+  void move_by_ll128(Exchange& job, Stream stream);
+  void run(const Exchange& job, Stream stream);
+  // Of LL128 kernels.
+  static int ll128_blocks_for(std::int64_t bytes, int most);
+  Ll128Slots ll128_slots() const;
   // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
-  BulkPlaces places(std::size_t data, std::size_t end, int blocks, int first_flag, int first_number) const;
+  BulkSlots places(std::size_t data, std::size_t end, int blocks, int first_flag, int first_number) const;
   // To and from a rank, this one too.
-  void add_sent(BulkMail& job, int peer, const void* data, std::int64_t bytes) const;
-  void add_taken(BulkMail& job, int peer, void* data, std::int64_t bytes, std::uint64_t poison) const;
+  void add_sent(Exchange& job, int peer, const void* data, std::int64_t bytes) const;
+  void add_taken(Exchange& job, int peer, void* data, std::int64_t bytes, std::uint64_t poison) const;
   SmallExchanges::Places small_places() const;
   NormedSums::Places norm_places() const;
   std::uint64_t* words(int owner, int source, std::size_t offset) const;
@@ -68,11 +68,11 @@ class PeerRoute : public GpuRoute {
   const int rank_;
   SmallExchanges small_;
   NormedSums norms_;
-  // Of rounds: of reductions in shares, of folds, of mail, of letters; and this rank's flags to itself, of folds.
+  // The counters of rounds of all protocols but LL128, and this rank's one-shot flags to itself.
   const DeviceMemory numbers_;
-  BulkPlaces shares_, folds_, mail_, letters_;
-  const DeviceMemory line_numbers_;  // null: nothing goes in lines
-  LinePlaces lines_;
+  BulkSlots two_shot_, one_shot_, exchange_, messages_;
+  const DeviceMemory ll128_numbers_;  // null: LL128 is not used
+  Ll128Slots ll128_;
   SideStreams sides_;
 };
 

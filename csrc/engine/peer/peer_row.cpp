@@ -32,8 +32,8 @@ std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
 
 std::optional<std::string> unsupported_among(const World& world) {
   if (world.ranks < 2) return "a rank alone has no peer";
-  if (world.ranks > BulkPlaces::kMostRanks)
-    return "there are more than " + std::to_string(BulkPlaces::kMostRanks) + " ranks";
+  if (world.ranks > BulkSlots::kMostRanks)
+    return "there are more than " + std::to_string(BulkSlots::kMostRanks) + " ranks";
   if (world.stranger) return "ranks 0 and " + std::to_string(*world.stranger) + " are not on one node";
   if (world.kernels_meet()) return std::nullopt;
   return "ranks " + std::to_string(world.same_gpu->first) + " and " + std::to_string(world.same_gpu->second) +
@@ -82,14 +82,15 @@ std::string steps(const Operation& asked, const World& world) {
            "bytes, and takes theirs when they are there\n";
   const std::string upto = " of up to " + size_text(static_cast<std::int64_t>(layout.part_bytes)) +
                            " for each rank and block of threads: ";
-  if (!asked.is_message() && (asked.reduces() ? layout.reduces_in_lines() : layout.moves_in_lines(bytes)))
-    return "one kernel per rank, in lines of 128 bytes: it writes this rank's part into the others' memory, "
+  if (!asked.is_message() && (asked.reduces() ? layout.reduces_by_ll128() : layout.moves_by_ll128(bytes)))
+    return "one kernel per rank, by LL128: it writes this rank's part into the others' memory in lines of "
+           "128 bytes, "
            "with a number in every line, and " +
            std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there" +
-           (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.passes_shares(bytes)
+           (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.is_two_shot(bytes)
                 ? ": a share of them, which it passes on likewise\n"
                 : "\n");
-  if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_in_shares())
+  if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_two_shot())
     return "one kernel per rank, in rounds" + upto +
            "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
            "and passes that on\n";

@@ -1,4 +1,4 @@
-// Collectives in rounds as Device::reduce_bulk(), fold_bulk() and move_mail() take them, and their results. One rank's
+// Collectives in rounds as Device::reduce_two_shot(), reduce_one_shot() and exchange() take them, and their results. One rank's
 // kernel can be run alone: the others have then raised their flags already, and left all their data.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace altorch {
 
 struct BulkCase {
   // Of those that reduce: the first two in shares that are passed on.
-  enum Kind { kAllReduce, kReduce, kFoldForAll, kFoldForRoot, kReduceScatter, kMail } kind;
+  enum Kind { kAllReduce, kReduce, kOneShotForAll, kOneShotForRoot, kReduceScatter, kExchange } kind;
   DType dtype;
   ReduceOp op;
   int number;          // of ranks
@@ -21,17 +21,17 @@ struct BulkCase {
   static constexpr std::int64_t kPart = 512;  // bytes
 
   bool reduces() const { return kind <= kReduceScatter; }
-  bool folds() const { return reduces() && kind >= kFoldForAll; }
-  bool is_for_all() const { return kind == kAllReduce || kind == kFoldForAll; }
-  bool is_for_root() const { return kind == kReduce || kind == kFoldForRoot; }
+  bool is_one_shot() const { return reduces() && kind >= kOneShotForAll; }
+  bool is_for_all() const { return kind == kAllReduce || kind == kOneShotForAll; }
+  bool is_for_root() const { return kind == kReduce || kind == kOneShotForRoot; }
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(dtype)); }
   Bytes input(int rank) const {
     const std::int64_t blocks = is_for_all() || is_for_root() ? 1 : number;
     return elements_of(dtype, static_cast<std::size_t>(blocks * count), 77 + static_cast<unsigned>(rank));
   }
   std::string text(int rank) const {
-    constexpr const char* names[] = {"all_reduce",    "reduce",         "folded all_reduce",
-                                     "folded reduce", "reduce_scatter", "mail"};
+    constexpr const char* names[] = {"all_reduce",      "reduce",         "one-shot all_reduce",
+                                     "one-shot reduce", "reduce_scatter", "exchange"};
     return std::string(names[kind]) + (in_place ? " in place of " : " of ") + name_of(dtype) + " x " +
            std::to_string(count) + ", rank " + std::to_string(rank) + " of " + std::to_string(number);
   }
@@ -53,17 +53,18 @@ class LaidBulk {
     memory_.ignore(numbers_, 4 * 4 * static_cast<std::size_t>(bulk.number) * BulkCase::kBlocks);
     for (const std::size_t flag : raised_) others_.ignore(flag, 4 * kFlags);
     input_ = memory_.place(own);
-    bulk.folds() ? lay_fold(own) : bulk.reduces() ? lay_shares(own) : lay_blocks(own);
+    bulk.is_one_shot() ? lay_one_shot(own) : bulk.reduces() ? lay_two_shot(own) : lay_blocks(own);
   }
 
   const Image& memory() const { return memory_; }
   const Image& others() const { return others_; }
   void enqueue(Device& device, std::byte* memory, std::byte* others, const std::uint32_t* aborted,
                Stream stream) const {
-    if (case_.folds()) return device.fold_bulk(fold(memory, others, aborted), case_.dtype, case_.op, stream);
+    if (case_.is_one_shot())
+      return device.reduce_one_shot(one_shot_job(memory, others, aborted), case_.dtype, case_.op, stream);
     if (case_.reduces())
-      return device.reduce_bulk(reduction(memory, others, aborted), case_.dtype, case_.op, stream);
-    device.move_mail(mail(memory, others, aborted), stream);
+      return device.reduce_two_shot(reduction(memory, others, aborted), case_.dtype, case_.op, stream);
+    device.exchange(exchange_job(memory, others, aborted), stream);
   }
 
  private:
@@ -111,7 +112,7 @@ class LaidBulk {
     return parts;
   }
 
-  void lay_fold(const Bytes& own) {
+  void lay_one_shot(const Bytes& own) {
     const std::vector<Bytes> parts = lay_result();
     const auto of = [&](const Bytes& all, int rank, std::int64_t at) {
       return piece(piece(all, begin_for(rank), bytes_for(rank)), at, share());
@@ -128,7 +129,7 @@ class LaidBulk {
     }
   }
 
-  void lay_shares(const Bytes& own) {
+  void lay_two_shot(const Bytes& own) {
     const std::vector<Bytes> parts = lay_result();
     const Bytes sum = combined(case_.dtype, case_.op, parts);
     const bool takes_all = bytes_for(rank_) > 0;
@@ -170,13 +171,13 @@ class LaidBulk {
   }
   int root() const { return case_.number - 1; }
 
-  BulkPlaces places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    BulkPlaces made;
+  BulkSlots places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    BulkSlots made;
     for (int peer = 0; peer < case_.number; ++peer) {
       const auto index = static_cast<std::size_t>(peer);
       made.theirs[peer] = others + theirs_[index];
       made.mine[peer] = memory + mine_[index];
-      if (peer == rank_ && !case_.folds()) continue;
+      if (peer == rank_ && !case_.is_one_shot()) continue;
       made.raised[peer] = reinterpret_cast<std::uint32_t*>(peer == rank_ ? memory + awaited_[index]
                                                                          : others + raised_[index]);
       made.awaited[peer] = reinterpret_cast<std::uint32_t*>(memory + awaited_[index]);
@@ -189,8 +190,8 @@ class LaidBulk {
     made.blocks = BulkCase::kBlocks;
     return made;
   }
-  BulkReduction reduction(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    BulkReduction job;
+  TwoShotReduce reduction(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    TwoShotReduce job;
     job.places = places(memory, others, aborted);
     job.input = memory + input_;
     job.output = memory + output_;
@@ -198,12 +199,12 @@ class LaidBulk {
     job.share = job.stride = share() / case_.element();
     job.step = step() / case_.element();
     job.tiles = tiles();
-    job.goes_to = case_.is_for_all() ? BulkReduction::kAll : root();
+    job.goes_to = case_.is_for_all() ? TwoShotReduce::kAll : root();
     job.blocks = static_cast<int>(std::min<std::int64_t>(BulkCase::kBlocks, job.tiles));
     return job;
   }
-  BulkFold fold(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    BulkFold job;
+  OneShotReduce one_shot_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    OneShotReduce job;
     job.places = places(memory, others, aborted);
     job.input = memory + input_;
     job.output = memory + output_;
@@ -216,8 +217,8 @@ class LaidBulk {
     job.blocks = BulkCase::kBlocks;
     return job;
   }
-  BulkMail mail(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    BulkMail job;
+  Exchange exchange_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    Exchange job;
     job.places = places(memory, others, aborted);
     for (int peer = 0; peer < case_.number; ++peer) {
       job.sent[peer] = job.taken[peer] = case_.count * case_.element();
@@ -252,12 +253,12 @@ inline std::vector<BulkCase> bulk_cases() {
     for (const int number : {2, 3, 5}) {
       for (const std::int64_t count : {std::int64_t{1}, part - 1, 2 * part + 3, 4 * part}) {
         for (const bool in_place : {false, true}) {
-          for (const auto kind : {BulkCase::kAllReduce, BulkCase::kReduce, BulkCase::kFoldForAll,
-                                  BulkCase::kFoldForRoot, BulkCase::kReduceScatter})
+          for (const auto kind : {BulkCase::kAllReduce, BulkCase::kReduce, BulkCase::kOneShotForAll,
+                                  BulkCase::kOneShotForRoot, BulkCase::kReduceScatter})
             cases.push_back({kind, dtype, op, number, count, in_place});
         }
         for (const bool in_place : {false, true})
-          cases.push_back({BulkCase::kMail, dtype, op, number, count, in_place});
+          cases.push_back({BulkCase::kExchange, dtype, op, number, count, in_place});
       }
     }
   }

@@ -2,7 +2,7 @@
 // them (make sanitize-gpu).
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
-#include "device/line_cases.h"
+#include "device/ll128_cases.h"
 #include "device/norm_cases.h"
 #include "device/reduction_cases.h"
 #include "support/gpu_test.h"
@@ -90,8 +90,8 @@ TEST_F(CudaKernels, GoInRounds) {
   }
 }
 
-TEST_F(CudaKernels, GoInLines) {
-  for (const LineCase& lines : line_cases()) {
+TEST_F(CudaKernels, GoByLl128) {
+  for (const Ll128Case& lines : ll128_cases()) {
     for (int rank = 0; rank < lines.number; ++rank)
       ASSERT_EQ(run_alone(*bench_, lines, rank, gpu().aborted()).value_or(""), "") << lines.text(rank);
   }

@@ -3,7 +3,7 @@
 
 #include "device/bulk_cases.h"
 #include "device/exchange_cases.h"
-#include "device/line_cases.h"
+#include "device/ll128_cases.h"
 #include "device/norm_cases.h"
 #include "support/fake_device.h"
 
@@ -57,35 +57,35 @@ TEST_F(SmallKernels, ExchangePairs) { exchanges_pairs(); }
 
 TEST_F(SmallKernels, GoInRoundsWhereCallsAreLarge) { same_as_the_engine(bulk_cases()); }
 
-TEST_F(SmallKernels, GoInLines) { same_as_the_engine(line_cases()); }
+TEST_F(SmallKernels, GoByLl128) { same_as_the_engine(ll128_cases()); }
 
 TEST_F(SmallKernels, SumAndNorm) { same_as_the_engine(norm_cases()); }
 
 // What a rank that has given up makes of it in its next call, in place, is for nobody: integers look like any other.
-TEST_F(SmallKernels, WhoGivesUpALinePushesNoMore) {
+TEST_F(SmallKernels, AnAbortedWarpPushesNoMore) {
   constexpr std::int64_t kCount = 1000;
   constexpr int kRanks = 2, kPoison = 0x01818181;
   const std::uint32_t aborted = 1;
   FakeDevice device({.longest_delay = std::chrono::microseconds(0)});
   const Stream stream = device.make_stream();
-  constexpr std::int64_t kWords = LineCase::kPlace / 8, kNumbers = kRanks * LineCase::kWarps;
+  constexpr std::int64_t kWords = Ll128Case::kPlace / 8, kNumbers = kRanks * Ll128Case::kWarps;
   std::vector<std::vector<std::uint64_t>> places(kRanks, std::vector<std::uint64_t>(kWords)),
       numbers(kRanks, std::vector<std::uint64_t>(kNumbers));
   std::vector<std::vector<int>> vectors = {std::vector<int>(kCount, 10), std::vector<int>(kCount, 11)};
   for (const int rank : {0, 0, 1, 1}) {  // the second comes late, twice
     const auto index = static_cast<std::size_t>(rank);
-    LineFold job;
+    Ll128Reduce job;
     job.places.theirs[1 - rank] = places[1 - index].data();
     job.places.mine[1 - rank] = places[index].data();
     job.places.numbers = numbers[index].data();
     job.places.aborted = &aborted;
     job.places.rank = rank;
     job.places.number = kRanks;
-    job.places.warps = LineCase::kWarps;
+    job.places.warps = Ll128Case::kWarps;
     job.input = job.output = vectors[index].data();
     job.counts[0] = job.counts[1] = kCount;
     job.poison = 0x0181818101818181u;
-    device.fold_lines(job, DType::kInt32, ReduceOp::kSum, stream);
+    device.reduce_ll128(job, DType::kInt32, ReduceOp::kSum, stream);
     ASSERT_TRUE(device.synchronize(stream));
   }
   EXPECT_EQ(vectors[0], std::vector<int>(kCount, kPoison));

@@ -43,17 +43,17 @@ class FakeDevice : public Device {
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType, ReduceOp, Reducing) override {}
   void prepare_small_moves() override {}
-  void prepare_mail() override {}
+  void prepare_exchange() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
   void move_small(const SmallExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
-  void reduce_bulk(const BulkReduction& job, DType dtype, ReduceOp op, Stream stream) override;
-  void fold_bulk(const BulkFold& job, DType dtype, ReduceOp op, Stream stream) override;
-  void move_mail(const BulkMail& job, Stream stream) override;
-  void fold_lines(const LineFold& job, DType dtype, ReduceOp op, Stream stream) override;
-  void move_lines(const LineMail& job, Stream stream) override;
+  void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
+  void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
+  void exchange(const Exchange& job, Stream stream) override;
+  void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) override;
+  void exchange_ll128(const Ll128Exchange& job, Stream stream) override;
   void prepare_windows() override {}
   void move_window(const WindowMove& job, Stream stream) override;
   void await_window(const WindowWait& job, Stream stream) override;

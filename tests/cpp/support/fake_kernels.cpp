@@ -18,14 +18,14 @@
 #include "device/kernels/poison.cuh"
 #include "device/kernels/rounds.cuh"
 #include "device/kernels/parts.cuh"
-#include "device/kernels/fold.cuh"
-#include "device/kernels/shares.cuh"
-#include "device/kernels/mail.cuh"
-#include "device/kernels/lines.cuh"
-#include "device/kernels/line_fold.cuh"
-#include "device/kernels/line_all.cuh"
-#include "device/kernels/line_shares.cuh"
-#include "device/kernels/line_mail.cuh"
+#include "device/kernels/one_shot.cuh"
+#include "device/kernels/two_shot.cuh"
+#include "device/kernels/exchange.cuh"
+#include "device/kernels/ll128.cuh"
+#include "device/kernels/ll128_reduce.cuh"
+#include "device/kernels/ll128_one_shot.cuh"
+#include "device/kernels/ll128_two_shot.cuh"
+#include "device/kernels/ll128_exchange.cuh"
 #include "device/kernels/norm.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
@@ -49,31 +49,31 @@ static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison)
 static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
 static_assert(offsetof(kernels::Pairs::Pair, numbers) == offsetof(PairExchange::Pair, numbers));
 static_assert(offsetof(kernels::Pairs::Pair, blocks) == offsetof(PairExchange::Pair, blocks));
-static_assert(sizeof(kernels::BulkReduction) == sizeof(BulkReduction));
-static_assert(offsetof(kernels::BulkReduction, input) == offsetof(BulkReduction, input));
-static_assert(offsetof(kernels::BulkReduction, goes_to) == offsetof(BulkReduction, goes_to));
-static_assert(offsetof(kernels::BulkReduction, factor) == offsetof(BulkReduction, factor));
-static_assert(sizeof(kernels::BulkFold) == sizeof(BulkFold));
-static_assert(offsetof(kernels::BulkFold, counts) == offsetof(BulkFold, counts));
-static_assert(offsetof(kernels::BulkFold, blocks) == offsetof(BulkFold, blocks));
-static_assert(offsetof(kernels::BulkFold, factor) == offsetof(BulkFold, factor));
-static_assert(offsetof(kernels::BulkPlaces, part) == offsetof(BulkPlaces, part));
-static_assert(offsetof(kernels::BulkPlaces, blocks) == offsetof(BulkPlaces, blocks));
-static_assert(sizeof(kernels::BulkMail) == sizeof(BulkMail));
-static_assert(offsetof(kernels::BulkMail, blocks_sent) == offsetof(BulkMail, blocks_sent));
-static_assert(sizeof(kernels::LineFold) == sizeof(LineFold));
-static_assert(offsetof(kernels::LineFold, input) == offsetof(LineFold, input));
-static_assert(offsetof(kernels::LineFold, passed_to) == offsetof(LineFold, passed_to));
-static_assert(kernels::kToAll == LineFold::kToAll && kernels::kToNobody == LineFold::kToNobody);
-static_assert(offsetof(kernels::LineFold, most_units) == offsetof(LineFold, most_units));
-static_assert(offsetof(kernels::LineFold, factor) == offsetof(LineFold, factor));
-static_assert(offsetof(kernels::LinePlaces, warps) == offsetof(LinePlaces, warps));
-static_assert(sizeof(kernels::LineMail) == sizeof(LineMail));
-static_assert(offsetof(kernels::LineMail, poison) == offsetof(LineMail, poison));
-static_assert(offsetof(kernels::LineMail, blocks) == offsetof(LineMail, blocks));
-static_assert(kernels::kWarpsOfBlock == LinePlaces::kWarpsOfBlock);
-static_assert(kernels::kUnitPacks * 16 == LinePlaces::kUnitBytes);
-static_assert(kernels::kSlots * kernels::kUnitsOfRound * kernels::kUnitWords * 8 == LinePlaces::kBytesOfWarp);
+static_assert(sizeof(kernels::TwoShotReduce) == sizeof(TwoShotReduce));
+static_assert(offsetof(kernels::TwoShotReduce, input) == offsetof(TwoShotReduce, input));
+static_assert(offsetof(kernels::TwoShotReduce, goes_to) == offsetof(TwoShotReduce, goes_to));
+static_assert(offsetof(kernels::TwoShotReduce, factor) == offsetof(TwoShotReduce, factor));
+static_assert(sizeof(kernels::OneShotReduce) == sizeof(OneShotReduce));
+static_assert(offsetof(kernels::OneShotReduce, counts) == offsetof(OneShotReduce, counts));
+static_assert(offsetof(kernels::OneShotReduce, blocks) == offsetof(OneShotReduce, blocks));
+static_assert(offsetof(kernels::OneShotReduce, factor) == offsetof(OneShotReduce, factor));
+static_assert(offsetof(kernels::BulkSlots, part) == offsetof(BulkSlots, part));
+static_assert(offsetof(kernels::BulkSlots, blocks) == offsetof(BulkSlots, blocks));
+static_assert(sizeof(kernels::Exchange) == sizeof(Exchange));
+static_assert(offsetof(kernels::Exchange, blocks_sent) == offsetof(Exchange, blocks_sent));
+static_assert(sizeof(kernels::Ll128Reduce) == sizeof(Ll128Reduce));
+static_assert(offsetof(kernels::Ll128Reduce, input) == offsetof(Ll128Reduce, input));
+static_assert(offsetof(kernels::Ll128Reduce, passed_to) == offsetof(Ll128Reduce, passed_to));
+static_assert(kernels::kToAll == Ll128Reduce::kToAll && kernels::kToNobody == Ll128Reduce::kToNobody);
+static_assert(offsetof(kernels::Ll128Reduce, most_units) == offsetof(Ll128Reduce, most_units));
+static_assert(offsetof(kernels::Ll128Reduce, factor) == offsetof(Ll128Reduce, factor));
+static_assert(offsetof(kernels::Ll128Slots, warps) == offsetof(Ll128Slots, warps));
+static_assert(sizeof(kernels::Ll128Exchange) == sizeof(Ll128Exchange));
+static_assert(offsetof(kernels::Ll128Exchange, poison) == offsetof(Ll128Exchange, poison));
+static_assert(offsetof(kernels::Ll128Exchange, blocks) == offsetof(Ll128Exchange, blocks));
+static_assert(kernels::kWarpsOfBlock == Ll128Slots::kWarpsOfBlock);
+static_assert(kernels::kUnitPacks * 16 == Ll128Slots::kUnitBytes);
+static_assert(kernels::kSlots * kernels::kUnitsOfRound * kernels::kUnitWords * 8 == Ll128Slots::kBytesOfWarp);
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
 static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
 
@@ -113,24 +113,24 @@ void run_blocks(const kernels::Small& job) {
     FakeBlock::run([&] { kernels::reduce_small<Number, Operator, kMean>(job, block, job.blocks); });
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::BulkReduction& job) {
+void run_blocks(const kernels::TwoShotReduce& job) {
   for (int block = 0; block < job.blocks; ++block)
-    FakeBlock::run([&] { kernels::reduce_bulk<Number, Operator, kMean>(job, block); });
+    FakeBlock::run([&] { kernels::reduce_two_shot<Number, Operator, kMean>(job, block); });
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::BulkFold& job) {
+void run_blocks(const kernels::OneShotReduce& job) {
   std::thread pushes([&job] {
     for (int block = 0; block < job.blocks; ++block)
-      FakeBlock::run([&] { kernels::push_fold<Number>(job, block); });
+      FakeBlock::run([&] { kernels::push_one_shot<Number>(job, block); });
   });
   for (int block = 0; block < job.blocks; ++block)
-    FakeBlock::run([&] { kernels::take_fold<Number, Operator, kMean>(job, block); });
+    FakeBlock::run([&] { kernels::pull_one_shot<Number, Operator, kMean>(job, block); });
   pushes.join();
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::LineFold& job) {
+void run_blocks(const kernels::Ll128Reduce& job) {
   const int warps = job.blocks * kernels::kWarpsOfBlock;
-  for (int warp = 0; warp < warps; ++warp) kernels::fold_lines<Number, Operator, kMean>(job, {warp, warps});
+  for (int warp = 0; warp < warps; ++warp) kernels::reduce_ll128<Number, Operator, kMean>(job, {warp, warps});
 }
 // No word of this kind is exchanged as a whole.
 template <class Number, class Operator, bool>
@@ -271,35 +271,35 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
       stream);
 }
 
-void FakeDevice::reduce_bulk(const BulkReduction& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::BulkReduction>(given);
+void FakeDevice::reduce_two_shot(const TwoShotReduce& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::TwoShotReduce>(given);
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
-void FakeDevice::fold_bulk(const BulkFold& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::BulkFold>(given);
+void FakeDevice::reduce_one_shot(const OneShotReduce& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::OneShotReduce>(given);
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // Rows run side by side, as on a GPU: what is sent waits for what the peer takes.
-void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::BulkMail>(given);
+void FakeDevice::exchange(const Exchange& given, Stream stream) {
+  const auto job = as_kernels_see<kernels::Exchange>(given);
   launch(
       [job] {
         std::vector<std::thread> rows;
         for (int peer = 0; peer < job.places.number; ++peer) {
           if (peer == job.places.rank) {
             for (int block = 0; block < job.blocks_sent[peer]; ++block)
-              FakeBlock::run([&] { kernels::keep_mail(job, block); });
+              FakeBlock::run([&] { kernels::copy_own_exchange(job, block); });
             continue;
           }
           rows.emplace_back([&job, peer] {
             for (int block = 0; block < job.blocks_sent[peer]; ++block)
-              FakeBlock::run([&] { kernels::send_mail(job, peer, block); });
+              FakeBlock::run([&] { kernels::push_exchange(job, peer, block); });
           });
           rows.emplace_back([&job, peer] {
             for (int block = 0; block < job.blocks_taken[peer]; ++block)
-              FakeBlock::run([&] { kernels::receive_mail(job, peer, block); });
+              FakeBlock::run([&] { kernels::pull_exchange(job, peer, block); });
           });
         }
         for (std::thread& row : rows) row.join();
@@ -307,21 +307,21 @@ void FakeDevice::move_mail(const BulkMail& given, Stream stream) {
       stream);
 }
 
-void FakeDevice::fold_lines(const LineFold& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::LineFold>(given);
+void FakeDevice::reduce_ll128(const Ll128Reduce& given, DType dtype, ReduceOp op, Stream stream) {
+  const auto job = as_kernels_see<kernels::Ll128Reduce>(given);
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // A rank is no further than its own warp: so one after another is as good as side by side, but rows are not.
-void FakeDevice::move_lines(const LineMail& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::LineMail>(given);
+void FakeDevice::exchange_ll128(const Ll128Exchange& given, Stream stream) {
+  const auto job = as_kernels_see<kernels::Ll128Exchange>(given);
   launch(
       [job] {
         std::vector<std::thread> rows;
         for (int peer = 0; peer < job.places.number; ++peer) {
           rows.emplace_back([&job, peer] {
             const int warps = job.blocks[peer] * kernels::kWarpsOfBlock;
-            for (int warp = 0; warp < warps; ++warp) kernels::mail_lines(job, peer, {warp, warps});
+            for (int warp = 0; warp < warps; ++warp) kernels::exchange_rank(job, peer, {warp, warps});
           });
         }
         for (std::thread& row : rows) row.join();

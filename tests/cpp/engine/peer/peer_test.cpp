@@ -19,18 +19,18 @@ namespace {
 using namespace staged;  // NOLINT
 
 std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator& group, std::size_t small,
-                                    int line_blocks = 0) {
+                                    int ll128_blocks = 0) {
   const int rank = group.rank(), size = group.size();
   const PeerLayout layout{.ranks = size,
                           .small_bytes = small,
                           .pair_bytes = small,
                           .part_bytes = 8 << 10,
                           .small_blocks = 4,
-                          .share_blocks = 4,
-                          .fold_blocks = 4,
-                          .mail_blocks = 2,
-                          .letter_blocks = 2,
-                          .line_blocks = line_blocks,
+                          .two_shot_blocks = 4,
+                          .one_shot_blocks = 4,
+                          .exchange_blocks = 2,
+                          .message_blocks = 2,
+                          .ll128_blocks = ll128_blocks,
                           .one_shot_bytes = 3 << 10};
   PeerRoute::Memory memory;
   memory.note = memory_of(group, 4096, -1);
@@ -41,22 +41,22 @@ std::unique_ptr<GpuRoute> make_peer(std::unique_ptr<Device> device, Communicator
 std::unique_ptr<GpuRoute> peer(std::unique_ptr<Device> device, Communicator& group) {
   return make_peer(std::move(device), group, 4 << 10);
 }
-// What is not small goes in lines: its larger calls in several rounds, for a warp has 1920 bytes of a round.
+// Calls that are not small go by LL128, the larger ones in several rounds: a warp moves 1920 bytes in a round.
 std::unique_ptr<GpuRoute> linked(std::unique_ptr<Device> device, Communicator& group) {
-  return make_peer(std::move(device), group, 1 << 10, /*line_blocks=*/1);
+  return make_peer(std::move(device), group, 1 << 10, /*ll128_blocks=*/1);
 }
 
-TEST(PeerInLines, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(linked); }
-TEST(PeerInLines, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(linked); }
-TEST(PeerInLines, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(linked); }
-TEST(PeerInLines, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(linked); }
-TEST(PeerInLines, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(linked); }
-TEST(PeerInLines, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(linked); }
-TEST(PeerInLines, ReducesTypesByOperators) { types_and_operators(linked); }
-TEST(PeerInLines, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(linked); }
-TEST(PeerInLines, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(linked); }
-TEST(PeerInLines, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(linked); }
-TEST(PeerInLines, MarksResultsThatAreGivenUp) { marks_what_is_given_up(linked); }
+TEST(PeerByLl128, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(linked); }
+TEST(PeerByLl128, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(linked); }
+TEST(PeerByLl128, ExchangesUnevenBlocksLargerThanItsMemory) { exchanges_larger_than_its_memory(linked); }
+TEST(PeerByLl128, GathersAtAndScattersFromARoot) { gathers_and_scatters_at_a_root(linked); }
+TEST(PeerByLl128, CarriesMessagesOfOneWindowInAnyOrder) { windows_in_any_order(linked); }
+TEST(PeerByLl128, BehavesLikeAKernelInItsStream) { behaves_like_a_kernel(linked); }
+TEST(PeerByLl128, ReducesTypesByOperators) { types_and_operators(linked); }
+TEST(PeerByLl128, CarriesSmallCollectivesOneAfterAnother) { many_small_ones(linked); }
+TEST(PeerByLl128, ExchangesBlocksOfAnySizeOneAfterAnother) { many_exchanges(linked); }
+TEST(PeerByLl128, LetsStreamsGoOnWhenAnotherRankNeverComes) { lets_streams_go_on(linked); }
+TEST(PeerByLl128, MarksResultsThatAreGivenUp) { marks_what_is_given_up(linked); }
 
 TEST(Peer, ReducesAndBroadcastsVectorsOfAnySize) { vectors_of_any_size(peer); }
 TEST(Peer, GathersAndScattersBlocksEvenAndUneven) { blocks_even_and_uneven(peer); }
@@ -124,10 +124,10 @@ void exchanges_in_place(const MakeRoute& make) {
 }
 
 TEST(Peer, ExchangesInPlace) { exchanges_in_place(peer); }
-TEST(PeerInLines, ExchangesInPlace) { exchanges_in_place(linked); }
+TEST(PeerByLl128, ExchangesInPlace) { exchanges_in_place(linked); }
 
 // The slots of what ends within a pack are used again while the other direction still goes on.
-TEST(PeerInLines, OneDirectionEndsLongBeforeTheOther) {
+TEST(PeerByLl128, OneDirectionEndsLongBeforeTheOther) {
   on_ranks(linked, 2, [](Rank& me) {
     const std::int64_t sent[2][2] = {
         {4, 60'000}, {251, 4}};  // by rank, to each: 8 rounds; and a part of one, to the first line of a unit
@@ -224,7 +224,7 @@ void leaves_nothing_for_those_who_come_late(const MakeRoute& make) {
 }
 
 TEST(Peer, WhoGivesUpLeavesNothingForThoseWhoComeLate) { leaves_nothing_for_those_who_come_late(peer); }
-TEST(PeerInLines, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
+TEST(PeerByLl128, WhoGivesUpLeavesNothingForThoseWhoComeLate) {
   leaves_nothing_for_those_who_come_late(linked);
 }
 
@@ -297,18 +297,18 @@ TEST(PeerLayout, LaunchesNoMoreBlocksThanItMay) {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     for (const int most : {1, 2, 8, 40, 72, 288}) {
       const PeerLayout layout = PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true, most, most);
-      EXPECT_GE(layout.line_blocks, 1) << ranks;
-      EXPECT_GE(layout.moving_line_blocks, 1) << ranks;
+      EXPECT_GE(layout.ll128_blocks, 1) << ranks;
+      EXPECT_GE(layout.moving_ll128_blocks, 1) << ranks;
       // Of moves, one for each rank at least.
-      EXPECT_LE(layout.moving_line_blocks * ranks, std::max(most, ranks)) << ranks;
-      for (int blocks = 1; blocks <= layout.line_blocks; ++blocks) {
-        const int spread = LinePlaces::kThreads / layout.line_threads(blocks);
+      EXPECT_LE(layout.moving_ll128_blocks * ranks, std::max(most, ranks)) << ranks;
+      for (int blocks = 1; blocks <= layout.ll128_blocks; ++blocks) {
+        const int spread = Ll128Slots::kThreads / layout.ll128_threads(blocks);
         EXPECT_LE(blocks * spread, most) << ranks;
         EXPECT_TRUE(spread == 4 || blocks * 2 * spread > most) << ranks;
       }
     }
-    EXPECT_EQ(PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true).line_threads(72),
-              LinePlaces::kFewestThreads);
+    EXPECT_EQ(PeerLayout::fitting(ranks, 32 << 20, /*linked=*/true).ll128_threads(72),
+              Ll128Slots::kFewestThreads);
   }
 }
 
@@ -328,15 +328,15 @@ TEST(PeerLayout, LeavesMultiprocessorsToOtherKernels) {
       EXPECT_LE(most * users * 3, std::max(multiprocessors * 2, users * 3));
       const PeerLayout layout =
           PeerLayout::fitting(2, 32 << 20, /*linked=*/true, std::min(most, 72), PeerLayout::kAny, most);
-      for (int blocks = 1; blocks <= layout.line_blocks; ++blocks)
-        EXPECT_LE(blocks * (LinePlaces::kThreads / layout.line_threads(blocks)), most) << multiprocessors;
+      for (int blocks = 1; blocks <= layout.ll128_blocks; ++blocks)
+        EXPECT_LE(blocks * (Ll128Slots::kThreads / layout.ll128_threads(blocks)), most) << multiprocessors;
       EXPECT_LE(layout.small_blocks, most);
-      EXPECT_LE(layout.moving_line_blocks, most);
+      EXPECT_LE(layout.moving_ll128_blocks, most);
     }
   }
   const PeerLayout hopper = PeerLayout::fitting(2, 32 << 20, /*linked=*/true, 72, PeerLayout::kAny, 88);
-  EXPECT_EQ(hopper.line_threads(18), LinePlaces::kFewestThreads) << "256 KiB";
-  EXPECT_EQ(hopper.line_threads(72), LinePlaces::kThreads);
+  EXPECT_EQ(hopper.ll128_threads(18), Ll128Slots::kFewestThreads) << "256 KiB";
+  EXPECT_EQ(hopper.ll128_threads(72), Ll128Slots::kThreads);
 }
 
 TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
@@ -355,19 +355,19 @@ TEST(PeerLayout, FitsIntoItsMemoryAndKeepsEverybodysRegionsApart) {
     EXPECT_GE(layout.part_bytes, 8u << 10);
     EXPECT_GE(at.pairs - at.small, layout.small_shape().bytes());
     EXPECT_GE(at.norms - at.pairs, layout.pair_shape().bytes());
-    EXPECT_GE(at.lines - at.norms, layout.norm_shape().bytes());
-    EXPECT_GE(at.flags - at.lines, static_cast<std::size_t>(layout.line_blocks) * 16 * (8 << 10));
-    EXPECT_EQ(layout.line_blocks > 0, linked);
+    EXPECT_GE(at.ll128 - at.norms, layout.norm_shape().bytes());
+    EXPECT_GE(at.flags - at.ll128, static_cast<std::size_t>(layout.ll128_blocks) * 16 * (8 << 10));
+    EXPECT_EQ(layout.ll128_blocks > 0, linked);
     if (linked) {
-      EXPECT_GE(layout.moving_line_blocks, 1);
-      EXPECT_LE(layout.moving_line_blocks, layout.line_blocks);
+      EXPECT_GE(layout.moving_ll128_blocks, 1);
+      EXPECT_LE(layout.moving_ll128_blocks, layout.ll128_blocks);
     }
     const auto room = [&](int blocks) { return 4 * static_cast<std::size_t>(blocks) * layout.part_bytes; };
-    EXPECT_GE(at.folds - at.shares,
-              layout.reduces_in_shares() && !layout.reduces_in_lines() ? room(layout.share_blocks) : 0);
-    EXPECT_GE(at.mail - at.folds, layout.reduces_in_lines() ? 0 : room(layout.fold_blocks));
-    EXPECT_GE(at.letters - at.mail, layout.moves_in_lines() ? 0 : room(layout.mail_blocks));
-    EXPECT_GE(at.end - at.letters, room(layout.letter_blocks));
+    EXPECT_GE(at.one_shot - at.two_shot,
+              layout.reduces_two_shot() && !layout.reduces_by_ll128() ? room(layout.two_shot_blocks) : 0);
+    EXPECT_GE(at.exchange - at.one_shot, layout.reduces_by_ll128() ? 0 : room(layout.one_shot_blocks));
+    EXPECT_GE(at.messages - at.exchange, layout.moves_by_ll128() ? 0 : room(layout.exchange_blocks));
+    EXPECT_GE(at.end - at.messages, room(layout.message_blocks));
     for (int owner = 0; owner < ranks; ++owner) {
       std::set<std::size_t> begins;
       for (int source = 0; source < ranks; ++source)

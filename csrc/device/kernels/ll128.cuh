@@ -1,20 +1,20 @@
-// Rounds in which a warp pushes whole lines of 128 bytes: 120 of data, and 8 of the round's number behind them. Between the GPUs
-// that this serves (CudaDevice::links) a line that a warp stores in one instruction arrives as a whole or from its beginning on, so
-// that whoever has seen its number may load its data: no flag comes behind the data, and no fence before one. NCCL calls this LL128,
-// and the hardware promises it no more than to NCCL. After mail.cuh.
+// The LL128 protocol, as NCCL has it. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes with the number of the
+// round. Between linked GPUs (CudaDevice::links) a line that a warp stores in one instruction becomes visible from its beginning
+// on. So a reader that sees the number may load the data: the protocol needs no flag and no fence. The hardware documents this
+// no more for altorch than for NCCL. Include after exchange.cuh.
 //
-// Every warp has places of its own, and goes through its rounds with the same warp of the other ranks: nobody waits for a block
-// of threads. It has four slots with each of the others, used in turn, and is one round further with what it pushes than with what
-// it takes. In every round it pushes something to everybody, a line with a number if nothing else, and takes it of everybody. So
-// whoever has taken round n knows that the others have taken round n - 2, and may use that one's slot for n + 2.
+// Each warp has slots of its own, and exchanges rounds with the warp of the same index on other ranks: it never waits for a
+// thread block. It has four slots with each other rank, used in turn, and pushes one round ahead of the round that it reads. In
+// each round it pushes at least one line to each rank, and reads one from each rank. So a warp that has read round n knows that
+// the other ranks have read round n - 2, and may reuse that round's slot for round n + 2.
 //
-// Whoever gives up stays given up: what he would push in later calls is made of what has not come.
+// Abort is sticky: after it a rank must not push in later calls, because its data would be incomplete.
 //
-// Few warps run, each once through its rounds, so that every instruction between two of its loads counts: what a warp needs of
-// the other rank of two is looked up once (LinePeer), and what can be loaded at once (WholePacks) asks for nothing else.
+// Few warps run, and each runs once through its rounds, so each instruction between two of its loads costs time. A warp
+// computes the addresses of its peer once (Ll128Peer), and aligned vectors (WholePacks) take the shortest way.
 
-// A warp has 32 lanes, each a thread; on the host one thread plays all of them. AL_APART: what is seldom needed, and would make
-// what is run through once longer at each place that has it.
+// A warp has 32 lanes, one per thread. Host tests run all of them in one thread. AL_APART: rare code, not inlined, so that it
+// does not lengthen the code around it.
 #ifdef __CUDACC__
 #define AL_LANES 1
 #define AL_LANE(i) (threadIdx.x % 32)
@@ -33,8 +33,8 @@
 
 namespace altorch::kernels {
 
-// As LinePlaces in device/device.h.
-struct LinePlaces {
+// As Ll128Slots in device/device.h.
+struct Ll128Slots {
   unsigned long long* theirs[16];
   const unsigned long long* mine[16];
   unsigned long long* numbers;
@@ -42,10 +42,10 @@ struct LinePlaces {
   int rank, number, warps, reserved;
 };
 
-// Rounds that it is ahead: with three, 16 MiB between two H100s take 71 us, and not 64.
+// How many rounds a warp pushes ahead. Three make 16 MiB between two H100s slower: 71 us, not 64 (docs/benchmarks.md).
 constexpr int kAhead = 1;
-// A unit is eight lines, stored in two rows: 60 packs of 16 bytes. Of a line the last lane carries the number: it has one pack, in
-// two halves, and every other lane two.
+// A unit has eight lines, stored in two rows: 60 packs of 16 bytes. The last lane of each line carries the number. It has one
+// pack, in two halves; every other lane has two packs.
 constexpr int kUnitPacks = 60, kUnitWords = 128, kLinesOfUnit = 8, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
               kWarpsOfBlock = 16, kRowPacks = 28;
 constexpr long long kRoundWords = kUnitsOfRound * kUnitWords;
@@ -59,7 +59,7 @@ struct LanePacks {
 using UnitsOfRound = LanePacks[kUnitsOfRound][AL_LANES];
 AL_DEVICE bool carries_number(int lane) { return lane % 8 == 7; }
 AL_DEVICE int first_pack(int lane) { return carries_number(lane) ? 2 * kRowPacks + lane / 8 : lane - lane / 8; }
-// The second one is kRowPacks behind it, of lanes that carry no number.
+// A lane without a number has its second pack kRowPacks later.
 
 AL_DEVICE void store_halves(unsigned long long* at, unsigned long long low, unsigned long long high) {
 #ifdef __CUDACC__
@@ -80,7 +80,7 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
   return found;
 }
 
-// One of the warps that have a share of what goes between the same ranks.
+// One of the warps that divide the data between the same ranks.
 struct Warp {
   int index, number;
 };
@@ -97,16 +97,16 @@ AL_DEVICE int rounds_for(int units, const Warp& warp) {
   return units <= each ? 1 : (units + each - 1) / each;
 }
 
-AL_DEVICE unsigned long long& number_at(const LinePlaces& places, int peer, int warp) {
+AL_DEVICE unsigned long long& number_at(const Ll128Slots& places, int peer, int warp) {
   return places.numbers[static_cast<long long>(peer) * places.warps + warp];
 }
-// What a warp has with another rank: its slots there and here, and the number of the call's first round.
-struct LinePeer {
+// A warp's state with one other rank: its slots there and here, and the number of the call's first round.
+struct Ll128Peer {
   unsigned long long* theirs;
   const unsigned long long* mine;
   unsigned long long number;
 };
-AL_DEVICE LinePeer line_peer(const LinePlaces& places, int peer, const Warp& warp) {
+AL_DEVICE Ll128Peer ll128_peer(const Ll128Slots& places, int peer, const Warp& warp) {
   const long long begin = warp.index * kSlots * kRoundWords;
   return {places.theirs[peer] + begin, places.mine[peer] + begin, number_at(places, peer, warp.index) + 1};
 }
@@ -114,7 +114,7 @@ AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long
 
 AL_DEVICE long long packs_in(long long bytes) { return (bytes + 15) / 16; }
 
-// A pack of which so many bytes are there, wherever it begins.
+// Loads a pack of up to `bytes` valid bytes, at any alignment.
 AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
   Halves loaded = {0, 0};
 #ifdef __CUDACC__
@@ -164,7 +164,7 @@ AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
     store_units<unsigned char>(to, pack);
   }
 }
-// A vector that begins anywhere.
+// A vector at any alignment.
 struct AnyPacks {
   static constexpr bool kEndsApart = false;
   const unsigned char* bytes;
@@ -192,7 +192,7 @@ struct AnyPacks {
   }
 };
 
-// A vector that begins where its packs can be loaded at once. Behind the end of the last one, memory may have anything.
+// A vector that is aligned to 16 bytes. Memory after its end may hold anything.
 struct WholePacks {
   static constexpr bool kEndsApart = true;
   const Halves* packs;
@@ -203,10 +203,10 @@ struct WholePacks {
   AL_DEVICE static WholePacks of(const void* data, long long bytes) {
     return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes)), static_cast<int>((bytes + 15) % 16 + 1)};
   }
-  // What is stored in rounds: all but a last pack that is not whole, see store_end().
+  // What the rounds store: everything but an incomplete last pack, see store_end().
   AL_DEVICE static long long in_rounds(long long bytes) { return bytes / 16 * 16; }
   AL_DEVICE int units() const { return units_in(number); }
-  // What a lane has of a unit.
+  // A lane's packs of a unit.
   AL_DEVICE LanePacks load(int unit, int lane) const {
 #ifdef __CUDACC__
     const int at = unit * kUnitPacks + first_pack(lane);
@@ -219,7 +219,7 @@ struct WholePacks {
 #endif
   }
   AL_DEVICE static void store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given);
-  // But for a last pack that is not whole: see store_end().
+  // Stores all but an incomplete last pack: see store_end().
   AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
     const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
     if (at < number) static_cast<Halves*>(data)[at] = given.first;
@@ -234,13 +234,13 @@ AL_DEVICE void WholePacks::store_all(void* data, long long bytes, int unit, int 
   if (first_pack(lane) != within && !is_second) return;
   store_pack(static_cast<unsigned char*>(data) + last * 16LL, bytes % 16, is_second ? given.second : given.first);
 }
-// The last pack where it is not whole: apart, so that the others need not look for it each time. The turn in which the warp has
-// its unit; before the first round: there is none, or another warp has it.
+// The incomplete last pack is stored separately, so that the loop has no test for it. Returns the turn in which this warp has
+// its unit, or a turn before the first round if there is none, or another warp has it.
 AL_DEVICE int turn_of_end(long long bytes, const Warp& warp) {
   const int unit = static_cast<int>(bytes / 16) / kUnitPacks;
   return bytes % 16 == 0 || unit % warp.number != warp.index ? -kUnitsOfRound : unit / warp.number;
 }
-// By the lane that has it; `result(place, lane)` of its unit.
+// Stored by the lane that has it. result(place, lane): the packs of its unit.
 template <class Result>
 AL_DEVICE void store_end(void* data, long long bytes, int turn, const Result& result) {
   const int left = static_cast<int>(bytes % 16), last = static_cast<int>(bytes / 16), within = last % kUnitPacks;
@@ -253,7 +253,7 @@ AL_DEVICE void store_end(void* data, long long bytes, int turn, const Result& re
   }
 }
 
-// What the lanes have of a round's units of a vector: the loads are under way together.
+// Loads the lanes' packs of a round's units, all loads in flight at once.
 template <class Packs>
 AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, UnitsOfRound& units) {
   AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
@@ -261,7 +261,7 @@ AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, Unit
   }
 }
 
-// The lines of a unit, or where there is none nothing but the number in the first one.
+// Pushes the lines of a unit, or a first line with only the number if there is no unit.
 AL_DEVICE void push_lines(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES],
                           int lines) {
   AL_WARP_SYNCHRONIZE();  // a line is stored in one instruction
@@ -275,10 +275,10 @@ AL_DEVICE void push_lines(unsigned long long* words, unsigned long long number, 
                    numbered ? number : own.second.high);
   }
 }
-// The units of a round, to one rank. `here`: this rank has not given up, as far as the lane has seen, and after that as all of them
-// have; else it pushes nothing. Its load is under way beside those of the data.
+// Pushes the units of a round to one rank. `here`: this rank has not aborted, first as this lane sees it, then agreed among
+// all lanes. An aborted rank pushes nothing. The load of the abort flag overlaps with the loads of data.
 template <class Packs>
-AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
+AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
   const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
   unsigned long long* const words = peer.theirs + slot_of(number);
   const int units = vector.units();
@@ -297,8 +297,8 @@ AL_DEVICE void push_units(const LinePeer& peer, const Packs& vector, const Warp&
   }
 }
 
-// Waits for a round of a rank's that has `units` in all. False when it is given up instead.
-AL_DEVICE bool await_units(const LinePeer& peer, const Warp& warp, int round, int units, const unsigned* aborted) {
+// Waits for a round of a rank that sends `units` in total. Returns false if the call was aborted.
+AL_DEVICE bool await_units(const Ll128Peer& peer, const Warp& warp, int round, int units, const unsigned* aborted) {
   const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
   const unsigned long long* const words = peer.mine + slot_of(number);
   int lines = 1;  // with nothing but the number
@@ -317,23 +317,23 @@ AL_DEVICE bool await_units(const LinePeer& peer, const Warp& warp, int round, in
     AL_PAUSE();
   }
 }
-// A unit that has come: not out of the loads that have seen the number, for the data may have been older there.
+// Loads a unit that has arrived. It loads again, since the loads that saw the number may hold older data.
 AL_DEVICE LanePacks taken_unit(const unsigned long long* words, int lane) {
   const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
   if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
   return {first, second};
 }
-AL_DEVICE LanePacks take_unit(const LinePeer& peer, int round, int place, int lane) {
+AL_DEVICE LanePacks take_unit(const Ll128Peer& peer, int round, int place, int lane) {
   return taken_unit(peer.mine + slot_of(peer.number + static_cast<unsigned long long>(round)) + place * kUnitWords, lane);
 }
-// What stands in place of those that have not.
+// What an aborted call stores in place of data.
 AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
-// Whether a warp of this rank has given up, in this call or before: stands where the rank would count rounds with itself.
-AL_DEVICE bool has_given_up(const LinePlaces& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
+// Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would count rounds with itself.
+AL_DEVICE bool has_given_up(const Ll128Slots& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
 
-// After all rounds with the ranks first to behind - 1. `here`: nothing was given up.
-AL_DEVICE void count_rounds(const LinePlaces& places, int first, int behind, int warp, int rounds, bool here) {
+// Called after all rounds with the ranks first to behind - 1. `here`: not aborted.
+AL_DEVICE void count_rounds(const Ll128Slots& places, int first, int behind, int warp, int rounds, bool here) {
   AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
   for (int i = 0; i < AL_LANES; ++i) {
     const int peer = first + AL_LANE(i);

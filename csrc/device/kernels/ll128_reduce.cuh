@@ -1,11 +1,11 @@
-// A reduction in lines, in which every rank reduces of everybody what it wants for itself: a block of its own, or all. After
-// lines.cuh.
+// One-shot LL128 reduction: each rank reads the parts of all ranks for what it needs (its block, or everything), and reduces
+// them. Include after ll128.cuh.
 
 namespace altorch::kernels {
 
-// As LineFold in device/device.h.
-struct LineFold {
-  LinePlaces places;
+// As Ll128Reduce in device/device.h.
+struct Ll128Reduce {
+  Ll128Slots places;
   const void* input;
   void* output;
   long long begins[16], counts[16];
@@ -15,24 +15,24 @@ struct LineFold {
   unsigned long long poison;
 };
 
-// What this rank has for another one, or for itself.
+// This rank's part for another rank, or for itself.
 template <class Stored>
-AL_DEVICE const Stored* part_for(const LineFold& job, int rank) {
+AL_DEVICE const Stored* part_for(const Ll128Reduce& job, int rank) {
   return static_cast<const Stored*>(job.input) + job.begins[rank];
 }
 template <class Stored>
-AL_DEVICE long long bytes_for(const LineFold& job, int rank) {
+AL_DEVICE long long bytes_for(const Ll128Reduce& job, int rank) {
   return job.counts[rank] * static_cast<long long>(sizeof(Stored));
 }
 template <class Stored>
-AL_DEVICE bool is_whole(const LineFold& job) {
+AL_DEVICE bool is_whole(const Ll128Reduce& job) {
   bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank));
   for (int rank = 0; rank < job.places.number; ++rank)
     whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank));
   return whole && !job.scaled;
 }
 
-// This rank's part, multiplied where that is asked for, and narrowed as what the others have sent.
+// This rank's own part, scaled if the call asks for it, and narrowed like the parts of other ranks.
 template <class Number>
 AL_APART Halves scaled_pack(Halves pack, double factor) {
   if constexpr (requires(typename Number::Computed value) { Number::scale(value, 1.0); }) {
@@ -55,7 +55,7 @@ struct ScaledPacks : AnyPacks {
 };
 // As the kernel goes through them.
 template <class Number, class Packs>
-AL_DEVICE Packs packs_for(const LineFold& job, int rank) {
+AL_DEVICE Packs packs_for(const Ll128Reduce& job, int rank) {
   using Stored = typename Number::Stored;
   const auto* const part = part_for<Stored>(job, rank);
   const long long bytes = bytes_for<Stored>(job, rank);
@@ -86,13 +86,13 @@ AL_DEVICE Halves pack_of(Sums<Number>& sums, int number) {
   return __builtin_bit_cast(Halves, made);
 }
 
-// By one warp, between two ranks: what a lane reduces is loaded at once, its own part while it waits for the other.
+// Run by one warp, between two ranks. A lane issues all its loads at once; those of its own part overlap with the wait.
 template <class Number, class Operator, bool kMean, class Packs>
-AL_DEVICE void fold_between_two(const LineFold& job, const Warp& warp) {
-  const LinePlaces& places = job.places;
+AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
+  const Ll128Slots& places = job.places;
   const int rank = places.rank;
   const Packs given = packs_for<Number, Packs>(job, 1 - rank), own = packs_for<Number, Packs>(job, rank);
-  const LinePeer peer = line_peer(places, 1 - rank, warp);
+  const Ll128Peer peer = ll128_peer(places, 1 - rank, warp);
   const long long bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
   const int units = own.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
   const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);

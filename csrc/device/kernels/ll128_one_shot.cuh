@@ -1,18 +1,18 @@
-// A round of lines with all other ranks at once: what a warp loads for them is under way together, and so is what it waits for. A
-// unit for each. After lines.cuh.
+// One LL128 round with all other ranks at once: a warp issues its loads for several ranks together, and polls several ranks
+// together. One unit for each rank. Include after ll128.cuh.
 
 namespace altorch::kernels {
 
-// Ranks whose units are under way together; and of how many the lanes of a warp look for lines at once, eight each.
+// How many ranks a warp loads units for at once; and how many ranks its lanes poll at once, with eight lines each.
 constexpr int kTogether = 3, kAwaited = 4;
 
-// What a warp has with the others: where its places begin, and the number of the next round with each, of which every lane has one.
+// The slots of a warp with all other ranks: where they begin, and the number of the next round with each rank (one per lane).
 struct WithAll {
-  const LinePlaces& places;
+  const Ll128Slots& places;
   int begin;
   unsigned long long next[AL_LANES];
 
-  AL_DEVICE WithAll(const LinePlaces& places, const Warp& warp)
+  AL_DEVICE WithAll(const Ll128Slots& places, const Warp& warp)
       : places(places), begin(warp.index * kSlots * static_cast<int>(kRoundWords)) {
     for (int i = 0; i < AL_LANES; ++i) {
       const int rank = AL_LANE(i);
@@ -25,16 +25,16 @@ struct WithAll {
   AL_DEVICE int place(unsigned long long number) const {
     return begin + static_cast<int>(static_cast<unsigned>(number) % kSlots) * static_cast<int>(kRoundWords);
   }
-  // The others, from the one behind this rank: not everybody to the same one first. Behind the last of them, this one itself:
-  // in place of branches.
+  // The other ranks, beginning with the next higher one, so that ranks do not all push to the same rank first. After the last
+  // one comes this rank itself, which avoids branches.
   AL_DEVICE int other(int turn) const {
     const int rank = places.rank + (turn < places.number ? turn : 0);
     return rank < places.number ? rank : rank - places.number;
   }
 };
 
-// Pushes a unit to each of the others, or a line with nothing but the number to whom there is none for. `here` as of
-// push_units(). holds(rank): whether there is one; load(rank, lane): what a lane has of it.
+// Pushes a unit to each other rank, or only a line with the number if there is no unit for it. `here`: as in push_units().
+// holds(rank): whether there is a unit; load(rank, lane): a lane's part of it.
 template <class Holds, class Load>
 AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds& holds, const Load& load) {
   for (int first = 1; first < all.places.number; first += kTogether) {
@@ -54,10 +54,10 @@ AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds
   }
 }
 
-// Waits for a round of all others: a unit of those that hold one. False when it is given up instead.
+// Waits for a round of all other ranks: a unit of those that have one. Returns false if the call was aborted.
 template <class Holds>
 AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
-  const LinePlaces& places = all.places;
+  const Ll128Slots& places = all.places;
   for (int first = 0; first < places.number; first += kAwaited) {
     const unsigned long long* line[AL_LANES];
     unsigned long long number[AL_LANES];

@@ -1,25 +1,25 @@
-// A reduction in lines among more than two ranks, of which each may pass what it has reduced on to all, or to one. After
-// line_fold.cuh and line_all.cuh.
+// LL128 reduction among more than two ranks. One-shot: each rank reduces what it needs. Two-shot: each rank reduces a share,
+// and pushes the result to all ranks, or to one. Include after ll128_reduce.cuh and ll128_one_shot.cuh.
 //
-// Where it is passed on, rounds of parts and of results take turns. A rank pushes its next part before it takes the results of the
-// last one, so that both are under way; it uses a slot again when everybody has begun a round that comes behind the taking of it.
+// Two-shot alternates rounds of parts and rounds of results. A rank pushes its next part before it reads the results of the
+// round before, so that both are in flight. It reuses a slot after all ranks have begun a round that follows the read of it.
 
 namespace altorch::kernels {
 
-// LineFold::passed_to
+// Ll128Reduce::passed_to
 constexpr int kToAll = -1, kToNobody = -2;
-AL_DEVICE bool is_passed_on(const LineFold& job) { return job.passed_to != kToNobody; }
-AL_DEVICE bool is_passed_to(const LineFold& job, int rank) { return job.passed_to == kToAll || job.passed_to == rank; }
+AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != kToNobody; }
+AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) { return job.passed_to == kToAll || job.passed_to == rank; }
 
-// Where a rank's share belongs: a vector of shares is as whole as its first one.
+// Where the share of rank `of` lies in the output. All shares are aligned if the first one is.
 template <class Stored>
-AL_DEVICE Stored* share_in(const LineFold& job, int of) {
+AL_DEVICE Stored* share_in(const Ll128Reduce& job, int of) {
   return static_cast<Stored*>(job.output) + (is_passed_on(job) ? job.begins[of] : 0);
 }
 
-// Of all that this rank would have got by this warp.
+// Fills what this warp would have stored with the poison pattern.
 template <class Stored>
-AL_DEVICE void mark_shares(const LineFold& job, const Warp& warp) {
+AL_DEVICE void mark_shares(const Ll128Reduce& job, const Warp& warp) {
   const int rank = job.places.rank;
   for (int of = 0; of < job.places.number; ++of) {
     if (is_passed_on(job) ? !is_passed_to(job, rank) : of != rank) continue;
@@ -30,9 +30,9 @@ AL_DEVICE void mark_shares(const LineFold& job, const Warp& warp) {
   }
 }
 
-// A unit of every other rank's share, which have come.
+// Stores a unit of every other rank's share, after await_all().
 template <class Stored, class Packs>
-AL_DEVICE void take_shares(const LineFold& job, const WithAll& all, int turn, int unit) {
+AL_DEVICE void take_shares(const Ll128Reduce& job, const WithAll& all, int turn, int unit) {
   for (int first = 1; first < job.places.number; first += kTogether) {
     LanePacks packs[kTogether][AL_LANES];
     AL_UNROLL for (int t = 0; t < kTogether; ++t) {
@@ -49,7 +49,7 @@ AL_DEVICE void take_shares(const LineFold& job, const WithAll& all, int turn, in
 
 // A unit of this rank's share, of everybody's part in the order of the ranks; two of them are under way together.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void fold_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
+AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
   constexpr int kPair = 2;
   const int ranks = all.places.number;
   Sums<Number> sums[2][AL_LANES]{};
@@ -73,7 +73,7 @@ AL_DEVICE void fold_parts(const WithAll& all, int turn, const LanePacks (&own)[A
 
 // By one warp.
 template <class Number, class Operator, bool kMean, class Packs>
-AL_DEVICE void fold_among_all(const LineFold& job, const Warp& warp) {
+AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
   using Stored = typename Number::Stored;
   const int rank = job.places.rank;
   const bool passes = is_passed_on(job), keeps = !passes || is_passed_to(job, rank);
@@ -95,17 +95,17 @@ AL_DEVICE void fold_among_all(const LineFold& job, const Warp& warp) {
       if (keeps) take_shares<Stored, Packs>(job, all, turn, last);
     }
     if (round < 0 || round == rounds) continue;
-    const bool folds = unit < job.units[rank];
+    const bool reduces = unit < job.units[rank];
     LanePacks own[AL_LANES], result[AL_LANES] = {};
     for (int i = 0; i < AL_LANES; ++i) own[i] = packs_for<Number, Packs>(job, rank).load(unit, AL_LANE(i));
-    here = await_all(all, round * kinds, [&](int) { return folds; });
+    here = await_all(all, round * kinds, [&](int) { return reduces; });
     if (!here) break;
-    if (folds) fold_parts<Number, Operator, kMean>(all, round * kinds, own, result);
+    if (reduces) reduce_parts<Number, Operator, kMean>(all, round * kinds, own, result);
     for (int i = 0; keeps && i < AL_LANES; ++i)
       Packs::store_all(share_in<Stored>(job, rank), bytes_for<Stored>(job, rank), unit, AL_LANE(i), result[i]);
     if (passes)
       push_to_all(
-          all, round * kinds + 1, here, [&](int to) { return folds && is_passed_to(job, to); },
+          all, round * kinds + 1, here, [&](int to) { return reduces && is_passed_to(job, to); },
           [&](int, int lane) { return result[AL_LANES == 1 ? 0 : lane]; });
   }
   if (!here) mark_shares<Stored>(job, warp);
@@ -113,22 +113,22 @@ AL_DEVICE void fold_among_all(const LineFold& job, const Warp& warp) {
 }
 
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void fold_lines(const LineFold& job, const Warp& warp) {
+AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
   const bool whole = is_whole<typename Number::Stored>(job);
   if (job.places.number == 2) {
-    whole ? fold_between_two<Number, Operator, kMean, WholePacks>(job, warp)
-          : fold_between_two<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+    whole ? reduce_between_two<Number, Operator, kMean, WholePacks>(job, warp)
+          : reduce_between_two<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
   } else {
-    whole ? fold_among_all<Number, Operator, kMean, WholePacks>(job, warp)
-          : fold_among_all<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
+    whole ? reduce_among_all<Number, Operator, kMean, WholePacks>(job, warp)
+          : reduce_among_all<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
   }
 }
 
 #ifdef __CUDACC__
 // The next kernel comes when no warp of the block waits any more.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_line_fold(const LineFold& job) {
-  fold_lines<Number, Operator, kMean>(job, {own_warp(), job.blocks * kWarpsOfBlock});
+AL_DEVICE void run_ll128_reduce(const Ll128Reduce& job) {
+  reduce_ll128<Number, Operator, kMean>(job, {own_warp(), job.blocks * kWarpsOfBlock});
   AL_SYNCHRONIZE();
   AL_LET_THE_NEXT_COME();
 }

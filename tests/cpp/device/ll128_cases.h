@@ -1,5 +1,5 @@
-// Collectives in lines as Device::fold_lines() and move_lines() take them, and their results. One rank's kernel can be run
-// alone: the lines of the others are there already, with the numbers of their rounds.
+// Calls of Device::reduce_ll128() and exchange_ll128(), and their results. The kernel of one rank can run alone: the lines of
+// the other ranks are there already, with the numbers of their rounds.
 #pragma once
 
 #include "device/bench.h"
@@ -7,9 +7,9 @@
 
 namespace altorch {
 
-struct LineCase {
+struct Ll128Case {
   // In shares: each rank reduces one, and passes it on.
-  enum Kind { kAllReduce, kReduce, kReduceScatter, kMail, kAllReduceInShares, kReduceInShares } kind;
+  enum Kind { kAllReduce, kReduce, kReduceScatter, kExchange, kAllReduceTwoShot, kReduceTwoShot } kind;
   DType dtype;
   ReduceOp op;
   int number;             // of ranks
@@ -19,12 +19,12 @@ struct LineCase {
 
   // One block of 16 warps: a round is of 32 units, or of 16 where a reduction goes among more than two. At most four, so that no
   // slot is used twice; of shares two, each with its results behind it.
-  static constexpr std::int64_t kWarps = LinePlaces::kWarpsOfBlock;
-  static constexpr std::size_t kPlace = static_cast<std::size_t>(kWarps * LinePlaces::kBytesOfWarp);
+  static constexpr std::int64_t kWarps = Ll128Slots::kWarpsOfBlock;
+  static constexpr std::size_t kPlace = static_cast<std::size_t>(kWarps * Ll128Slots::kBytesOfWarp);
 
-  bool reduces() const { return kind != kMail; }
-  bool in_blocks() const { return kind == kReduceScatter || kind == kMail; }
-  bool in_shares() const { return kind == kAllReduceInShares || kind == kReduceInShares; }
+  bool reduces() const { return kind != kExchange; }
+  bool in_blocks() const { return kind == kReduceScatter || kind == kExchange; }
+  bool in_shares() const { return kind == kAllReduceTwoShot || kind == kReduceTwoShot; }
   int units_of_round() const { return reduces() && number > 2 ? 1 : 2; }
   int root() const { return number - 1; }
   std::int64_t bytes() const { return count * static_cast<std::int64_t>(size_of(dtype)); }
@@ -40,7 +40,7 @@ struct LineCase {
   std::int64_t share() const { return (bytes() + 16 * number - 1) / (16 * number) * 16; }
   std::int64_t longest() const { return in_shares() ? share() : bytes(); }
   bool passes_to(int rank) const {
-    return kind == kAllReduceInShares || (kind == kReduceInShares && rank == root());
+    return kind == kAllReduceTwoShot || (kind == kReduceTwoShot && rank == root());
   }
   Bytes input(int rank) const {
     return elements_of(dtype, static_cast<std::size_t>((in_blocks() ? number : 1) * count),
@@ -52,7 +52,7 @@ struct LineCase {
     return Bytes(begin, begin + bytes_for(wanting));
   }
   std::string text(int rank) const {
-    constexpr const char* names[] = {"all_reduce",           "reduce",          "reduce_scatter", "mail",
+    constexpr const char* names[] = {"all_reduce",           "reduce",          "reduce_scatter", "exchange",
                                      "all_reduce in shares", "reduce in shares"};
     return std::string(names[kind]) + (in_place ? " in place of " : " of ") + name_of(dtype) + " x " +
            std::to_string(count) + ", shifted by " + std::to_string(shift) + ", rank " +
@@ -61,13 +61,13 @@ struct LineCase {
 };
 
 // What one rank has in its own memory, and what the others' hold of it.
-class LaidLines {
+class LaidLl128 {
  public:
-  LaidLines(const LineCase& lines, int rank) : case_(lines), rank_(rank) {
+  LaidLl128(const Ll128Case& lines, int rank) : case_(lines), rank_(rank) {
     for (int peer = 0; peer < lines.number; ++peer) {
       const bool own = peer == rank;
-      mine_.push_back(own ? 0 : memory_.place(Bytes(LineCase::kPlace, 0)));
-      theirs_.push_back(own ? 0 : others_.place(Bytes(LineCase::kPlace, 0)));
+      mine_.push_back(own ? 0 : memory_.place(Bytes(Ll128Case::kPlace, 0)));
+      theirs_.push_back(own ? 0 : others_.place(Bytes(Ll128Case::kPlace, 0)));
       if (own) continue;
       const auto lay = [&](const Bytes& theirs, const Bytes& own, DType dtype, std::int64_t kind) {
         for_each_unit(theirs, kind,
@@ -83,7 +83,7 @@ class LaidLines {
       lay(lines.passes_to(rank) ? share_of(peer) : Bytes(), lines.passes_to(peer) ? share_of(rank) : Bytes(),
           lines.dtype == DType::kComplex128 ? DType::kFloat64 : lines.dtype, 1);
     }
-    numbers_ = memory_.place(Bytes(8 * static_cast<std::size_t>(lines.number * LineCase::kWarps), 0));
+    numbers_ = memory_.place(Bytes(8 * static_cast<std::size_t>(lines.number * Ll128Case::kWarps), 0));
     expect_numbers();
     input_ = memory_.place(lines.input(rank), lines.shift);
     const Bytes result = result_of();
@@ -99,8 +99,8 @@ class LaidLines {
   void enqueue(Device& device, std::byte* memory, std::byte* others, const std::uint32_t* aborted,
                Stream stream) const {
     if (case_.reduces())
-      return device.fold_lines(fold(memory, others, aborted), case_.dtype, case_.op, stream);
-    device.move_lines(mail(memory, others, aborted), stream);
+      return device.reduce_ll128(reduce_job(memory, others, aborted), case_.dtype, case_.op, stream);
+    device.exchange_ll128(exchange_job(memory, others, aborted), stream);
   }
 
  private:
@@ -109,12 +109,12 @@ class LaidLines {
   // but the number. act(where, halves of packs, of which the last may end before its end).
   template <class Act>
   void for_each_unit(const Bytes& data, std::int64_t kind, const Act& act) const {
-    constexpr std::int64_t kUnit = LinePlaces::kUnitBytes;
-    const std::int64_t units = case_.units_of_round(), in_round = units * LineCase::kWarps,
+    constexpr std::int64_t kUnit = Ll128Slots::kUnitBytes;
+    const std::int64_t units = case_.units_of_round(), in_round = units * Ll128Case::kWarps,
                        size = std::ssize(data);
     for (std::int64_t unit = 0; unit < rounds() * in_round; ++unit) {
-      const std::int64_t round = unit / in_round, place = unit / LineCase::kWarps % units,
-                         warp = unit % LineCase::kWarps, number = round * kinds() + kind + 1;
+      const std::int64_t round = unit / in_round, place = unit / Ll128Case::kWarps % units,
+                         warp = unit % Ll128Case::kWarps, number = round * kinds() + kind + 1;
       const bool is_empty = unit * kUnit >= size;
       if (place == 1 && is_empty) continue;
       for (std::int64_t i = 0; i < (is_empty ? 128 : 1024); i += 8) {
@@ -134,7 +134,7 @@ class LaidLines {
   }
 
   std::int64_t rounds() const {
-    const std::int64_t round = case_.units_of_round() * LineCase::kWarps * LinePlaces::kUnitBytes;
+    const std::int64_t round = case_.units_of_round() * Ll128Case::kWarps * Ll128Slots::kUnitBytes;
     return std::max<std::int64_t>(1, (case_.longest() + round - 1) / round);
   }
   std::int64_t kinds() const { return case_.in_shares() ? 2 : 1; }
@@ -146,10 +146,10 @@ class LaidLines {
   }
   // With each of the others all rounds, by every warp; nothing with itself.
   void expect_numbers() {
-    Bytes after(8 * static_cast<std::size_t>(case_.number * LineCase::kWarps), 0);
+    Bytes after(8 * static_cast<std::size_t>(case_.number * Ll128Case::kWarps), 0);
     for (int peer = 0; peer < case_.number; ++peer) {
-      for (std::int64_t warp = 0; peer != rank_ && warp < LineCase::kWarps; ++warp)
-        after[static_cast<std::size_t>(8 * (peer * LineCase::kWarps + warp))] =
+      for (std::int64_t warp = 0; peer != rank_ && warp < Ll128Case::kWarps; ++warp)
+        after[static_cast<std::size_t>(8 * (peer * Ll128Case::kWarps + warp))] =
             static_cast<unsigned char>(rounds() * kinds());
     }
     memory_.expect(numbers_, DType::kUInt8, after);
@@ -166,8 +166,8 @@ class LaidLines {
     return case_.in_place ? case_.input(rank_) : Bytes(all.size(), 0xEE);  // nobody's
   }
 
-  LinePlaces places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    LinePlaces made;
+  Ll128Slots places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    Ll128Slots made;
     for (int peer = 0; peer < case_.number; ++peer) {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
@@ -178,11 +178,11 @@ class LaidLines {
     made.aborted = aborted;
     made.rank = rank_;
     made.number = case_.number;
-    made.warps = LineCase::kWarps;
+    made.warps = Ll128Case::kWarps;
     return made;
   }
-  LineFold fold(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    LineFold job{.places = places(memory, others, aborted)};
+  Ll128Reduce reduce_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    Ll128Reduce job{.places = places(memory, others, aborted)};
     job.input = memory + input_;
     job.output = memory + output_;
     const auto element = static_cast<std::int64_t>(size_of(case_.dtype));
@@ -190,14 +190,14 @@ class LaidLines {
       job.begins[rank] = case_.begin_for(rank) / element;
       job.counts[rank] = case_.bytes_for(rank) / element;
     }
-    job.passed_to = case_.kind == LineCase::kAllReduceInShares ? LineFold::kToAll
-                    : case_.kind == LineCase::kReduceInShares  ? case_.root()
-                                                               : LineFold::kToNobody;
+    job.passed_to = case_.kind == Ll128Case::kAllReduceTwoShot ? Ll128Reduce::kToAll
+                    : case_.kind == Ll128Case::kReduceTwoShot  ? case_.root()
+                                                               : Ll128Reduce::kToNobody;
     job.count_units(element);
     return job;
   }
-  LineMail mail(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    LineMail job{.places = places(memory, others, aborted)};
+  Ll128Exchange exchange_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+    Ll128Exchange job{.places = places(memory, others, aborted)};
     for (int peer = 0; peer < case_.number; ++peer) {
       job.sent[peer] = job.taken[peer] = case_.bytes();
       job.input[peer] = memory + input_ + peer * case_.bytes();
@@ -207,7 +207,7 @@ class LaidLines {
     return job;
   }
 
-  const LineCase case_;
+  const Ll128Case case_;
   const int rank_;
   Image memory_, others_;
   std::vector<std::size_t> mine_, theirs_;
@@ -215,24 +215,25 @@ class LaidLines {
 };
 
 // Runs one rank's kernel, and says what went wrong, or nothing.
-inline std::optional<std::string> run_alone(Bench& bench, const LineCase& lines, int rank,
+inline std::optional<std::string> run_alone(Bench& bench, const Ll128Case& lines, int rank,
                                             const std::uint32_t* aborted) {
-  return bench.run_alone(LaidLines(lines, rank), aborted);
+  return bench.run_alone(LaidLl128(lines, rank), aborted);
 }
 
-inline std::vector<LineCase> line_cases() {
-  std::vector<LineCase> cases;
+inline std::vector<Ll128Case> ll128_cases() {
+  std::vector<Ll128Case> cases;
   for (const auto& [dtype, op] :
        {std::pair(DType::kFloat32, ReduceOp::kSum), std::pair(DType::kBFloat16, ReduceOp::kAvg),
         std::pair(DType::kUInt8, ReduceOp::kMax), std::pair(DType::kFloat64, ReduceOp::kMin),
         std::pair(DType::kComplex128, ReduceOp::kProduct)}) {
-    const std::int64_t unit = LinePlaces::kUnitBytes / static_cast<std::int64_t>(size_of(dtype));
+    const std::int64_t unit = Ll128Slots::kUnitBytes / static_cast<std::int64_t>(size_of(dtype));
     for (const int number : {2, 3, 5}) {
       for (const std::int64_t count :
            {std::int64_t{1}, unit - 1, 17 * unit + 1, 33 * unit + 16, 63 * unit + 3}) {
-        for (const auto kind : {LineCase::kAllReduce, LineCase::kReduce, LineCase::kReduceScatter,
-                                LineCase::kMail, LineCase::kAllReduceInShares, LineCase::kReduceInShares}) {
-          if (number != 3 && (kind >= LineCase::kAllReduceInShares) != (number > 2)) continue;
+        for (const auto kind :
+             {Ll128Case::kAllReduce, Ll128Case::kReduce, Ll128Case::kReduceScatter, Ll128Case::kExchange,
+              Ll128Case::kAllReduceTwoShot, Ll128Case::kReduceTwoShot}) {
+          if (number != 3 && (kind >= Ll128Case::kAllReduceTwoShot) != (number > 2)) continue;
           cases.push_back({kind, dtype, op, number, count, /*in_place=*/true});
           for (const std::size_t shift : {std::size_t{0}, std::min<std::size_t>(size_of(dtype), 8)})
             cases.push_back({kind, dtype, op, number, count, /*in_place=*/false, shift});

@@ -1,10 +1,10 @@
-// Blocks between pairs of ranks, in lines: what collectives move. After lines.cuh.
+// LL128 exchange of blocks between pairs of ranks, for collectives that move data. Include after ll128.cuh.
 
 namespace altorch::kernels {
 
-// As LineMail in device/device.h.
-struct LineMail {
-  LinePlaces places;
+// As Ll128Exchange in device/device.h.
+struct Ll128Exchange {
+  Ll128Slots places;
   const void* input[16];
   void* output[16];
   long long sent[16], taken[16];
@@ -13,11 +13,11 @@ struct LineMail {
   unsigned long long poison[16];
 };
 
-// Between this rank and another one. By one warp.
+// Exchanges this rank's and another rank's block. Run by one warp.
 template <class Packs>
-AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
-  const LinePlaces& places = job.places;
-  const LinePeer peer = line_peer(places, rank, warp);
+AL_DEVICE void exchange_with(const Ll128Exchange& job, int rank, const Warp& warp) {
+  const Ll128Slots& places = job.places;
+  const Ll128Peer peer = ll128_peer(places, rank, warp);
   const Packs given = Packs::of(job.input[rank], job.sent[rank]);
   const int sent = given.units(), units = units_in(packs_in(job.taken[rank]));
   const int rounds = rounds_for(units < sent ? sent : units, warp);
@@ -43,9 +43,9 @@ AL_DEVICE void exchange_lines(const LineMail& job, int rank, const Warp& warp) {
   }
   count_rounds(places, rank, rank + 1, warp.index, rounds, here);
 }
-// What a rank has for itself.
+// Copies the block that this rank has for itself.
 template <class Packs>
-AL_DEVICE void keep_lines(const LineMail& job, const Warp& warp) {
+AL_DEVICE void copy_own(const Ll128Exchange& job, const Warp& warp) {
   const int rank = job.places.rank;
   const Packs kept = Packs::of(job.input[rank], job.sent[rank]);
   for (int unit = warp.index; unit < kept.units(); unit += warp.number) {
@@ -59,20 +59,20 @@ AL_DEVICE void keep_lines(const LineMail& job, const Warp& warp) {
 }
 
 template <class Packs>
-AL_DEVICE void mail_packs(const LineMail& job, int rank, const Warp& warp) {
-  rank == job.places.rank ? keep_lines<Packs>(job, warp) : exchange_lines<Packs>(job, rank, warp);
+AL_DEVICE void exchange_packs(const Ll128Exchange& job, int rank, const Warp& warp) {
+  rank == job.places.rank ? copy_own<Packs>(job, warp) : exchange_with<Packs>(job, rank, warp);
 }
-AL_DEVICE void mail_lines(const LineMail& job, int rank, const Warp& warp) {
+AL_DEVICE void exchange_rank(const Ll128Exchange& job, int rank, const Warp& warp) {
   const bool whole =
       WholePacks::hold(job.input[rank], job.sent[rank]) && WholePacks::hold(job.output[rank], job.taken[rank]);
-  whole ? mail_packs<WholePacks>(job, rank, warp) : mail_packs<AnyPacks>(job, rank, warp);
+  whole ? exchange_packs<WholePacks>(job, rank, warp) : exchange_packs<AnyPacks>(job, rank, warp);
 }
 
 #ifdef __CUDACC__
-// A row of blocks for each rank.
-AL_DEVICE void run_line_mail(const LineMail& job) {
+// The grid has one row of thread blocks for each rank.
+AL_DEVICE void run_ll128_exchange(const Ll128Exchange& job) {
   const int rank = static_cast<int>(blockIdx.y), warps = job.blocks[rank] * kWarpsOfBlock;
-  if (own_warp() < warps) mail_lines(job, rank, {own_warp(), warps});
+  if (own_warp() < warps) exchange_rank(job, rank, {own_warp(), warps});
   AL_SYNCHRONIZE();
   AL_LET_THE_NEXT_COME();
 }
