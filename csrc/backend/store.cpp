@@ -48,6 +48,19 @@ void C10dStore::set(const std::string& key, const std::string& value) {
   carry_out(key, [key = full(key), value](c10d::Store& store) { store.set(key, value); });
 }
 
+void C10dStore::set_once(const std::string& key, const std::string& value) {
+  carry_out(key, [key = full(key), value](c10d::Store& store) {
+    try {
+      const std::vector<std::uint8_t> nothing, bytes(value.begin(), value.end());
+      store.compareSet(key, nothing, bytes);
+    } catch (const c10::Error& error) {
+      const std::string what = error.what_without_backtrace();
+      if (what.find("Not implemented") == std::string::npos) throw;
+      if (store.add(key + "/set", 1) == 1) store.set(key, value);
+    }
+  });
+}
+
 std::int64_t C10dStore::add(const std::string& key, std::int64_t amount) {
   const auto sum = std::make_shared<std::int64_t>();  // outlives the wait
   carry_out(key, [key = full(key), amount, sum](c10d::Store& store) { *sum = store.add(key, amount); });

@@ -25,6 +25,8 @@ class C10dStore : public KeyValueStore {
             std::chrono::milliseconds patience = kLook);
 
   void set(const std::string& key, const std::string& value) override;
+  // Not atomic over a Store in Python that has no compare_set(): two requests then.
+  void set_once(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> try_get(const std::string& key) override;
   std::optional<std::vector<std::string>> multi_get(const std::vector<std::string>& keys) override;

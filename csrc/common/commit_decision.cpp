@@ -24,9 +24,7 @@ std::string decide_commit(KeyValueStore& store, const std::string& key, int rank
   const auto decide = [&](const std::string& decision) {
     if (has_decided) return;
     has_decided = true;
-    post_request([&] {
-      if (store.add(key + "/decided", 1) == 1) store.set(key + "/decision", decision);
-    });
+    post_request([&] { store.set_once(key + "/decision", decision); });
   };
   if (unsupported_reason.empty()) {
     post_request([&] { store.add(key + "/count", 1); });

@@ -3,8 +3,8 @@
 // when they were asked, and is gone when they are to read it.
 //
 // Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error: kTimeout
-// when the store does not answer, or a wait passes its deadline; kTransport when it fails. A set() or add()
-// that ends in kTimeout is carried out later, in its place among those of this process.
+// when the store does not answer, or a wait passes its deadline; kTransport when it fails. A set(), set_once() or
+// add() that ends in kTimeout is carried out later, in its place among those of this process.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,8 @@ class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
+  // Sets the key unless it exists, in one atomic request: of several ranks that call it, one sets the value that all read.
+  virtual void set_once(const std::string& key, const std::string& value) = 0;
   // Blocks until the key exists.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
   // Never blocks on a missing key.

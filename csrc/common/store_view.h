@@ -11,6 +11,7 @@ class StoreView : public KeyValueStore {
   explicit StoreView(KeyValueStore& store) : store_(store) {}
 
   void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
+  void set_once(const std::string& key, const std::string& value) override { store_.set_once(key, value); }
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     return store_.get(key, timeout);
   }
@@ -33,6 +34,9 @@ class PrefixView : public StoreView {
 
   void set(const std::string& key, const std::string& value) override {
     StoreView::set(prefix_ + key, value);
+  }
+  void set_once(const std::string& key, const std::string& value) override {
+    StoreView::set_once(prefix_ + key, value);
   }
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     return StoreView::get(prefix_ + key, timeout);

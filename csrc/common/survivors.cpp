@@ -16,12 +16,17 @@ namespace {
 using Clock = WaitClock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};
-constexpr int kMostAttempts = 1'000'000;
+constexpr int kMostAttempts = 10'000;
 
-constexpr const char* kAttempt = "the number of an attempt to go on";
+// What an attempt comes to: see all_succeeded().
+constexpr const char *kMade = "made", *kVoid = "void";
 
 std::string attempt_key(const SurvivorQuery& query, int attempt) {
   return query.key + "/" + std::to_string(attempt);
+}
+
+std::string decision_key(const SurvivorQuery& query, int attempt) {
+  return attempt_key(query, attempt) + "/made/decision";
 }
 
 template <typename Look>
@@ -45,36 +50,30 @@ class SurvivorAgreement {
   Survivors find() {
     const std::string purpose = "who they are";
     attempt_ = wait_for_agreement(query_, purpose, [&] { return std::optional(read_attempt()); });
-    come();
+    announce();
     auto list = wait_for_agreement(query_, purpose, [&] { return look(); });
     return {attempt_, std::move(list)};
   }
 
  private:
+  // The first attempt that has not failed.
   int read_attempt() {
-    const auto attempt = store_.try_get(query_.key + "/attempt");
-    const int number = attempt ? number_from<int>(*attempt, kAttempt) : 0;
-    if (number < 0 || number > kMostAttempts)
-      throw Error(ErrorKind::kInternal, "another rank wrote " + excerpt(*attempt) + " as " + kAttempt);
-    return number;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const auto decision = store_.try_get(decision_key(query_, attempt));
+      if (!decision || *decision == kMade) return attempt;
+    }
+    throw Error(ErrorKind::kInternal,
+                "other ranks wrote that " + std::to_string(kMostAttempts) + " attempts to go on have failed");
   }
 
-  // Announces this rank in the current round.
-  void come() {
+  void announce() {
     came_ = Clock::now();
-    taken_ = {};
-    lowest_ = 0;
     post_request([&] { store_.set(come_key(query_.rank), "1"); });
     post_request([&] { store_.add(key("count"), 1); });
   }
 
   std::optional<std::vector<int>> look() {
     if (auto list = read_list()) return list;
-    if (store_.try_get(key("void"))) {
-      ++round_;
-      come();
-      return std::nullopt;
-    }
     if (Clock::now() < next_look_) return std::nullopt;
     if (leads())
       lead();
@@ -106,15 +105,14 @@ class SurvivorAgreement {
 
   void lead() {
     const auto now = Clock::now();
-    if (!taken_ && !is_late() && !are_all_accounted_for()) return;
     if (!taken_) {
-      if (store_.add(key("taken"), 1) == 1) {
-        write_list();
-        return;
-      }
-      taken_ = now;  // another rank has the role of the writer
+      if (!is_late() && !are_all_accounted_for()) return;
+      taken_ = now;
+      if (store_.add(key("taken"), 1) == 1) write_list();  // else another rank has the role of the writer
+    } else if (now - *taken_ > 2 * calm_pace(query_.size)) {
+      taken_ = now;
+      write_list();
     }
-    if (now - *taken_ > 2 * calm_pace(query_.size)) store_.set(key("void"), "1");
   }
 
   // Compares counts first, in one request. A rank that announced itself and then died is in the count and among the dead,
@@ -151,20 +149,19 @@ class SurvivorAgreement {
     for (const int rank : living) {
       if (all || rank == query_.rank || store_.try_get(come_key(rank))) left.push_back(std::to_string(rank));
     }
-    store_.set(key("list"), encode_fields(left));
+    store_.set_once(key("list"), encode_fields(left));
   }
 
   std::string come_key(int rank) const { return key("come/" + std::to_string(rank)); }
 
-  std::string key(const std::string& what) const {
-    return attempt_key(query_, attempt_) + "/" + std::to_string(round_) + "/" + what;
-  }
+  std::string key(const std::string& what) const { return attempt_key(query_, attempt_) + "/" + what; }
 
   KeyValueStore& store_;
   const SurvivorQuery& query_;
-  int attempt_ = 0, round_ = 0, lowest_ = 0;
+  int attempt_ = 0, lowest_ = 0;
   Clock::time_point came_{}, next_look_{};
-  std::optional<Clock::time_point> taken_;  // when this rank found that another one writes the list
+  std::optional<Clock::time_point>
+      taken_;  // when this rank, or another one as it found, began to write the list
 };
 
 }  // namespace
@@ -177,12 +174,6 @@ Survivors find_survivors(KeyValueStore& store, const SurvivorQuery& query) {
 bool all_succeeded(KeyValueStore& store, const SurvivorQuery& query, const Survivors& left, bool made) {
   if (query.size == 1) return made;
   const std::string key = attempt_key(query, left.attempt) + "/made/";
-  const auto decide = [&](const std::string& decision) {
-    if (store.add(key + "decided", 1) != 1) return;
-    // Written before the decision, so that a rank that has read the decision finds the next attempt.
-    if (decision == "void") store.set(query.key + "/attempt", std::to_string(left.attempt + 1));
-    store.set(key + "decision", decision);
-  };
   const auto have_all = [&] {
     const auto count = store.try_get(key + "count");
     return count && number_from<std::uint64_t>(*count, "how many ranks can go on") >= left.ranks.size();
@@ -190,14 +181,14 @@ bool all_succeeded(KeyValueStore& store, const SurvivorQuery& query, const Survi
   if (made) post_request([&] { store.add(key + "count", 1); });
   bool has_decided = false;
   return wait_for_agreement(query, "whether all of them can go on", [&]() -> std::optional<bool> {
-    if (const auto decision = store.try_get(key + "decision")) return *decision == "made";
+    if (const auto decision = store.try_get(decision_key(query, left.attempt))) return *decision == kMade;
     if (has_decided) return std::nullopt;
     const auto is_dead = [&](int rank) { return query.is_dead(rank); };
     const bool is_hopeless = !made || std::any_of(left.ranks.begin(), left.ranks.end(), is_dead);
     const bool is_done = !is_hopeless && query.rank == left.ranks.front() && have_all();
     if (!is_hopeless && !is_done) return std::nullopt;
     has_decided = true;
-    decide(is_done ? "made" : "void");
+    store.set_once(decision_key(query, left.attempt), is_done ? kMade : kVoid);
     return std::nullopt;
   });
 }

@@ -13,6 +13,7 @@ class HostileStore : public KeyValueStore {
   explicit HostileStore(Input& input) : input_(input) {}
 
   void set(const std::string&, const std::string&) override {}
+  void set_once(const std::string&, const std::string&) override {}
   std::string get(const std::string&, std::chrono::milliseconds) override {
     if (auto value = next()) return *std::move(value);
     throw Error(ErrorKind::kTimeout, "missing");

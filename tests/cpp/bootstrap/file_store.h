@@ -30,6 +30,14 @@ class FileStore : public KeyValueStore {
     std::filesystem::rename(draft, path(key));
   }
 
+  void set_once(const std::string& key, const std::string& value) override {
+    const std::string lock = directory_ + "/.lock";
+    const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    flock(fd, LOCK_EX);
+    if (!try_get(key)) set(key, value);
+    close(fd);
+  }
+
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (true) {

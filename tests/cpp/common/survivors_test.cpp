@@ -89,7 +89,7 @@ TEST(Survivors, GoesOnWithoutARankThatDoesNotComeAndTellsIt) {
 // It has taken the list upon itself, and died before it wrote one.
 TEST(Survivors, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
   MapStore store;
-  store.add("here/0/0/taken", 1);
+  store.add("here/0/taken", 1);
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 0) return;
     const auto left = survivors_of(store, query_of(rank, 3, [](int who) { return who == 0; }));
@@ -98,11 +98,52 @@ TEST(Survivors, BeginsAgainWhereTheOneThatWouldWriteTheListDies) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
+// Rank 1 takes the role of the writer, is stopped while it writes, and goes on when another rank has written a list.
+TEST(Survivors, AllReadOneListWhereAWriterIsSlow) {
+  class SlowStore : public StoreView {
+   public:
+    SlowStore(KeyValueStore& store, std::atomic<bool>& is_there) : StoreView(store), is_there_(is_there) {}
+    void set(const std::string& key, const std::string& value) override {
+      wait_at(key);
+      StoreView::set(key, value);
+    }
+    void set_once(const std::string& key, const std::string& value) override {
+      wait_at(key);
+      StoreView::set_once(key, value);
+    }
+
+   private:
+    void wait_at(const std::string& key) {
+      if (!key.ends_with("/list")) return;
+      const auto until = std::chrono::steady_clock::now() + seconds(10);
+      while (!is_there_ && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::atomic<bool>& is_there_;
+  };
+  MapStore store;
+  std::atomic<bool> is_there{false};
+  std::array<std::vector<int>, 4> lists;
+  const auto errors = on_threads(4, [&](int rank) {
+    if (rank == 0) return;
+    SlowStore slow(store, is_there);
+    KeyValueStore& own = rank == 1 ? static_cast<KeyValueStore&>(slow) : store;
+    // Rank 1 does not know that rank 3 is dead, and waits for it until its timeout.
+    const auto is_dead = [&](int who) { return who == 0 || (rank == 2 && who == 3); };
+    if (rank == 3) return;
+    lists[static_cast<std::size_t>(rank)] = survivors_of(own, query_of(rank, 4, is_dead, seconds(2)));
+    is_there = true;
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(4));
+  EXPECT_EQ(lists[1], lists[2]);
+  EXPECT_FALSE(lists[1].empty());
+}
+
 // It had come before.
 TEST(Survivors, LeavesOutOneThatDiesAfterItCame) {
   MapStore store;
-  store.set("here/0/0/come/1", "1");
-  store.add("here/0/0/count", 1);
+  store.set("here/0/come/1", "1");
+  store.add("here/0/count", 1);
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 1) return;
     if (rank == 2) std::this_thread::sleep_for(milliseconds(300));
@@ -154,7 +195,7 @@ TEST(Survivors, NoRankGoesOnWithARankThatDiedBeforeTheDecision) {
 TEST(Survivors, RefusesAListOfRanksThatCannotBe) {
   for (const Fields& list : std::vector<Fields>{{}, {"0", "3"}, {"1", "0"}, {"0", "0"}, {"-1"}, {"first"}}) {
     MapStore store;
-    store.set("here/0/0/list", encode_fields(list));
+    store.set("here/0/list", encode_fields(list));
     EXPECT_THROW(survivors_of(store, query_of(1, 3, [](int) { return false; })), Error);
   }
 }

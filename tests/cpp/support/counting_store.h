@@ -12,6 +12,10 @@ class CountingStore : public StoreView {
     ++writes;
     StoreView::set(key, value);
   }
+  void set_once(const std::string& key, const std::string& value) override {
+    ++writes;
+    StoreView::set_once(key, value);
+  }
   std::optional<std::string> try_get(const std::string& key) override {
     auto value = StoreView::try_get(key);
     ++(value ? reads : polls);

@@ -17,6 +17,10 @@ class MapStore : public KeyValueStore {
     const std::lock_guard lock(mutex_);
     values_[key] = value;
   }
+  void set_once(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_.try_emplace(key, value);
+  }
   std::optional<std::string> try_get(const std::string& key) override {
     const std::lock_guard lock(mutex_);
     const auto found = values_.find(key);

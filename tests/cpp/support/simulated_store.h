@@ -63,6 +63,11 @@ class SimulatedStore : public MapStore {
     ++own().writes;
     MapStore::set(key, value);
   }
+  void set_once(const std::string& key, const std::string& value) override {
+    serve(key.size() + value.size());
+    ++own().writes;
+    MapStore::set_once(key, value);
+  }
   std::optional<std::string> try_get(const std::string& key) override {
     serve(key.size());
     auto value = MapStore::try_get(key);
