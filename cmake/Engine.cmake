@@ -1,5 +1,5 @@
 # The engine: everything below backend/. No torch header, no MPI header; a file compiles in a second or two.
-set(engine_folders common device reduction collectives transports bootstrap observe engine)
+set(engine_folders base platform rendezvous device reduction collectives transports bootstrap observe engine)
 list(TRANSFORM engine_folders PREPEND "${CMAKE_SOURCE_DIR}/csrc/" OUTPUT_VARIABLE engine_globs)
 list(TRANSFORM engine_globs APPEND "/*.cpp")
 file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${engine_globs})

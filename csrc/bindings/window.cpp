@@ -4,9 +4,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "backend/errors.h"
-#include "backend/one_sided.h"
-#include "common/longest_timeout.h"
+#include "backend/c10d/errors.h"
+#include "backend/c10d/one_sided.h"
+#include "base/longest_timeout.h"
 #include "engine/window/row.h"
 
 namespace py = pybind11;

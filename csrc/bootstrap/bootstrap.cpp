@@ -8,10 +8,10 @@
 #include "bootstrap/process_manager.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
-#include "common/cores.h"
-#include "common/env.h"
-#include "common/error.h"
-#include "common/host_namespace.h"
+#include "platform/cores.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "platform/host_namespace.h"
 
 namespace altorch {
 namespace {

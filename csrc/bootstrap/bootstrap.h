@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 #include "transports/mpi/mpi.h"
 
 namespace altorch {

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "common/number.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "common/error.h"
-#include "common/number.h"
-#include "common/random_name.h"
-#include "common/store_allgather.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "base/random_name.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bootstrap/probes.h"
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/error.h"
-#include "common/log.h"
-#include "common/native_thread.h"
-#include "common/number.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "platform/native_thread.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

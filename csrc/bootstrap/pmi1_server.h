@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

@@ -16,10 +16,10 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/frames.h"
-#include "common/error.h"
-#include "common/log.h"
-#include "common/native_thread.h"
-#include "common/store_allgather.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "platform/native_thread.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {

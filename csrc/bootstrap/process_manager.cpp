@@ -6,8 +6,8 @@
 
 #include "bootstrap/pmi1_server.h"
 #include "bootstrap/pmix_helper.h"
-#include "common/error.h"
-#include "common/number.h"
+#include "base/error.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

@@ -11,7 +11,7 @@
 #include "bootstrap/shm_files.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/topology.h"
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

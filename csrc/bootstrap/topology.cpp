@@ -4,8 +4,8 @@
 #include <map>
 
 #include "bootstrap/probes.h"
-#include "common/cores.h"
-#include "common/error.h"
+#include "platform/cores.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

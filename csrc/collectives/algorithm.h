@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "collectives/schedule.h"
-#include "common/op_kind.h"
+#include "base/op_kind.h"
 
 namespace altorch {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "collectives/schedule.h"
-#include "common/dtype.h"
-#include "common/error.h"
-#include "common/reduce_op.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/reduce_op.h"
 #include "transports/channel.h"
 
 namespace altorch {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 
 namespace altorch {
 

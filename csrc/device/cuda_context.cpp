@@ -1,6 +1,6 @@
 #include "device/cuda_context.h"
 
-#include "common/error.h"
+#include "base/error.h"
 #include "device/compiled_ahead.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_runtime.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "common/error.h"
-#include "common/rounding.h"
+#include "base/error.h"
+#include "base/rounding.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_runtime.h"
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/descriptor.h"
-#include "common/dtype.h"
-#include "common/flag.h"
-#include "common/reduce_op.h"
+#include "platform/descriptor.h"
+#include "base/dtype.h"
+#include "base/flag.h"
+#include "base/reduce_op.h"
 
 namespace altorch {
 

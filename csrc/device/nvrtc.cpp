@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

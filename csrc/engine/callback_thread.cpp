@@ -3,10 +3,10 @@
 #include <chrono>
 #include <thread>
 
-#include "common/error.h"
-#include "common/log.h"
-#include "common/native_thread.h"
-#include "common/per_process.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "platform/native_thread.h"
+#include "base/per_process.h"
 
 namespace altorch {
 namespace {

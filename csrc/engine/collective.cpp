@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/leak_intentionally.h"
+#include "base/leak_intentionally.h"
 #include "engine/fingerprint.h"
 #include "engine/overlap.h"
 #include "reduction/reduce.h"

@@ -1,7 +1,7 @@
 #include "engine/collective_queue.h"
 
-#include "common/adaptive_wait.h"
-#include "common/signal_check.h"
+#include "base/adaptive_wait.h"
+#include "platform/signal_check.h"
 #include "engine/fingerprint.h"
 
 namespace altorch {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 #include "engine/collective.h"
 #include "engine/group.h"
 #include "engine/task.h"

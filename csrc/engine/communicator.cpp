@@ -1,7 +1,7 @@
 #include "engine/communicator.h"
 
-#include "common/adaptive_wait.h"
-#include "common/signal_check.h"
+#include "base/adaptive_wait.h"
+#include "platform/signal_check.h"
 #include "engine/progress.h"
 
 namespace altorch {

@@ -1,7 +1,7 @@
 #include "engine/explain.h"
 
 #include "collectives/printer.h"
-#include "common/error.h"
+#include "base/error.h"
 #include "engine/hierarchical/collectives.h"
 #include "engine/host_staged/layout.h"
 #include "engine/route/decide.h"

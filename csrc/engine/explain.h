@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/dtype.h"
-#include "common/op_kind.h"
-#include "common/reduce_op.h"
+#include "base/dtype.h"
+#include "base/op_kind.h"
+#include "base/reduce_op.h"
 #include "engine/operation.h"
 #include "engine/route/route.h"
 

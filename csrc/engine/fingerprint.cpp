@@ -3,7 +3,7 @@
 #include <bit>
 #include <numeric>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -1,6 +1,6 @@
 #include "engine/group.h"
 
-#include "common/fnv.h"
+#include "base/fnv.h"
 #include "engine/fingerprint.h"
 #include "engine/progress.h"
 #include "transports/channel.h"

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/membership.h"
+#include "rendezvous/membership.h"
 #include "engine/operation.h"
 #include "engine/progress.h"
 #include "observe/job_watch.h"

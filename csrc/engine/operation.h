@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "common/call.h"
+#include "base/call.h"
 
 namespace altorch {
 

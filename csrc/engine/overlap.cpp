@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 
 namespace altorch {
 namespace {

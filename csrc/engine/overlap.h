@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "common/call.h"
+#include "base/call.h"
 
 namespace altorch {
 

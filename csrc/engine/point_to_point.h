@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 #include "engine/group.h"
 #include "engine/task.h"
 #include "engine/watchdog.h"

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "common/adaptive_wait.h"
-#include "common/native_thread.h"
-#include "common/per_process.h"
+#include "base/adaptive_wait.h"
+#include "platform/native_thread.h"
+#include "base/per_process.h"
 #include "engine/callback_thread.h"
 #include "engine/communicator.h"
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "collectives/algorithm.h"
-#include "common/call.h"
+#include "base/call.h"
 #include "engine/route/rules.h"
 
 namespace altorch {

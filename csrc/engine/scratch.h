@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 

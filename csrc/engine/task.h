@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/adaptive_wait.h"
-#include "common/flag.h"
+#include "base/adaptive_wait.h"
+#include "base/flag.h"
 #include "engine/operation.h"
 #include "transports/channel.h"
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <thread>
 
-#include "common/env.h"
-#include "common/poll_pause.h"
+#include "base/env.h"
+#include "rendezvous/poll_pause.h"
 #include "engine/fingerprint.h"
 #include "observe/trace/late_ranks.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/retrying_store.h"
+#include "rendezvous/retrying_store.h"
 
 namespace altorch {
 

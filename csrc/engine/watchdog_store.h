@@ -2,7 +2,7 @@
 // for a key, it checks whether a peer has died, refused the call, or made another call.
 #pragma once
 
-#include "common/store_view.h"
+#include "rendezvous/store_view.h"
 #include "engine/communicator.h"
 
 namespace altorch {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "common/number.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

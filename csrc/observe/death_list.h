@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "common/elements.h"
+#include "base/elements.h"
 
 namespace altorch {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "common/number.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <string>
 
-#include "common/key_value_store.h"
-#include "common/poll_pause.h"
+#include "rendezvous/key_value_store.h"
+#include "rendezvous/poll_pause.h"
 #include "observe/stall_board.h"
 
 namespace altorch {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/number.h"
-#include "common/utf8.h"
+#include "base/number.h"
+#include "base/utf8.h"
 
 namespace altorch {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "common/native_thread.h"
+#include "platform/native_thread.h"
 #include "observe/liveness_monitor.h"
 
 namespace altorch {

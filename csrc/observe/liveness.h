@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 #include "observe/late_question.h"
 #include "observe/process_id.h"
 

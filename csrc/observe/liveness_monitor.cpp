@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/close_on_fork.h"
+#include "platform/close_on_fork.h"
 
 namespace altorch {
 namespace {

@@ -1,9 +1,9 @@
 #include "observe/liveness_store.h"
 
-#include "common/error.h"
-#include "common/interrupt.h"
-#include "common/poll_pause.h"
-#include "common/retrying_store.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "rendezvous/poll_pause.h"
+#include "rendezvous/retrying_store.h"
 
 namespace altorch {
 namespace {

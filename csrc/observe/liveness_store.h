@@ -1,13 +1,13 @@
 // A store with liveness checks. A wait for a key ends with an error if a rank has died, if another thread interrupts it
-// (common/interrupt.h), or if a signal arrives.
+// (base/interrupt.h), or if a signal arrives.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <vector>
 
-#include "common/signal_check.h"
-#include "common/store_view.h"
+#include "platform/signal_check.h"
+#include "rendezvous/store_view.h"
 #include "observe/job_watch.h"
 
 namespace altorch {

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstring>
 
-#include "common/close_on_fork.h"
-#include "common/fnv.h"
-#include "common/unix_socket.h"
+#include "platform/close_on_fork.h"
+#include "base/fnv.h"
+#include "platform/unix_socket.h"
 
 namespace altorch {
 namespace {

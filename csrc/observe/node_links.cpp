@@ -9,11 +9,11 @@
 #include <set>
 #include <sstream>
 
-#include "common/close_on_fork.h"
-#include "common/error.h"
-#include "common/log.h"
-#include "common/number.h"
-#include "common/random_name.h"
+#include "platform/close_on_fork.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/random_name.h"
 #include "observe/sockets.h"
 
 namespace altorch {

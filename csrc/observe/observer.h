@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "common/call.h"
-#include "common/error.h"
+#include "base/call.h"
+#include "base/error.h"
 
 namespace altorch {
 

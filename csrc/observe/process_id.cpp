@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "common/host_namespace.h"
+#include "platform/host_namespace.h"
 
 namespace altorch {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/fields.h"
-#include "common/number.h"
+#include "base/fields.h"
+#include "base/number.h"
 
 namespace altorch {
 

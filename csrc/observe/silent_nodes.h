@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "common/wait_clock.h"
+#include "base/wait_clock.h"
 
 namespace altorch {
 

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <memory>
 
-#include "common/env.h"
-#include "common/error.h"
+#include "base/env.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "common/poll_pause.h"
+#include "rendezvous/poll_pause.h"
 
 namespace altorch {
 namespace {

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
-#include "common/error.h"
-#include "common/key_value_store.h"
+#include "base/error.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

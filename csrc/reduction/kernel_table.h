@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <span>
 
-#include "common/dtype.h"
-#include "common/reduce_op.h"
+#include "base/dtype.h"
+#include "base/reduce_op.h"
 
 namespace altorch::reduction {
 

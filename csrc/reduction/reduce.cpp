@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "reduction/default_floats.h"
 #include "reduction/kernel_table.h"
 

@@ -13,9 +13,9 @@
 #include <span>
 #include <string>
 
-#include "common/awaited.h"
-#include "common/dtype.h"
-#include "common/error.h"
+#include "base/awaited.h"
+#include "base/dtype.h"
+#include "base/error.h"
 
 namespace altorch {
 

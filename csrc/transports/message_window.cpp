@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "common/leak_intentionally.h"
+#include "base/leak_intentionally.h"
 #include "transports/window_request.h"
 
 namespace altorch {

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "common/awaited.h"
-#include "common/call.h"
+#include "base/awaited.h"
+#include "base/call.h"
 #include "transports/channel.h"
 
 namespace altorch {

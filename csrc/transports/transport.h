@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "common/membership.h"
+#include "rendezvous/membership.h"
 #include "transports/links.h"
 
 namespace altorch {

@@ -10,11 +10,11 @@
 #include <optional>
 #include <string>
 
-#include "common/awaited.h"
-#include "common/dtype.h"
-#include "common/enum_table.h"
-#include "common/error.h"
-#include "common/reduce_op.h"
+#include "base/awaited.h"
+#include "base/dtype.h"
+#include "base/enum_table.h"
+#include "base/error.h"
+#include "base/reduce_op.h"
 #include "transports/channel.h"
 
 namespace altorch {

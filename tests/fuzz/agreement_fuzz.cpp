@@ -1,5 +1,5 @@
 // What ranks write down of their calls on CUDA tensors in memory that they share, and why one gave up.
-#include "engine/agreement.h"
+#include "engine/gpu/agreement.h"
 #include "fuzz/memory.h"
 #include "fuzz/target.h"
 

@@ -1,5 +1,5 @@
 // Rows of texts, of which nearly everything that ranks tell each other is made.
-#include "common/fields.h"
+#include "base/fields.h"
 #include "fuzz/target.h"
 
 namespace altorch {

@@ -2,8 +2,8 @@
 // an empty one a key that is missing. At its end, or after some missing keys, the ranks are lost.
 #pragma once
 
-#include "common/key_value_store.h"
-#include "common/number.h"
+#include "rendezvous/key_value_store.h"
+#include "base/number.h"
 #include "fuzz/target.h"
 
 namespace altorch::fuzz {

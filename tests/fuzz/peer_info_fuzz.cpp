@@ -1,6 +1,6 @@
 // What ranks tell each other before they start MPI.
 #include "bootstrap/peer_info.h"
-#include "common/cores.h"
+#include "platform/cores.h"
 #include "fuzz/hostile_store.h"
 
 namespace altorch {

@@ -1,8 +1,8 @@
 // Numbers in the environment: altorch's own settings, and what launchers set.
 #include "bootstrap/launcher.h"
-#include "common/cores.h"
-#include "common/env.h"
-#include "common/number.h"
+#include "platform/cores.h"
+#include "base/env.h"
+#include "base/number.h"
 #include "engine/host_staged/layout.h"
 #include "fuzz/target.h"
 #include "fuzz/variable.h"

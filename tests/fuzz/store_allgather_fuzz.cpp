@@ -1,7 +1,7 @@
 // The allgathers of a group's ranks through the store, and the settings that they compare there.
-#include "common/agreement.h"
-#include "common/first_allgather.h"
-#include "common/store_allgather.h"
+#include "rendezvous/agreement.h"
+#include "rendezvous/first_allgather.h"
+#include "rendezvous/store_allgather.h"
 #include "fuzz/hostile_store.h"
 
 namespace altorch {

@@ -1,5 +1,5 @@
 // Who is left of a group, as the store has it.
-#include "common/survivors.h"
+#include "rendezvous/survivors.h"
 #include "fuzz/hostile_store.h"
 
 namespace altorch {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "fuzz/input.h"
 
 namespace altorch::fuzz {

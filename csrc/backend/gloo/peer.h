@@ -22,9 +22,9 @@
 #include <unordered_map>
 
 #include "backend/gloo/event.h"
-#include "common/error.h"
-#include "common/fast_exit.h"
-#include "common/native_thread.h"
+#include "base/error.h"
+#include "platform/fast_exit.h"
+#include "platform/native_thread.h"
 #include "transports/channel.h"
 
 namespace altorch::backend {

@@ -5,11 +5,11 @@
 #include <system_error>
 
 #include "backend/gloo/channel.h"
-#include "backend/rendezvous.h"
-#include "common/fast_exit.h"
-#include "common/fnv.h"
-#include "common/native_thread.h"
-#include "common/store_allgather.h"
+#include "backend/store/rendezvous.h"
+#include "platform/fast_exit.h"
+#include "base/fnv.h"
+#include "platform/native_thread.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch::backend {
 namespace {

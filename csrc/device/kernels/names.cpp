@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "device/kernels/source.inc"
 
 namespace altorch {

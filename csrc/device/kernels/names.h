@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/dtype.h"
-#include "common/reduce_op.h"
+#include "base/dtype.h"
+#include "base/reduce_op.h"
 
 namespace altorch {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "engine/hierarchical/planner.h"
 
 namespace altorch::hierarchical {

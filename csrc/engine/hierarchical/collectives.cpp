@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/fnv.h"
-#include "common/leak_intentionally.h"
+#include "base/fnv.h"
+#include "base/leak_intentionally.h"
 #include "engine/fingerprint.h"
 #include "engine/operation.h"
 #include "engine/route/defaults.h"

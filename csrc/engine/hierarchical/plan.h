@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/call.h"
+#include "base/call.h"
 #include "engine/hierarchical/layout.h"
 
 namespace altorch::hierarchical {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/rounding.h"
+#include "base/rounding.h"
 
 namespace altorch {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "common/abort_note.h"
-#include "common/flag.h"
+#include "base/abort_note.h"
+#include "base/flag.h"
 #include "device/device.h"
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 
@@ -46,7 +46,7 @@ struct BoardOffsets {
   std::size_t posts, messages, small, pairs, data, message_data, end;
 };
 
-// Thread rules: as common/flag.h; abort() by any thread.
+// Thread rules: as base/flag.h; abort() by any thread.
 class Board {
  public:
   // `memory`: layout.bytes(), zero at first, shared by all ranks.
@@ -69,7 +69,7 @@ class Board {
   MessageSlot& message_slot(int from, int to, std::size_t slot) const;
   std::byte* message_data(int from, int to, std::size_t slot) const;
 
-  // Where `rank` posts for all in small exchanges, and for one other in those of pairs (engine/small_exchanges.h).
+  // Where `rank` posts for all in small exchanges, and for one other in those of pairs (engine/gpu/small_exchanges.h).
   std::uint64_t* small_place(int rank) const;
   std::uint64_t* pair_place(int from, int to) const;
 

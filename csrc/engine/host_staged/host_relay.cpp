@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "common/adaptive_wait.h"
-#include "common/leak_intentionally.h"
-#include "common/log.h"
-#include "common/number.h"
-#include "common/store_allgather.h"
+#include "base/adaptive_wait.h"
+#include "base/leak_intentionally.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/fingerprint.h"
-#include "engine/poison_guard.h"
+#include "engine/gpu/poison_guard.h"
 
 namespace altorch {
 namespace {

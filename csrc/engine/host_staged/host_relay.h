@@ -16,7 +16,7 @@
 #include <mutex>
 
 #include "engine/communicator.h"
-#include "engine/gpu_route.h"
+#include "engine/gpu/gpu_route.h"
 #include "engine/host_staged/handover.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"

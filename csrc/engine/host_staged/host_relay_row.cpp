@@ -1,5 +1,5 @@
 // Pinned memory of each rank, carried by the host, as a route that a group may take.
-#include "common/size_text.h"
+#include "base/size_text.h"
 #include "engine/explain.h"
 #include "engine/host_staged/host_relay.h"
 #include "engine/host_staged/host_staged.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "common/dtype.h"
+#include "base/dtype.h"
 #include "engine/host_staged/operands.h"
-#include "engine/poison_guard.h"
+#include "engine/gpu/poison_guard.h"
 
 namespace altorch {
 namespace {

@@ -21,12 +21,12 @@
 #include <mutex>
 #include <optional>
 
-#include "engine/gpu_route.h"
+#include "engine/gpu/gpu_route.h"
 #include "engine/host_staged/board.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/host_staged/side_streams.h"
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 

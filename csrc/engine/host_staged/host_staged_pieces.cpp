@@ -1,7 +1,7 @@
 // How HostStaged carries a collective that is not small: piece by piece.
 #include <algorithm>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/operands.h"
 

@@ -1,7 +1,7 @@
 // Pinned memory that the ranks of one node share, as a route that a group may take.
-#include "common/log.h"
-#include "common/size_text.h"
-#include "common/store_allgather.h"
+#include "base/log.h"
+#include "base/size_text.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"

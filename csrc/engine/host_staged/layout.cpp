@@ -1,6 +1,6 @@
 #include "engine/host_staged/layout.h"
 
-#include "common/env.h"
+#include "base/env.h"
 
 namespace altorch {
 

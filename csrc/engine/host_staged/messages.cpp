@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/block_counts.h"
-#include "common/error.h"
+#include "base/block_counts.h"
+#include "base/error.h"
 #include "transports/channel.h"
 
 namespace altorch {

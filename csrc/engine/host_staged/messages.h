@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "device/device.h"
 #include "engine/operation.h"
 

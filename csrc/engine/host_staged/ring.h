@@ -21,7 +21,7 @@ struct Slot {
   Gate former() const { return {free, round - 1}; }
 };
 
-// Thread rules: one thread at a time; flags as in common/flag.h.
+// Thread rules: one thread at a time; flags as in base/flag.h.
 class Ring {
  public:
   // `memory`: bytes() of pinned memory, zero at first.

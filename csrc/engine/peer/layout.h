@@ -1,12 +1,12 @@
 // Memory of one rank's GPU that the others write to, laid out: for each of them a region of the same kind, with
-// places for small exchanges and for those of pairs (engine/small_exchanges.h), and flags and places for what is
+// places for small exchanges and for those of pairs (engine/gpu/small_exchanges.h), and flags and places for what is
 // larger (device/kernels/rounds.cuh). Every rank computes the same layout.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 

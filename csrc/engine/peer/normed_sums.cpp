@@ -1,8 +1,8 @@
 #include "engine/peer/normed_sums.h"
 
-#include "common/dtype.h"
-#include "common/rms_norm.h"
-#include "common/rounding.h"
+#include "base/dtype.h"
+#include "base/rms_norm.h"
+#include "base/rounding.h"
 #include "engine/host_staged/operands.h"
 
 namespace altorch {

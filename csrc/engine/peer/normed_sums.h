@@ -1,11 +1,11 @@
-// An all_reduce with what comes behind it (common/rms_norm.h) in one kernel per rank, over memory of the ranks' GPUs.
+// An all_reduce with what comes behind it (base/rms_norm.h) in one kernel per rank, over memory of the ranks' GPUs.
 #pragma once
 
 #include <vector>
 
 #include "device/device.h"
 #include "engine/operation.h"
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 

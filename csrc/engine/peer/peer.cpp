@@ -4,9 +4,9 @@
 #include <functional>
 #include <utility>
 
-#include "common/block_counts.h"
-#include "common/dtype.h"
-#include "common/rounding.h"
+#include "base/block_counts.h"
+#include "base/dtype.h"
+#include "base/rounding.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/operands.h"
 

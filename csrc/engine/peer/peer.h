@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "common/abort_note.h"
-#include "engine/gpu_route.h"
+#include "base/abort_note.h"
+#include "engine/gpu/gpu_route.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/side_streams.h"
 #include "engine/peer/layout.h"
 #include "engine/peer/normed_sums.h"
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 

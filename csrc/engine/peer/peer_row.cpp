@@ -1,8 +1,8 @@
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 
-#include "common/size_text.h"
-#include "common/store_allgather.h"
+#include "base/size_text.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/peer/peer.h"

@@ -1,6 +1,6 @@
 #include "engine/route/decide.h"
 
-#include "common/error.h"
+#include "base/error.h"
 #include "engine/route/defaults.h"
 #include "engine/route/table.h"
 #include "engine/staging.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 #include "engine/communicator.h"
-#include "engine/gpu_route.h"
+#include "engine/gpu/gpu_route.h"
 #include "engine/route/options.h"
 #include "engine/route/world.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/env.h"
-#include "common/error.h"
-#include "common/number.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/number.h"
 #include "engine/hierarchical/collectives.h"
 #include "engine/route/sizes.h"
 #include "engine/route/table.h"

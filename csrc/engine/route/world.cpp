@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "common/env.h"
+#include "base/env.h"
 #include "engine/route/table.h"
 
 namespace altorch {

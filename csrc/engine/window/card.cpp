@@ -1,6 +1,6 @@
 #include "engine/window/card.h"
 
-#include "common/number.h"
+#include "base/number.h"
 
 namespace altorch {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/fields.h"
+#include "base/fields.h"
 #include "engine/route/world.h"
 #include "transports/shm/single_copy.h"
 #include "transports/window.h"

@@ -1,6 +1,6 @@
 #include "engine/window/device_opening.h"
 
-#include "common/store_allgather.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {

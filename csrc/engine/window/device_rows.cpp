@@ -1,7 +1,7 @@
 // The ways to memory on the GPUs of other ranks.
 #include <array>
 
-#include "common/rounding.h"
+#include "base/rounding.h"
 #include "engine/window/nccl_window.h"
 #include "engine/window/peer_opening.h"
 

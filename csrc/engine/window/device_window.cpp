@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/leak_intentionally.h"
+#include "base/leak_intentionally.h"
 #include "engine/window/device_jobs.h"
 #include "reduction/reduce.h"
 

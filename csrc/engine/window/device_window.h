@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "common/flag.h"
+#include "base/flag.h"
 #include "device/device.h"
-#include "engine/on_error.h"
+#include "engine/gpu/on_error.h"
 #include "engine/window/staged_access.h"
 #include "transports/window.h"
 

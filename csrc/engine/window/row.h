@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/communicator.h"
-#include "engine/on_error.h"
+#include "engine/gpu/on_error.h"
 #include "engine/route/gpu_source.h"
 #include "transports/links.h"
 #include "transports/window.h"

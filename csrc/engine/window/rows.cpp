@@ -2,10 +2,10 @@
 #include <array>
 #include <vector>
 
-#include "common/adaptive_wait.h"
-#include "common/cores.h"
-#include "common/env.h"
-#include "common/store_allgather.h"
+#include "base/adaptive_wait.h"
+#include "platform/cores.h"
+#include "base/env.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/route/rules.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/log.h"
+#include "base/log.h"
 #include "engine/window/device_jobs.h"
 
 namespace altorch {

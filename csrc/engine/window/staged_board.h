@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/flag.h"
+#include "base/flag.h"
 #include "device/device.h"
 #include "transports/window_request.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/log.h"
+#include "base/log.h"
 #include "engine/callback_thread.h"
 
 namespace altorch {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "engine/communicator.h"
-#include "engine/on_error.h"
+#include "engine/gpu/on_error.h"
 #include "transports/window.h"
 
 namespace altorch {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/fields.h"
-#include "common/leak_intentionally.h"
-#include "common/log.h"
-#include "common/signal_check.h"
-#include "common/store_allgather.h"
-#include "common/store_view.h"
+#include "base/fields.h"
+#include "base/leak_intentionally.h"
+#include "base/log.h"
+#include "platform/signal_check.h"
+#include "rendezvous/store_allgather.h"
+#include "rendezvous/store_view.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
 #include "engine/watchdog_store.h"

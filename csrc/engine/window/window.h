@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
-#include "engine/watched.h"
+#include "engine/gpu/watched.h"
 #include "engine/window/row.h"
 #include "engine/window/stream_waits.h"
 #include "transports/window.h"

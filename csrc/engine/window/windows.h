@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 
 namespace altorch {
 

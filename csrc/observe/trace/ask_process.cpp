@@ -5,9 +5,9 @@
 
 #include <fstream>
 
-#include "common/descriptor.h"
-#include "common/unix_socket.h"
-#include "common/wait_clock.h"
+#include "platform/descriptor.h"
+#include "platform/unix_socket.h"
+#include "base/wait_clock.h"
 #include "observe/trace/trace_socket.h"
 
 namespace altorch {

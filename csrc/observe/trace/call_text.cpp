@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/size_text.h"
+#include "base/size_text.h"
 
 namespace altorch {
 

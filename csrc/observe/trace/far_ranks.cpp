@@ -1,6 +1,6 @@
 #include "observe/trace/far_ranks.h"
 
-#include "common/poll_pause.h"
+#include "rendezvous/poll_pause.h"
 #include "observe/trace/late_answers.h"
 
 namespace altorch {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/wait_clock.h"
+#include "base/wait_clock.h"
 #include "observe/job_watch.h"
 
 namespace altorch {

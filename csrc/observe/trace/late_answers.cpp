@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/native_thread.h"
-#include "common/number.h"
-#include "common/utf8.h"
+#include "platform/native_thread.h"
+#include "base/number.h"
+#include "base/utf8.h"
 #include "observe/trace/ask_process.h"
 
 namespace altorch {

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "common/key_value_store.h"
+#include "rendezvous/key_value_store.h"
 #include "observe/late_question.h"
 
 namespace altorch {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "common/wait_clock.h"
+#include "base/wait_clock.h"
 #include "observe/trace/ask_process.h"
 #include "observe/trace/far_ranks.h"
 #include "observe/trace/report_text.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "common/env.h"
-#include "common/log.h"
+#include "base/env.h"
+#include "base/log.h"
 #include "observe/job_watch.h"
 #include "observe/trace/metrics.h"
 #include "observe/trace/trace_thread.h"

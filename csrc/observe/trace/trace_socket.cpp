@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/close_on_fork.h"
-#include "common/log.h"
-#include "common/random_name.h"
-#include "common/unix_socket.h"
+#include "platform/close_on_fork.h"
+#include "base/log.h"
+#include "base/random_name.h"
+#include "platform/unix_socket.h"
 
 namespace altorch {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "common/env.h"
-#include "common/log.h"
+#include "base/env.h"
+#include "base/log.h"
 #include "observe/trace/ask_process.h"
 #include "observe/trace/late_ranks.h"
 #include "observe/trace/metrics.h"

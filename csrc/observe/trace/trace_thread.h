@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "common/native_thread.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 

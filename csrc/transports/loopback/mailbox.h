@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "transports/channel.h"
 
 namespace altorch::loopback {

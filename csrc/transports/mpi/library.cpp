@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <mutex>
 
-#include "common/adaptive_wait.h"
-#include "common/log.h"
-#include "common/native_thread.h"
+#include "base/adaptive_wait.h"
+#include "base/log.h"
+#include "platform/native_thread.h"
 #include "transports/mpi/channel.h"
 #include "transports/mpi/collectives.h"
 #include "transports/mpi/mpi_entry.h"

@@ -1,10 +1,10 @@
 // Making communicators, and the other waits of set-up: each with a deadline, and a look for lost ranks.
 #include <algorithm>
 
-#include "common/absent.h"
-#include "common/adaptive_wait.h"
-#include "common/env.h"
-#include "common/native_thread.h"
+#include "rendezvous/absent.h"
+#include "base/adaptive_wait.h"
+#include "base/env.h"
+#include "platform/native_thread.h"
 #include "transports/mpi/mpi.h"
 #include "transports/mpi/mpi_entry.h"
 

@@ -1,9 +1,9 @@
 // MPI's names of what is reduced, as the shim knows them.
 #pragma once
 
-#include "common/dtype.h"
-#include "common/enum_table.h"
-#include "common/reduce_op.h"
+#include "base/dtype.h"
+#include "base/enum_table.h"
+#include "base/reduce_op.h"
 #include "transports/mpi/shim/table.h"
 
 namespace altorch::mpi {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 

@@ -1,6 +1,6 @@
 #include "transports/mpi/transport.h"
 
-#include "common/fnv.h"
+#include "base/fnv.h"
 
 namespace altorch {
 

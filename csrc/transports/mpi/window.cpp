@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/fnv.h"
-#include "common/leak_intentionally.h"
+#include "base/fnv.h"
+#include "base/leak_intentionally.h"
 #include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/reductions.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "reduction/reduce.h"
 #include "transports/channel.h"
 #include "transports/nccl/nccl_comm.h"

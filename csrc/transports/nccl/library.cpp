@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::nccl {

@@ -2,11 +2,11 @@
 
 #include <future>
 
-#include "common/env.h"
-#include "common/fast_exit.h"
-#include "common/log.h"
-#include "common/native_thread.h"
-#include "common/number.h"
+#include "base/env.h"
+#include "platform/fast_exit.h"
+#include "base/log.h"
+#include "platform/native_thread.h"
+#include "base/number.h"
 #include "device/cuda_runtime.h"
 
 namespace altorch::nccl {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
-#include "common/key_value_store.h"
+#include "base/error.h"
+#include "rendezvous/key_value_store.h"
 #include "transports/native_collectives.h"
 #include "transports/nccl/library.h"
 

@@ -1,7 +1,7 @@
 // How the ranks of a call find out that they disagree about its blocks.
 #include <string>
 
-#include "common/fnv.h"
+#include "base/fnv.h"
 #include "transports/shm/pattern.h"
 
 namespace altorch::shm {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/block_counts.h"
-#include "common/cores.h"
-#include "common/env.h"
+#include "base/block_counts.h"
+#include "platform/cores.h"
+#include "base/env.h"
 
 namespace altorch {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch::shm {
 namespace {

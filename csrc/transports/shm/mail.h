@@ -19,7 +19,7 @@
 #include <memory>
 #include <optional>
 
-#include "common/awaited.h"
+#include "base/awaited.h"
 
 namespace altorch::shm {
 

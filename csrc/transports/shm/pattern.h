@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "common/call.h"
-#include "common/error.h"
+#include "base/call.h"
+#include "base/error.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/single_copy.h"
 

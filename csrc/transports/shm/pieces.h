@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "transports/shm/pattern.h"
 
 namespace altorch::shm {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/adaptive_wait.h"
-#include "common/rounding.h"
+#include "base/adaptive_wait.h"
+#include "base/rounding.h"
 
 namespace altorch::shm {
 namespace {

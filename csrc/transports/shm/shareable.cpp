@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "common/descriptor.h"
+#include "platform/descriptor.h"
 
 namespace altorch {
 

@@ -12,11 +12,11 @@
 #include <cstddef>
 #include <cstring>
 
-#include "common/error.h"
-#include "common/host_namespace.h"
-#include "common/number.h"
-#include "common/retrying_store.h"
-#include "common/unix_socket.h"
+#include "base/error.h"
+#include "platform/host_namespace.h"
+#include "base/number.h"
+#include "rendezvous/retrying_store.h"
+#include "platform/unix_socket.h"
 
 namespace altorch {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/descriptor.h"
-#include "common/key_value_store.h"
+#include "platform/descriptor.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

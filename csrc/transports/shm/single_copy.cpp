@@ -7,9 +7,9 @@
 #include <cstring>
 #include <mutex>
 
-#include "common/error.h"
-#include "common/number.h"
-#include "common/random_name.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "base/random_name.h"
 
 namespace altorch::shm {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "common/error.h"
-#include "common/fields.h"
+#include "base/error.h"
+#include "base/fields.h"
 
 namespace altorch::shm {
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "common/adaptive_wait.h"
-#include "common/cores.h"
-#include "common/fields.h"
-#include "common/log.h"
-#include "common/store_allgather.h"
+#include "base/adaptive_wait.h"
+#include "platform/cores.h"
+#include "base/fields.h"
+#include "base/log.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/shm/channel.h"
 #include "transports/shm/collectives.h"
 #include "transports/shm/shared_memory.h"

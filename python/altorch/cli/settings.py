@@ -18,7 +18,7 @@ error that names the setting, the ranks and the values.
 
 Options of one group alone are the arguments of `altorch.Options`, given as `pg_options`.
 
-<!-- Made by `altorch settings --markdown` from csrc/common/env.cpp: change it there. -->
+<!-- Made by `altorch settings --markdown` from csrc/base/env.cpp: change it there. -->
 """
 
 

@@ -24,7 +24,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/file_store.h"
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 #include "engine/window/window_conformance.h"
 #include "transports/channel_conformance.h"
 #include "transports/collectives_conformance.h"

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/error.h"
-#include "common/fields.h"
+#include "base/error.h"
+#include "base/fields.h"
 #include "support/map_store.h"
 
 namespace altorch {

@@ -14,7 +14,7 @@
 
 #include "collectives/algorithm.h"
 #include "collectives/schedule_builder.h"
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 #include "transports/loopback/channel.h"
 
 namespace {

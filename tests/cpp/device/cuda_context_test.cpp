@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "device/cuda_driver.h"
 
 namespace altorch {

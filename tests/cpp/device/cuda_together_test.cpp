@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "device/exchange_cases.h"
-#include "engine/small_exchanges.h"
+#include "engine/gpu/small_exchanges.h"
 #include "support/gpu_test.h"
 
 namespace altorch {

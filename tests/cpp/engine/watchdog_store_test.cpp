@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "common/store_allgather.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/thread_group.h"
 
 namespace altorch {

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "observe/late_question.h"
 #include "observe/node_links.h"
 #include "support/map_store.h"

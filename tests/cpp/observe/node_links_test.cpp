@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "bootstrap/file_store.h"
-#include "common/random_name.h"
+#include "base/random_name.h"
 #include "observe/liveness.h"
 #include "observe/sockets.h"
 

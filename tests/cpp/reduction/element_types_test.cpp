@@ -5,7 +5,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "common/error.h"
+#include "base/error.h"
 #include "reduction/kernel_table.h"
 #include "reduction/reduce.h"
 #include "reduction/reference.h"

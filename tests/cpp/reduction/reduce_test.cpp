@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "common/error.h"
+#include "base/error.h"
 #include "reduction/kernel_table.h"
 #include "reduction/reference.h"
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "common/agreement.h"
-#include "common/first_allgather.h"
-#include "common/store_allgather.h"
-#include "common/store_view.h"
+#include "rendezvous/agreement.h"
+#include "rendezvous/first_allgather.h"
+#include "rendezvous/store_allgather.h"
+#include "rendezvous/store_view.h"
 #include "support/on_threads.h"
 #include "support/says.h"
 #include "support/simulated_store.h"

@@ -1,5 +1,5 @@
 // What it costs the store to find out who is left.
-#include "common/survivors.h"
+#include "rendezvous/survivors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Counts what one rank asks of a store that all ranks share.
 #pragma once
 
-#include "common/store_view.h"
+#include "rendezvous/store_view.h"
 
 namespace altorch {
 

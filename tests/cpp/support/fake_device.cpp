@@ -8,7 +8,7 @@
 #include <cstring>
 #include <map>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "reduction/reduce.h"
 
 #if defined(__SANITIZE_THREAD__)

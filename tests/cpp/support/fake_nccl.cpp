@@ -1,7 +1,7 @@
 #include "support/fake_nccl.h"
 
-#include "common/error.h"
-#include "common/leak_intentionally.h"
+#include "base/error.h"
+#include "base/leak_intentionally.h"
 #include "support/fake_nccl_parts.h"
 
 namespace altorch {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/flag.h"
+#include "base/flag.h"
 #include "device/cuda_device.h"
 #include "support/test_watchdog.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "common/error.h"
-#include "common/key_value_store.h"
+#include "base/error.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/wait_clock.h"
+#include "base/wait_clock.h"
 
 namespace altorch {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "common/adaptive_wait.h"
+#include "base/adaptive_wait.h"
 #include "transports/channel.h"
 
 namespace altorch::conformance {

@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/gpu_route.h"
+#include "engine/gpu/gpu_route.h"
 #include "engine/thread_group.h"
 #include "reduction/reduce.h"
 #include "support/fake_device.h"

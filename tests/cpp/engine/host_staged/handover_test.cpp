@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "common/dtype.h"
+#include "base/dtype.h"
 
 namespace altorch {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "common/store_allgather.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/conformance.h"
 
 namespace altorch {

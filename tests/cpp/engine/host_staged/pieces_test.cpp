@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

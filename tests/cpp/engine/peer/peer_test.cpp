@@ -9,7 +9,7 @@
 #include <mutex>
 #include <set>
 
-#include "common/store_allgather.h"
+#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/conformance.h"
 #include "engine/route/world.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "engine/route/decide.h"
 #include "support/route_setting.h"
 

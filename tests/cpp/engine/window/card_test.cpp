@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "common/error.h"
+#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cuda_driver.h"
-#include "engine/gpu_ranks.h"
+#include "engine/gpu/gpu_ranks.h"
 #include "support/fake_nccl.h"
 #include "support/gpu_test.h"
 #include "support/route_setting.h"

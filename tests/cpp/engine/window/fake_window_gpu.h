@@ -1,7 +1,7 @@
 // A rank's fake GPU for tests of windows, whose memory others can map.
 #pragma once
 
-#include "engine/gpu_ranks.h"
+#include "engine/gpu/gpu_ranks.h"
 #include "engine/window/exported.h"
 #include "engine/window/window_conformance.h"
 

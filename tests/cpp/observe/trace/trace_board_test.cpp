@@ -12,7 +12,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/unix_socket.h"
+#include "platform/unix_socket.h"
 #include "observe/trace/trace_socket.h"
 #include "support/says.h"
 

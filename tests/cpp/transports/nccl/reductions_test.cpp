@@ -2,7 +2,7 @@
 #include <cmath>
 #include <random>
 
-#include "common/block_counts.h"
+#include "base/block_counts.h"
 #include "reduction/reduce.h"
 #include "reduction/reference.h"
 #include "transports/channel.h"

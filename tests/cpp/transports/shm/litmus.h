@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-#include "common/adaptive_wait.h"
-#include "common/fnv.h"
+#include "base/adaptive_wait.h"
+#include "base/fnv.h"
 
 namespace altorch::shm::litmus {
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "common/error.h"
+#include "base/error.h"
 #include "support/map_store.h"
 
 namespace altorch {

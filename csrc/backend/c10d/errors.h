@@ -1,0 +1,46 @@
+// The one place where the engine's errors become torch's.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace altorch::backend {
+
+// kInvalidArgument becomes ValueError, kInvalidType TypeError, kUnsupported NotImplementedError, everything
+// else DistBackendError.
+[[noreturn]] void throw_as_torch(const Error& error);
+std::exception_ptr as_torch(const Error& error);
+
+// What torch is told about a group that failed so. A refused call is none of its errors, nor is a group that
+// was closed at the caller's wish.
+c10d::ErrorType error_type(ErrorKind kind);
+
+// What a signal handler of the program raised while a call waited (platform/signal_check.h), until the call ends: guarded() throws
+// it then in place of the Error. Of the calling thread.
+void keep_for_caller(std::exception_ptr raised);
+// Does nothing where nothing is kept.
+void rethrow_kept();
+
+// Runs `body`, mapping what it throws.
+template <typename Body>
+auto guarded(Body&& body) -> decltype(body()) {
+  try {
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      rethrow_kept();  // of a wait whose end was no error
+    } else {
+      auto result = body();
+      rethrow_kept();
+      return result;
+    }
+  } catch (const Error& error) {
+    rethrow_kept();
+    throw_as_torch(error);
+  }
+}
+
+}  // namespace altorch::backend

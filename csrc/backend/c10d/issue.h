@@ -1,0 +1,82 @@
+// How a call of AlBackend becomes an operation: shared by backend_reduce.cpp, backend_move.cpp,
+// backend_message.cpp.
+#pragma once
+
+#include "backend/c10d/backend.h"
+#include "backend/c10d/errors.h"
+#include "backend/recorder/profiler_range.h"
+#include "platform/signal_check.h"
+
+namespace altorch::backend {
+
+template <typename Fill>
+AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
+                                    bool async, Fill&& fill) {
+  ProfilerRange range(kind);
+  return called([&] {
+    PreparedCall call;
+    // Threads that call at once have their turns in the order of their numbers: peers know a call by its
+    // number, and would wait for one that stands behind another here.
+    std::unique_lock turn(order_mutex_);
+    call.operation.kind = kind;
+    call.operation.timeout = deadline(timeout);
+    call.operation.sequence = communicator_->next_sequence();
+    try {
+      fill(call);
+      set_device(call);
+      for (const Block& block : call.stores) block.check_storable();
+    } catch (const Error& cause) {
+      throw communicator_->refuse(call.operation, cause);
+    } catch (const c10::Error& cause) {  // torch's own checks
+      communicator_->refuse(call.operation,
+                            Error(ErrorKind::kInvalidArgument, cause.what_without_backtrace()));
+      throw;
+    }
+    call.bind();
+    range.describe(call.operation, *communicator_);
+    communicator_->append_to_history(call.operation);
+    if (!blocks(call, async)) return launch(type, std::move(call), async);
+    load(call);
+    auto place = communicator_->take_place(call.operation);
+    turn.unlock();
+    return run(type, call, place);
+  });
+}
+
+template <typename Body>
+AlBackend::WorkPtr AlBackend::called(Body&& body) {
+  try {
+    return guarded([&] {
+      SignalCheck::refuse_in_handler();
+      return body();
+    });
+  } catch (...) {
+    spoil_window();
+    throw;
+  }
+}
+
+template <typename Each>
+AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
+  WorkPtr last;
+  if (async && windows_.joinable()) {  // torch's, whose end gives the Work of all
+    for (std::size_t i = 0; i < count; ++i) last = each(i);
+    return last;
+  }
+  const auto window = make_window(/*own=*/true);
+  windows_.open(window);
+  try {
+    for (std::size_t i = 0; i < count; ++i) each(i);
+  } catch (...) {
+    windows_.close(window);
+    end_window(*window);  // what was called is called: the peers wait in it
+    spoil_window();
+    throw;
+  }
+  windows_.close(window);
+  auto work = end_window(*window);
+  if (!async) work->wait();
+  return work;
+}
+
+}  // namespace altorch::backend

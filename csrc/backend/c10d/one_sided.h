@@ -1,0 +1,108 @@
+// c10d::Window over the engine's: checks tensors, describes the access, gives back a Work.
+//
+// torch has the interface from 2.14 on; the same class serves older ones as altorch.Window. What torch's lacks is added.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "backend/cuda/window_streams.h"
+#include "engine/window/window.h"
+
+namespace altorch::backend {
+
+#ifdef C10D_BACKEND_HAS_WINDOW
+using WindowBase = c10d::Window;
+#else
+using WindowBase = torch::CustomClassHolder;
+#endif
+
+// Offsets and strides are in elements of the target's tensor, read as one row. Thread rules: any thread.
+class AlWindow : public WindowBase {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  // Where an access lies: rows of `stride` elements from one to the next; nothing: one block.
+  struct Place {
+    std::int64_t rank = 0, offset = 0;
+    std::optional<std::int64_t> stride = {};
+  };
+  using Patience = std::optional<std::chrono::milliseconds>;  // nothing: the group's
+
+  AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
+
+  // What follows throws torch's errors.
+  // Collective. `owning`: the tensor lives as long as the others may touch it; else that is the caller's affair.
+  void register_tensor(const at::Tensor& tensor, bool owning);
+  void deregister_tensor();
+
+  // `slot`: it signals there, too.
+  WorkPtr put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
+              std::optional<int> slot = std::nullopt);
+  WorkPtr accumulate(const at::Tensor& tensor, const Place& place, const std::string& op, bool async,
+                     Patience patience);
+  WorkPtr get(const at::Tensor& tensor, const Place& place, bool async, Patience patience);
+  std::int64_t fetch_add(std::int64_t rank, std::int64_t offset, std::int64_t value, Patience patience);
+  std::int64_t compare_swap(std::int64_t rank, std::int64_t offset, std::int64_t expected, std::int64_t value,
+                            Patience patience);
+  WorkPtr signal_rank(std::int64_t rank, int slot, bool async, Patience patience);
+  WorkPtr wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience);
+  void flush(std::optional<std::int64_t> rank);
+  // All ranks have come, and what any of them began before has taken effect.
+  void fence();
+  // What a rank has registered, as a row; throws Error where this process cannot map it.
+  at::Tensor map(std::int64_t rank);
+  std::string route();
+
+#ifdef C10D_BACKEND_HAS_WINDOW
+  void tensor_register(const at::Tensor& tensor, bool owning = true) override;
+  void tensor_deregister() override;
+  WorkPtr put(const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
+              const c10d::PutOptions& options) override;
+  WorkPtr signal(std::int64_t rank, bool async, const c10d::SignalOptions& options) override;
+  WorkPtr wait_signal(std::int64_t rank, bool async, const c10d::WaitSignalOptions& options) override;
+  at::Tensor map_remote_tensor(std::int64_t rank) override;
+  c10d::WindowAttr get_attr(std::int64_t rank) override;
+#endif
+
+ private:
+  // Calls `body(rank)`, once there is such a rank; nothing stands for all. What is refused before the engine is asked says
+  // what was asked, as the engine's own errors do.
+  template <class Body>
+  auto asked(const Asking& asking, std::optional<std::int64_t> rank, Body&& body) const -> decltype(body(0));
+  void set_tensor(const at::Tensor& tensor, bool owning);
+  void release_tensor();
+  // What is registered. `streams`: null where that lies on the CPU.
+  struct Open {
+    std::shared_ptr<altorch::Window> window;
+    std::shared_ptr<WindowStreams> streams;
+  };
+  Open open() const;
+  std::shared_ptr<altorch::Window> window() const { return open().window; }
+  std::chrono::milliseconds deadline(Patience patience) const { return patience.value_or(timeout_); }
+  WindowCall describe(Access access, const at::Tensor& tensor, const Place& place) const;
+  WorkPtr run_on_stream(const Open& opened, WindowCall call, const std::vector<at::Tensor>& touched,
+                        bool async, Patience patience, const std::function<void()>& finish);
+  WorkPtr run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
+              std::function<void()> finish = nullptr);
+  std::int64_t count(Access access, int rank, std::int64_t offset, std::int64_t operand,
+                     std::int64_t expected, Patience patience);
+  WorkPtr under_way(const std::shared_ptr<WindowTask>& task, std::vector<at::Tensor> keep,
+                    std::function<void()> finish);
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::chrono::milliseconds timeout_;
+  const OnError on_error_;
+  const WorkPtr finished_;  // of what is done when it returns
+  std::mutex registering_;
+  mutable std::mutex mutex_;  // guards what follows
+  Open open_;
+  at::Tensor own_;  // what is registered, as a row
+};
+
+// A tensor whose memory other processes of this node can map. Thread rules: any thread.
+at::Tensor empty_shareable(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, c10::Device device);
+
+}  // namespace altorch::backend

@@ -1,0 +1,28 @@
+// altorch.Options: what pg_options may say.
+#pragma once
+
+#include <torch/version.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "base/longest_timeout.h"
+#include "engine/gpu/on_error.h"
+#include "transports/nccl/nccl_comm.h"
+
+namespace altorch::backend {
+
+struct AlOptions : public c10d::Backend::Options {
+  explicit AlOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+      : Options("al", clamp_timeout(timeout)) {}
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  c10::intrusive_ptr<Options> clone() const override { return c10::make_intrusive<AlOptions>(*this); }
+#endif
+
+  bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
+  nccl::Knobs nccl;
+  std::optional<OnError> on_error;  // nothing: what ALTORCH_ON_ERROR says
+};
+
+}  // namespace altorch::backend

@@ -1,0 +1,16 @@
+#include "backend/c10d/prepared_call.h"
+
+namespace altorch::backend {
+
+void set_device(PreparedCall& call) {
+  if (call.keep.empty()) return;
+  const c10::Device device = call.keep.front().device();
+  for (const at::Tensor& tensor : call.keep) {
+    if (!tensor.defined() || tensor.device() == device) continue;
+    throw Error(ErrorKind::kInvalidArgument, "its tensors are on different devices, " + device.str() +
+                                                 " and " + tensor.device().str() + "; move them to one");
+  }
+  call.operation.device = device.is_cuda() ? device.index() : kHostDevice;
+}
+
+}  // namespace altorch::backend

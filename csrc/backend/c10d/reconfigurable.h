@@ -1,0 +1,154 @@
+// A backend whose ranks change: torch's reconfigure(), for groups made with enable_reconfigure=True.
+//
+// Every set of ranks is a group of its own, a generation: an AlBackend, which this one stands in front of. Until the first
+// one there is nobody to talk to, and calls say so. What is whole is needed until all ranks of the next generation have
+// come, since one of them may still be in a call of this one; what has failed is cleared away before.
+//
+// Thread rules: any thread, but one reconfigure() at a time, and rank and size change in it.
+#pragma once
+
+#include "backend/c10d/backend.h"
+#include "base/interrupt.h"
+#include "base/random_name.h"
+#include "observe/process_id.h"
+
+// From this version on the interface is what stands below.
+#if defined(C10D_BACKEND_HAS_RECONFIGURE) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define ALTORCH_HAS_RECONFIGURE 1
+#endif
+#ifdef ALTORCH_HAS_RECONFIGURE
+
+namespace altorch::backend {
+
+class ReconfigurableBackend : public c10d::Backend {
+ public:
+  using WorkPtr = AlBackend::WorkPtr;
+  using Tensors = AlBackend::Tensors;
+  using TensorLists = AlBackend::TensorLists;
+
+  // What to make: the group of these ranks, of which this process is one.
+  struct Asked {
+    std::int64_t uuid = 0;  // which was never used for another set of ranks
+    std::vector<std::string> handles;
+    std::vector<ProcessId> processes;  // theirs
+    int rank = 0;
+    std::chrono::milliseconds timeout{0};
+  };
+  // Collective over those ranks, and alike on all of them.
+  using Make = std::function<AlBackend::Made(const Asked&)>;
+
+  // `rank`, `size`: as the job was started, which sets of handles without an order are ordered by.
+  ReconfigurableBackend(int rank, int size, std::string name, c10::intrusive_ptr<AlOptions> options,
+                        Make make);
+
+  // The generation of now; null: none yet.
+  c10::intrusive_ptr<AlBackend> now() const;
+
+  bool supportsReconfigure() const override { return true; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  // Collective over the new ranks, and done when it returns. What is under way fails. Throws Error: kInvalidArgument for
+  // handles that cannot be; whatever else went wrong, on all of those ranks. The group is what it was then, unless it had
+  // failed. abort() and shutdown() in another thread end it on this rank; the others miss it at their deadline.
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+
+  const std::string getBackendName() const override { return "al"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return carries_cuda(); }
+  bool supportsWindow() const override { return true; }
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+#ifdef ALTORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    completion_hooks_->add(id, for_torch(std::move(hook)));
+  }
+  void unregisterCompletionHook(std::int64_t id) override { completion_hooks_->remove(id); }
+#endif
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  void waitForPendingWorks() override;
+  void enableCollectivesTiming() override {}
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setGroupUid(const std::string& uid) override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return use()->getSequenceNumberForGroup(); }
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+  void release_resources() override;
+  void eagerConnectSingleDevice(at::Device device) override;
+  void suspend() override { use()->suspend(); }
+  void resume() override { use()->resume(); }
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats() override { return use()->getMemoryStats(); }
+
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
+  c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const c10::intrusive_ptr<Options>& options, const int& rank,
+                                    const int& size) override;
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+ private:
+  // The same for a call; throws where there is none.
+  c10::intrusive_ptr<AlBackend> use() const;
+  Asked check(const c10d::ReconfigureOptions& options) const;
+  void replace(const Asked& asked);
+  // Ends the reconfigure() that another thread is in.
+  void interrupt(const char* why);
+
+  const std::string name_;
+  const std::string own_name_ = random_name();  // in handles: of this object, and no other
+  const int first_rank_;
+  const c10::intrusive_ptr<AlOptions> options_;
+  const std::shared_ptr<CompletionHooks> completion_hooks_ =
+      std::make_shared<CompletionHooks>();  // of all generations
+  mutable std::mutex mutex_;                // a leaf; guards what follows
+  std::shared_ptr<const Make> make_;
+  c10::intrusive_ptr<AlBackend> now_;
+  std::int64_t attempts_ = 0;
+  std::shared_ptr<Interrupt> under_way_;  // of the reconfigure() that a thread is in
+  bool is_closed_ = false;
+  // Of one object each: what belongs to Python is neither copied nor freed under the lock, for that takes Python's.
+  std::map<std::int64_t, c10d::AbortHook> hooks_;
+  std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook_;
+};
+
+}  // namespace altorch::backend
+
+#endif

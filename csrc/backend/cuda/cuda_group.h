@@ -1,0 +1,152 @@
+// What a process group has on one GPU: the routes that operations take, a stream of its own, and what is in
+// flight there.
+//
+// A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An
+// asynchronous one runs on the group's own high-priority stream, after what the current stream held;
+// Work::wait() orders the current stream after it. The host never waits, but in barrier() and in wait() with
+// a timeout.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "backend/hooks/completion_hooks.h"
+#include "backend/c10d/prepared_call.h"
+#include "device/cuda_device.h"
+#include "engine/communicator.h"
+#include "engine/gpu/device_calls.h"
+#include "engine/gpu/gpu_routes.h"
+#include "engine/gpu/watched.h"
+
+namespace altorch::backend {
+
+// What an asynchronous call leaves behind until the device is done.
+struct InFlight {
+  explicit InFlight(c10::Event event) : end(std::move(event)) {}
+  c10::Event end;
+  std::optional<c10::Stream>
+      called_on;  // the stream that was current at the call, or at all calls of a batch
+  bool captured = false;
+  std::mutex mutex;  // guards tensors
+  std::vector<at::Tensor>
+      tensors;  // kept until the end, or until a stream has waited behind which they may go (release_rule.h)
+  // How it ended, once that is known, and who wants to be told; guarded by the mutex, too.
+  std::optional<c10d::WorkResult> outcome;
+  c10::intrusive_ptr<c10::ivalue::Future> result;
+  std::atomic<bool> failed{false};  // it was under way when the group failed
+  // For completion hooks: of its own Work, and of those of the calls that a window had kept.
+  const std::uint64_t key = CompletionHooks::next_key();
+  std::vector<std::uint64_t> kept_keys;
+
+  // Where callbacks may run. Once.
+  void ended(c10d::WorkResult how);
+  // Complete once it has ended; torch's c10d::WorkResult as a number.
+  c10::intrusive_ptr<c10::ivalue::Future> future_result();
+};
+
+// Thread rules: any thread.
+class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup> {
+ public:
+  // Collective over the group. `first`: the operation that it is made for, on its device. Throws Error.
+  CudaGroup(std::shared_ptr<Communicator> communicator, const Operation& first,
+            std::chrono::milliseconds timeout, bool high_priority, OnError on_error, GpuRouteOptions options,
+            std::shared_ptr<const CompletionHooks> hooks);
+  ~CudaGroup() override;
+
+  // Makes the route that this operation takes; collective over the group.
+  void connect(const Operation& usual);
+  // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);
+
+  // GpuRoutes::suspend(), once the device has done what this rank has given it, and resume(). Throw Error.
+  void suspend(const Operation& call);
+  void resume(const Operation& call);
+  GpuRoutes::Memory memory() { return routes_.memory(); }
+
+  // NCCL's communicator, if there is one.
+  std::shared_ptr<nccl::NcclComm> nccl_communicator() { return routes_.nccl_communicator(); }
+
+  c10::Device device() const { return device_; }
+  // Blocks the host until the current stream and everything of this group are done. Throws Error.
+  void drain(std::chrono::milliseconds timeout);
+  // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
+  void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
+  void throw_if_failed() const { calls_.throw_if_failed(); }
+  // Of a call that is not begun.
+  void refuse_if_failed() const;
+  std::optional<Error> failure() const { return calls_.failure(); }
+  // wait() on another stream than the call's has left the tensors in flight.
+  void note_wait_elsewhere() { waited_elsewhere_.store(true, std::memory_order_relaxed); }
+  // DeviceCalls::under_way()
+  std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }
+  // A stream that waits for one operation and for nothing else, for Futures.
+  c10::Stream future_stream() const { return future_stream_; }
+
+  // Both called by the watch, by a thread each; false when nothing is under way. poll() asks CUDA how far the
+  // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's, whatever
+  // holds up the others (engine/gpu/device_calls.h).
+  bool poll() override;
+  bool look() override { return calls_.look(); }
+  void abort(const std::string& why);
+
+ private:
+  void tell_waiters();
+  GpuRouteOptions marking(GpuRouteOptions options);
+  // All with launch_mutex_ held.
+  void settle();
+  bool record_last(c10::Event& event);
+  void follow(const c10::Stream& stream);
+  bool is_idle();
+  // So that who looks can tell a call from those that came a while before it.
+  void mark_what_came_before();
+  // After the last launch, which was the call of this number. `surely`: in place of the last mark, where there are many.
+  void mark(std::uint64_t calls, bool surely = false);
+  // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
+  std::optional<std::uint64_t> forget_what_is_done();
+  void release_what_is_done();
+  void release_soon() noexcept;
+  void release_what_was_captured();
+  // With launch_mutex_ held: `entry` keeps what a call that failed may have enqueued.
+  void keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stream& stream) noexcept;
+  c10d::WorkResult outcome_of(const InFlight& done) const;
+  // Another group is about to put something on a stream that this one was the last to use.
+  void settle_before_another();
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<const CompletionHooks> hooks_;
+  const c10::Device device_;
+  GpuRoutes routes_;
+  DeviceCalls calls_;
+  // Streams of nobody else: in torch's pools, groups would wait for each other's.
+  const std::unique_ptr<CudaDevice> streams_;
+  const c10::Stream stream_, future_stream_;
+
+  std::mutex launch_mutex_;  // one launch at a time, in one order on all routes
+  c10::Event last_;          // after the last launch, whichever stream it was on, once settled
+  std::optional<c10::Stream> last_stream_;
+  bool settled_ = true;
+  std::optional<c10::Stream> captured_on_;  // the last that a graph took
+  std::chrono::steady_clock::time_point last_launch_;
+  struct Marker {
+    Marker(c10::Event event, std::uint64_t calls) : event(std::move(event)), calls(calls) {}
+    c10::Event event;
+    const std::uint64_t calls;  // of all that there ever were, before it
+  };
+
+  std::mutex release_mutex_;                     // one thread at a time takes from the front of in_flight_
+  std::atomic<bool> waited_elsewhere_{false};    // since the last launch
+  std::mutex mutex_;                             // guards what follows
+  std::deque<std::shared_ptr<Marker>> markers_;  // in order, while the device has not come to them
+  std::deque<std::shared_ptr<InFlight>> in_flight_;
+  std::deque<std::shared_ptr<InFlight>> in_capture_;  // of the graph that is being captured
+};
+
+}  // namespace altorch::backend

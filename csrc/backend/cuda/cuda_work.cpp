@@ -1,0 +1,73 @@
+#include "backend/cuda/cuda_work.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+
+#include "backend/cuda/cuda_guard.h"
+#include "backend/c10d/errors.h"
+#include "backend/c10d/work.h"
+#include "engine/gpu/release_rule.h"
+
+namespace altorch::backend {
+
+CudaWork::CudaWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
+                   std::shared_ptr<CudaGroup> group, std::shared_ptr<InFlight> in_flight, int source,
+                   std::chrono::milliseconds timeout)
+    : Work(rank, type),
+      sequence_(sequence),
+      outputs_(std::move(outputs)),
+      group_(std::move(group)),
+      in_flight_(std::move(in_flight)),
+      source_(source),
+      timeout_(timeout) {}
+
+std::optional<Error> CudaWork::failure() const {
+  return in_flight_->failed.load() ? group_->failure() : std::nullopt;
+}
+
+bool CudaWork::isSuccess() const { return in_flight_->end.query() && !failure(); }
+
+std::exception_ptr CudaWork::exception() const {
+  const auto error = failure();
+  return error ? as_torch(*error) : nullptr;
+}
+
+bool CudaWork::wait(std::chrono::milliseconds timeout) {
+  forget_in_registry(*this);
+  return guarded([&] {
+    if (const auto error = failure()) throw *error;
+    if (timeout != kNoTimeout) group_->wait_on_host(in_flight_->end, timeout, "wait(timeout)");
+    const c10::Stream here = cuda_guard().getStream(group_->device());
+    in_flight_->end.block(here);
+    const bool is_calls_stream = in_flight_->called_on == here;
+    const bool is_over = timeout != kNoTimeout;  // the event is not asked: another thread may capture a graph
+    if (!releases_tensors(is_calls_stream, in_flight_->captured, is_over)) {
+      group_->note_wait_elsewhere();
+      return true;
+    }
+    std::vector<at::Tensor> released;  // without the lock
+    const std::lock_guard lock(in_flight_->mutex);
+    released.swap(in_flight_->tensors);
+    return true;
+  });
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CudaWork::getFuture() {
+  const std::lock_guard lock(guard_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                     std::vector<c10::Device>{group_->device()});
+  if (const auto error = failure()) {
+    future_->setError(as_torch(*error));
+    return future_;
+  }
+  // The Future takes its event from the current stream: one that waits for this operation and for nothing
+  // later.
+  const c10::Stream carrier = group_->future_stream();
+  in_flight_->end.block(carrier);
+  const c10::StreamGuard on(carrier);
+  future_->markCompleted(at::IValue(outputs_));
+  return future_;
+}
+
+}  // namespace altorch::backend

@@ -1,0 +1,29 @@
+// MPI for the job's first group, whose ranks have met in the store.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/store/rendezvous.h"
+#include "transports/transport.h"
+
+namespace altorch::backend {
+
+struct MpiStart {
+  std::string library;         // path
+  std::string shim_directory;  // where the shims and helpers lie
+  std::string job;             // the same on all ranks, new for every start of the job
+  std::string master_address;
+};
+
+// MPI as the transport of a group and of those split off it. With `start`, collective over the group: starts MPI, or
+// uses it as it is where it runs on all of its ranks. `mpi_ranks`: of its members, as MPI numbers them. Throws Error.
+std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<int>& mpi_ranks,
+                                         const std::optional<MpiStart>& start);
+
+// How long MPI may take to start.
+std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout);
+
+}  // namespace altorch::backend

@@ -1,0 +1,39 @@
+// What is asked of a group, whoever carries it out: a route, a library's own collective, a comparison.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "base/op_kind.h"
+#include "base/reduce_op.h"
+#include "base/rms_norm.h"
+
+namespace altorch {
+
+// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. A call does not
+// own what it points to: whoever submits keeps buffers and count arrays alive until it is done.
+struct Call {
+  OpKind kind = OpKind::kBarrier;
+  DType dtype = DType::kUInt8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;  // or the peer of a message (kAnySource for any)
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t count = 0;  // elements of the vector, or of one block
+  std::span<const std::int64_t> input_counts = {};
+  std::span<const std::int64_t> output_counts = {};
+  double factor = 1.0;            // PREMUL_SUM only
+  const RmsNorm* norm = nullptr;  // all_reduce only: what comes behind it; null: nothing
+  std::int64_t norm_row = 0;      // the elements of its rows, of which count is a multiple; 0: there is none
+  // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
+  // way.
+  std::int64_t paired_bytes = 0;
+
+  bool reduces() const { return altorch::reduces(kind); }
+  bool is_message() const { return altorch::is_message(kind); }
+  bool is_collective() const { return altorch::is_collective(kind); }
+  bool uneven() const { return !input_counts.empty() || !output_counts.empty(); }
+};
+
+}  // namespace altorch

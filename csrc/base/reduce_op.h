@@ -1,0 +1,75 @@
+// The reductions of torch.distributed: a row for each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/dtype.h"
+#include "base/enum_table.h"
+
+namespace altorch {
+
+// In torch's order (backend/c10d/backend_reduce.cpp counts on it), which is part of the wire fingerprint: append,
+// never reorder.
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAvg,
+  kProduct,
+  kMin,
+  kMax,
+  kBand,
+  kBor,
+  kBxor,
+  kPremulSum,
+};
+inline constexpr int kReduceOpCount = 9;
+template <>
+inline constexpr int kCountOf<ReduceOp> = kReduceOpCount;
+
+// What a reduction makes of two values. Each is a function of reduction/operators.inc (for CPUs) and of
+// device/kernels/numbers.cuh (for GPUs, under this name).
+enum class BinaryOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor };
+inline constexpr int kBinaryOpCount = 7;
+template <>
+inline constexpr int kCountOf<BinaryOp> = kBinaryOpCount;
+
+inline constexpr EnumTable<BinaryOp, const char*> kBinaryOpNames({
+    {BinaryOp::kSum, "Sum"},
+    {BinaryOp::kProduct, "Product"},
+    {BinaryOp::kMin, "Min"},
+    {BinaryOp::kMax, "Max"},
+    {BinaryOp::kAnd, "And"},
+    {BinaryOp::kOr, "Or"},
+    {BinaryOp::kXor, "Xor"},
+});
+constexpr const char* name_of(BinaryOp op) { return kBinaryOpNames[op]; }
+
+struct ReduceOpTraits {
+  const char* name;  // torch's, for messages
+  BinaryOp of_numbers;
+  std::optional<BinaryOp> of_bools;  // none: not defined for them
+  bool takes_integers = true;
+};
+
+inline constexpr EnumTable<ReduceOp, ReduceOpTraits> kReduceOps({
+    {ReduceOp::kSum, {"SUM", BinaryOp::kSum, BinaryOp::kOr}},
+    {ReduceOp::kAvg, {"AVG", BinaryOp::kSum, std::nullopt}},
+    {ReduceOp::kProduct, {"PRODUCT", BinaryOp::kProduct, BinaryOp::kAnd}},
+    {ReduceOp::kMin, {"MIN", BinaryOp::kMin, BinaryOp::kAnd}},
+    {ReduceOp::kMax, {"MAX", BinaryOp::kMax, BinaryOp::kOr}},
+    {ReduceOp::kBand, {"BAND", BinaryOp::kAnd, BinaryOp::kAnd}},
+    {ReduceOp::kBor, {"BOR", BinaryOp::kOr, BinaryOp::kOr}},
+    {ReduceOp::kBxor, {"BXOR", BinaryOp::kXor, BinaryOp::kXor}},
+    {ReduceOp::kPremulSum, {"PREMUL_SUM", BinaryOp::kSum, std::nullopt, false}},
+});
+constexpr const char* name_of(ReduceOp op) { return kReduceOps[op].name; }
+
+// How `op` combines two values of this type; none where torch does not define it for bools or integers.
+constexpr std::optional<BinaryOp> binary_op_of(ReduceOp op, DType dtype) {
+  const ReduceOpTraits& traits = kReduceOps[op];
+  if (dtype == DType::kBool) return traits.of_bools;
+  if (is_integral(dtype) && !traits.takes_integers) return std::nullopt;
+  return traits.of_numbers;
+}
+
+}  // namespace altorch

@@ -1,0 +1,49 @@
+#include "platform/signal_check.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenQuestions{250};
+
+std::atomic<SignalCheck::Raised> raised_by_handler{nullptr};
+
+thread_local bool handler_runs = false;
+
+bool is_main_thread() {
+  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+  return is_main;
+}
+
+}  // namespace
+
+void SignalCheck::set(Raised raised) { raised_by_handler.store(raised); }
+
+bool SignalCheck::is_in_handler() { return handler_runs; }
+
+void SignalCheck::refuse_in_handler() {
+  if (!handler_runs) return;
+  throw Error(
+      ErrorKind::kUnsupported,
+      "altorch: a signal handler that runs while a call waits cannot communicate; let it set a flag, and "
+      "communicate after the call");
+}
+
+std::optional<Error> SignalCheck::look(Clock::time_point now) {
+  if (next_ == Clock::time_point{}) next_ = now + kBetweenQuestions;
+  if (now < next_ || handler_runs || !is_main_thread()) return std::nullopt;
+  next_ = now + kBetweenQuestions;
+  const Raised raised = raised_by_handler.load();
+  if (!raised) return std::nullopt;
+  handler_runs = true;
+  const bool has_raised = raised();
+  handler_runs = false;
+  if (!has_raised) return std::nullopt;
+  return Error(ErrorKind::kInterrupted, "a signal interrupted it while it waited");
+}
+
+}  // namespace altorch

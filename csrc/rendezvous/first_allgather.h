@@ -1,0 +1,33 @@
+// The first allgather of a new group's ranks. The store may still hold keys of earlier groups of the same name and
+// ranks, some of which were never completed.
+//
+// Rank 0 writes a challenge: a random name. The other ranks answer under that name, each with a random name of its own.
+// Rank 0 collects the answers into one table. A rank that does not find its own name there has read an old table. A rank
+// that answered an old challenge sees the new one appear, and answers again. So no rank has to know how often such a
+// group was made before. Thread rules: any thread.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "rendezvous/key_value_store.h"
+
+namespace altorch {
+
+// Under this key, behind the prefix, a rank reports that it cannot make its part of the group, and why.
+inline constexpr const char* kFailedKey = "failed";
+
+struct FirstAllgather {
+  std::string prefix;         // for keys of this instance of the group; the same on every rank
+  std::vector<Fields> words;  // by rank
+};
+
+// `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests, besides polling.
+// Throws Error(kTimeout) that names the missing ranks, and what store.check_peers() throws.
+FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
+                               std::chrono::milliseconds timeout, const std::string& purpose,
+                               const Fields& word);
+
+}  // namespace altorch
