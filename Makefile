@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Two commands: `make demo` and `make test`. Everything goes into .venv and build/; nothing is installed elsewhere.
 #
 #   PYTHON=python3.12        which Python (>= 3.10)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Builds altorch by calling CMake; everything static stands in pyproject.toml.
 
 A wheel is built in build/<python>-torch<minor>/, an editable install in build/dev/ with its results in

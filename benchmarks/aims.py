@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Judges measured rows by what the project has set itself, in a table for each device and number of ranks.
 
 python -m benchmarks.aims benchmarks/results/cuda-4xH200-2026-11-21.jsonl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The figures that the project has set itself for CPU tensors. What a row measures is said by its benchmark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times torch.distributed's operations on CPU tensors, contender by contender in turns within the same processes.
 
 Starts its ranks itself. What is measured how: altorch.bench.turns. `fake` is torch's backend that does nothing, what

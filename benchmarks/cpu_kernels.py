@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times all_reduce of CPU tensors beside the kernels of inference engines, in turns in the same processes.
 
 The kernels (benchmarks/kernels.py) are called past torch.distributed, so they stand beside altorch less `fake`, torch's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What CPU tensors are to reach where all ranks share a node's memory.
 
 Beside the floors of the same run (torch's dispatch), the same operations from C (the fastest of the MPIs measured,

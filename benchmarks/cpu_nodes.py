@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times torch.distributed's operations on CPU tensors of two nodes, cut out of this machine (ALTORCH_NODE).
 
 Starts its ranks itself, half of them on each node, and has the contenders take turns, as cpu_collectives does. `al`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How much of an asynchronous all_reduce of CPU tensors hides behind matrix products.
 
 Starts its ranks itself, one compute thread each. Per contender: the products alone (so many that they take about 1.3

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times what people do with CPU tensors: training steps of a decoder of 26 million parameters, and decoding with it.
 
 ddp      a step with DDP, float32 and AdamW, on random tokens

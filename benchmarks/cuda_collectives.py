@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times torch.distributed's operations on CUDA tensors: altorch, its routes and torch's own, in the same processes.
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_collectives --json results.jsonl

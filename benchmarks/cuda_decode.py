@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times a decoding step of a transformer whose matrices are split over the GPUs, as a CUDA graph, in bfloat16.
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_decode --json results.jsonl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How much of an asynchronous all_reduce hides behind matrix products, by each route of CUDA tensors and torch's NCCL.
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_overlap --json results.jsonl

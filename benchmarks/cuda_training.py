@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times a training step of a decoder transformer of 336 million parameters: altorch beside torch's own NCCL backend.
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_training --json results.jsonl

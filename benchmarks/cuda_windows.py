@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What one-sided access to CUDA tensors takes, beside messages and copies: windows of two ranks, through torch.
 
     torchrun --nproc-per-node 2 -m benchmarks.cuda_windows --json results.jsonl

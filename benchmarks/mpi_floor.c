@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The same operations called from C: what MPI itself costs, without torch.
 //
 //   mpiexec -n 2 mpi_floor <mode> <seconds a case> <operations, comma separated> <bytes, comma separated>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Builds mpi_floor.c with an MPI's own compiler wrapper and runs it under that MPI's mpiexec."""
 
 from __future__ import annotations

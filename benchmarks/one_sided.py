@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two ranks that exchange by a window, or by messages: what the benchmarks of windows time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Starts the ranks of a benchmark as fresh processes, collects the rows that they emit, and leaves none behind.
 
     rows = run_ranks("benchmarks.startup:work", ranks=4, config={"contender": "gloo"})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the suites share: the options that most of them have, and the row of a run with its commit."""
 
 from __future__ import annotations

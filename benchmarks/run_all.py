@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs the suites of CPU tensors one after another, writes their rows to one file, and prints which aims are reached.
 
 python -m benchmarks.run_all                     # about twelve minutes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Times the start of a group: from init_process_group to the end of the first barrier, on fresh processes.
 
 The ranks line up after their imports, so that the time of `import torch` is not in the figure. Contenders take turns;

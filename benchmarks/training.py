@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What benchmarks.cpu_training and benchmarks.cuda_training share: the decoder, its wraps, a step, whose turn it is."""
 
 from __future__ import annotations

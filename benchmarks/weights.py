@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Weights from one trainer to processes that infer with them: torch's transport "al" beside broadcasts of a group.
 
     python -m benchmarks.weights --json results.jsonl

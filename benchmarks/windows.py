@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What one-sided access to CPU tensors takes, beside messages: windows of two ranks, through torch.
 
 Starts its ranks itself. Per contender and size: half of a ping-pong (a put with a signal, and the peer's wait for it;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The engine: everything below backend/. No torch header, no MPI header; a file compiles in a second or two.
 set(engine_folders base platform rendezvous device reduction collectives transports bootstrap observe engine)
 list(TRANSFORM engine_folders PREPEND "${CMAKE_SOURCE_DIR}/csrc/" OUTPUT_VARIABLE engine_globs)

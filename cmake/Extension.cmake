@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # altorch/_C: the only target that sees torch's headers. Linked against torch's libraries by full path, found at run
 # time through the ones that `import torch` has loaded already, or through $ORIGIN/../torch/lib.
 file(GLOB_RECURSE backend_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/backend/*.cpp")

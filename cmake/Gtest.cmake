@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # GTest::gtest and GTest::gtest_main: the system's (package libgtest-dev), else built from source. The source is that of the
 # package googletest, for another architecture say, else comes from GitHub and is checked by its hash. Without network
 # there is no such target, and no C++ test.

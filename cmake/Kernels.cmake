@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The source of the GPU kernels, as text inside the engine: NVRTC, which comes with torch, compiles what is needed for
 # the GPU that is there. So building needs no nvcc, and one build serves every GPU and every CUDA.
 set(kernel_folder "${CMAKE_SOURCE_DIR}/csrc/device/kernels")

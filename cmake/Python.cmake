@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Asks Python where torch and the headers are (cmake/locate.py). Not find_package(Torch): that wants a CUDA toolkit
 # even for a CPU extension, guesses GPU architectures, and links a second CUDA runtime.
 if(NOT ALTORCH_EXTENSION AND NOT ALTORCH_SHIMS)

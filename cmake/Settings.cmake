@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Language, warnings, optimisation, sanitizers, ccache.
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

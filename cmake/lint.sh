@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Every linter that is installed; a missing one is named and skipped. $1: the build folder (compile_commands.json).
 # LINT_CHANGED=1 looks only at files that differ from the last commit; LINT_ALL=1 runs clang-tidy over all files, too.
 failed=0

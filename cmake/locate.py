@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Finds what a build of altorch needs from Python's side: torch, Python's headers, MPI headers.
 
 CMake runs it as a script and reads JSON; setup.py imports it. Torch is never imported, only looked at: an isolated

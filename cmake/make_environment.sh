@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Makes the environment that `make` works in: torch, the build tools, the tests' and the demo's packages.
 # Called by the Makefile with PYTHON, TORCH, VENV, BUILD and USE_SYSTEM.
 set -e

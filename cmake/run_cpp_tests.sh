@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Runs the C++ tests in three processes a core, twelve at most: many tests wait, and leave their core to others.
 # $1: the program, $2: --gtest_filter. What a process says is shown when it ends.
 set -e

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Builds the C++ tests under a sanitizer and runs them. $1: address, thread, undefined or address,undefined.
 # A machine on which sanitized programs cannot run (no ptrace for the search for leaks, an unusual memory layout) is told
 # by a program that does nothing, and skipped with its words; with SANITIZER_REQUIRED=1 that is a failure.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Runs tests of GPU kernels under compute-sanitizer, which makes them a hundred times slower: each in a process of its own, six at a
 # time, for each needs a few gigabytes of the GPU.
 # $1: compute-sanitizer, $2: the test program, $3: which tests (a --gtest_filter).

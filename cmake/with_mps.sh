@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Runs a command as clients of CUDA's Multi-Process Service, of a daemon of its own: sh cmake/with_mps.sh COMMAND...
 # Kernels of several processes then run on one GPU at the same time.
 control=$(command -v nvidia-cuda-mps-control) || {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Trains a small convolutional network on scikit-learn's handwritten digits with DistributedDataParallel.
 
     torchrun --standalone --nproc-per-node 2 examples/digits_ddp.py

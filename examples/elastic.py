@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Trains on while ranks are killed and come back: the others go on without them, and take them in again.
 
     python examples/elastic.py --ranks 4 --kill 1@40 3@80 0@80

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Jacobi iteration on a square plate with a hot edge: each rank has a strip of rows, and needs its neighbours' rows.
 
     torchrun --standalone --nproc-per-node 2 examples/jacobi.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tokens to experts and back: each rank has an expert, and each token goes to two of them.
 
     torchrun --standalone --nproc-per-node 2 examples/moe.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Asynchronous updates by one-sided access: nobody waits for anybody.
 
     torchrun --standalone --nproc-per-node 3 examples/parameter_server.py

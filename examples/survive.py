@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Trains on while ranks are lost: the ranks that are left find each other, go back to the last checkpoint and go on.
 
     python examples/survive.py --ranks 4 --lose 3@40 0@90

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Generates tokens with a decoder transformer whose matrices are split over the ranks, on CPU.
 
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel_inference.py --backend both

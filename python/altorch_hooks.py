@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The doors through which others come in: torch's two plugin hooks and the console script.
 
 A module outside the package, because these must work where `import altorch` is refused (another torch minor than

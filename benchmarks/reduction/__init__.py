@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Element-wise reductions against memcpy: python -m benchmarks.reduction."""

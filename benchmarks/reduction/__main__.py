@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Bytes a second of the element-wise reductions on one core, beside memcpy in the same run.
 
 A reduction reads two operands and writes one, memcpy reads one and writes one: where memory is the bound, a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bytes a second of every reduction kernel, beside memcpy of as many bytes on the same core in the same run.
 //
 //   speed <bytes, comma separated> <dtypes, comma separated, or all>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Why a rank has given up, in memory that ranks share: the first reason stays. Zero at first.
 #pragma once
 

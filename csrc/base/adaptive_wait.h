@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a host thread waits for something that it can only poll, without starving those it waits for.
 //
 //   AdaptiveWait wait;

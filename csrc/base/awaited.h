@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a thread may sleep for: a number in memory that processes share, which a peer raises.
 //
 // Whoever raises it looks at `sleepers` afterwards, and wakes them where there are any. Both sides write first and then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is asked of a group, whoever carries it out: a route, a library's own collective, a comparison.
 #pragma once
 

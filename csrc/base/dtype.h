@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The element types that altorch moves and reduces: a row for each.
 //
 // What a library or a kernel calls them stands with that library: transports/mpi, transports/nccl,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How large the tensors of one rank are in a call, whole.
 #pragma once
 

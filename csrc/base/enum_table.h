@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What belongs to each enumerator of an enumeration, as rows that name theirs. A row that is missing, or there
 // twice, does not compile, so that whoever adds an enumerator is led to every table that needs a row. Only a
 // table that says what holds for all others may leave some out: what a library has, of all that there is.

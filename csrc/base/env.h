@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every setting that altorch reads from the environment, in one table. The docs and `altorch info` print it.
 //
 // Values are read when they are asked for, so that a test or a launcher may still set them after import.

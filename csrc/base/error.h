@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One error type for the whole engine.
 //
 // Inside, an Error is a value: state machines store it and hand it on. It is thrown only by set-up code and

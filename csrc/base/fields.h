@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Rows of texts as one text, for the store. Any byte may be part of a field.
 #pragma once
 

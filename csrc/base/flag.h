@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A counter in memory by which threads, processes and GPUs tell each other how far they are. It only grows,
 // and comes round to 0 after 2^32 steps: "reached" means reached or passed by less than half a turn.
 #pragma once

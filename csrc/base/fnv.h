@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // FNV-1a: a hash that is the same in every process, for names that ranks must agree on without asking.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A long wait of one thread that another thread may end: whoever waits for other ranks looks for it, as he looks whether
 // they live.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Lines on standard error, filtered by ALTORCH_LOG_LEVEL. Rare by design: never on the path of an operation.
 #pragma once
 

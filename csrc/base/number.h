@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Numbers in texts that somebody else has written: other ranks, the environment, a file.
 #pragma once
 

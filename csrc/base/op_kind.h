@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kinds of operation: a row for each. Names are torch.distributed's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An object that a process has once, and never destroys. A forked child gets a fresh one: the threads behind its parent's
 // object do not exist in the child, and one of them may have held a lock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The reductions of torch.distributed: a row for each.
 #pragma once
 

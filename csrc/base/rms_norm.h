@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What comes behind an all_reduce in a layer of a transformer, in one call with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Quotients and multiples, rounded up, of numbers that are not negative.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Text from elsewhere that goes into errors: Python raises nothing that is no UTF-8. Thread rules: any thread.
 #pragma once
 

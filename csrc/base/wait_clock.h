@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The clock and the sleep of those who wait for other ranks in a store. Tests in which thousands wait put a time of their own
 // in its place, for the thread that says so. Thread rules: any thread.
 #pragma once

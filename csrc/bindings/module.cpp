@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The Python module altorch._C: makes backends, and answers questions about the engine. Nothing else.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bindings/process_memory.h"
 
 #include <pybind11/stl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of another process of this node, as Python's transport copies it: altorch._C.Process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bindings/program_place.h"
 
 #include <atomic>

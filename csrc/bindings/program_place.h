@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the program's main thread is in Python, for those whom it keeps waiting: `altorch trace`, and errors of other ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bindings/window.h"
 
 #include <pybind11/chrono.h>

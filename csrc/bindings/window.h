@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // altorch.Window for Python.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Starts MPI in this process, whoever started the process.
 //
 //   (a) torchrun, or anything that tells RANK and WORLD_SIZE: we are the process manager, over the rendezvous

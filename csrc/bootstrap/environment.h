@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The environment that MPI_Init reads: cleaned of what another launcher left, set to what our bootstrap
 // serves, and put back afterwards, so that child processes see none of it.
 //

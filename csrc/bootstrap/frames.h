@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the PMIx helper and the process that started it say to each other over their socket: a letter and a
 // text.
 //

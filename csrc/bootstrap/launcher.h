@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which launcher started this process, told from the environment alone.
 #pragma once
 

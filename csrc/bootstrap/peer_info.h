@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What each rank tells all others before anybody calls MPI_Init. MPI_Init waits without end for a rank that
 // does not come, so nobody may enter it before all have said that they can.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A process manager for one process, inside that process: speaks PMI-1 over a socket to MPI_Init of the MPICH
 // family (or to flux/, for Open MPI 4), and keeps what MPI publishes in the rendezvous store.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Starts altorch-pmix-server, one per node, for Open MPI 5 and later, and carries its fences over the store.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bootstrap/probes.h"
 
 #include <arpa/inet.h>

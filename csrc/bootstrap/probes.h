@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What this machine allows: questions whose answers decide how MPI may be started.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What MPI_Init asks: who am I, and where are the others. One kind for each way in which an MPI library asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bootstrap/shm_files.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI's files in /dev/shm, which stay there for good when its processes are killed (and those of Open MPI 5,
 // whose mpirun removes them, after every end without one). Once all ranks have them open, the names may go.
 // Open MPI's mpirun removes its files itself; MPICH's does not.

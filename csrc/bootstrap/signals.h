@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI takes signals for itself: MPICH SIGUSR1 in MPI_Init, UCX SIGHUP and the fatal ones, which its
 // constructors do when libmpi is loaded. This gives them back.
 #pragma once

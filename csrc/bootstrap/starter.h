@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The three ways into MPI_Init; bootstrap.cpp chooses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which ranks share a node, and what that allows: what all have told each other, seen from one rank.
 #pragma once
 

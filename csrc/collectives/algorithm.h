@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The table of algorithms. A new one is a file that ends with its row, and its name in algorithm.cpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What several algorithms cost in the alpha-beta-gamma model, and what the others are made of; see algorithm.h
 // for the meaning of p and n.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs a Schedule on a Channel. The one interpreter of all algorithms: it starts no thread, never blocks and,
 // once warm, allocates nothing, so a caller may run it inline or keep many executions going at once.
 //

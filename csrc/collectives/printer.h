@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Schedules as text, for `altorch explain`.
 #pragma once
 

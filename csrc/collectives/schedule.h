@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A Schedule is an algorithm as data: for one rank, the rounds of messages and local work that carry out a
 // collective. Building one is a pure function of a Problem, so an algorithm is proved on virtual ranks,
 // priced for thousands of ranks and printed without moving a byte; executor.h runs it on any Channel.

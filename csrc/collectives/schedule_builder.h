@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Writes a Schedule round by round; what every algorithm is written with.
 //
 //   ScheduleBuilder builder;

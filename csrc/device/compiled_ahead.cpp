@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "device/compiled_ahead.h"
 
 #ifdef ALTORCH_AHEAD

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels that the build's nvcc has compiled, for the GPUs that it knew: a fat binary inside this library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A context of CUDA on one GPU, and the kernels that are loaded into it.
 //
 // CUDA holds a context up as a whole: while a thread copies between a stream and memory that is not pinned (`.cpu()`), or

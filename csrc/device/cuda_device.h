@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A CUDA device behind the Device interface, over the driver's library, which is found at run time.
 #pragma once
 

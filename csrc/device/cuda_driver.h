@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What altorch uses of the CUDA driver's C interface, declared after its documentation: nothing is linked and
 // no header of CUDA is needed to build. Signatures are those of CUDA 12 and later.
 #pragma once

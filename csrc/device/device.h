@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the engine asks of a GPU beyond NCCL: copies, reductions and stream-ordered flags. Everything is
 // enqueued on a stream and the host goes on at once. One interface for CUDA (cuda_device.h) and for the fake
 // one on which the state machines are proved without a GPU (tests/cpp/support/fake_device.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Compiles the GPU kernels when they are first needed, with the NVRTC that comes with torch or with CUDA.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs what must not stop progress: callbacks of Futures, and the release of tensors, which may want Python's
 // lock.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One collective on its way: a resumable state machine over a group's links. It never blocks and owns no
 // thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Collectives of a group on host memory: one after another, in the order of the calls. A synchronous one runs
 // on the calling thread where nothing is under way; the others wait here until somebody drives them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/communicator.h"
 
 #include "base/adaptive_wait.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A process group as the engine sees it: a group (group.h), the links between its ranks, and what is under way
 // on host memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What `altorch explain` says about a call, without making it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An operation in 64 bits, so that ranks can compare what they are about to do.
 //
 // Collectives of one group carry a hash of the fingerprint, and of all calls before, in their message tags:

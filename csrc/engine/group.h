@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A group: who is in it, how its calls are numbered, whether it still takes any, and how its errors read.
 //
 // One rule for what comes after an error, on every route (docs/errors.md): a call that fails once it has

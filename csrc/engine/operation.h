@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the caller asked for, as a plain struct.
 #pragma once
 

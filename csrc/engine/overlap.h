@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Detects overlap of the input and the output of a collective. Thread rules: pure functions.
 #pragma once
 

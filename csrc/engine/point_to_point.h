@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages of a group on host memory: posted by the calling thread at once, independent of collectives. Those
 // that wait for a gate are posted in the order of the calls, by whoever drives.
 //

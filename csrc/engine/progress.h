@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The progress thread: one per process, it moves asynchronous operations on while their callers do something
 // else.
 #pragma once

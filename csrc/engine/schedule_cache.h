@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Schedules that were built before: a training step asks for the same ones again and again.
 #pragma once
 

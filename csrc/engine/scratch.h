@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A buffer that grows and is kept warm: fresh pages cost more than the copies that they are for.
 //
 // Small ones stay with their group. Large ones go back to the process after each operation, and to whichever

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input,
 // and half types accumulate in float32 when more than two ranks add up, also by algorithms that add in
 // several steps. They go through staging memory, piece by piece, so that any size needs little of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An operation that outlives the call that asked for it: asynchronous collectives and all messages.
 #pragma once
 

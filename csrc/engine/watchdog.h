@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Why a call that is under way cannot end, if that is known: a deadline, a dead peer, ranks that called
 // different things. The one copy for collectives and messages, on the host and on a device.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/watchdog_store.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank. Who sees a
 // death puts it there, unless two others have; who waits asks for the counter alone. Thread rules: one thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/flight_recorder.h"
 
 #include <sys/syscall.h>

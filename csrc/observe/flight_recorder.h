@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The latest calls of this process, of all its groups: what is left to read when a job hangs.
 //
 // A ring of fixed size. Writing an entry takes two looks at the clock and a few stores: no lock, no allocation, no

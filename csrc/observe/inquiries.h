@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Questions to ranks that have passed an operation which others still wait in, and that are busy elsewhere:
 // in a later call, or in another group. A stalled rank asks the whole job, and every rank that waits in
 // anything answers for all its groups. Thread rules: any thread.

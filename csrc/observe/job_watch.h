@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the groups of a job share to find out why something stalls. The groups own it: it holds the job's
 // store, which must go with the last of them.
 #pragma once

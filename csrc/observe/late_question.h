@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A question about the current call of a missing rank, and its form on the links between nodes (node_links.h) and in the
 // datagrams within a node (node_events.h). observe/trace/late_answers.h answers it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which processes of the job are alive, asked outside MPI: a killed peer makes every MPI wait for ever.
 //
 // A thread (al-liveness) sleeps until a process ends: those of its node it watches through pidfds, which

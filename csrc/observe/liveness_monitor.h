@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The thread behind Liveness, and what it knows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/liveness_store.h"
 
 #include "base/error.h"

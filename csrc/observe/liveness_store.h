@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A store with liveness checks. A wait for a key ends with an error if a rank has died, if another thread interrupts it
 // (base/interrupt.h), or if a signal arrives.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/node_events.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TCP connections between nodes, by which the ranks of one node notice that a process of another node has ended.
 //
 //     node 0             node 1             node 2

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whoever wants to know what a group does: statistics, and what records, profiles or drills it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Names a process of the job, for processes that watch it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The few socket calls of node_links.cpp. Thread rules: any thread.
 #pragma once
 

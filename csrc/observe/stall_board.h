@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where ranks that wait too long compare notes, through the store. Costs nothing until an operation stalls,
 // and then a few requests a second from each rank, however many there are.
 //

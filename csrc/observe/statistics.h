@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a group has done: operations by kind and route, for the table at the end of a run.
 #pragma once
 

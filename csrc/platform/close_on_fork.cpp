@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "platform/close_on_fork.h"
 
 #include <pthread.h>

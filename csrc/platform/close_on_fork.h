@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Descriptors that a forked child must not keep. If a child inherited a connection, the peers would not notice that the parent
 // has ended. Covers fork(); exec() is the business of SOCK_CLOEXEC.
 #pragma once

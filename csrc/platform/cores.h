@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which cores processes may run on. A rank that a launcher has bound to a core sees only that one, so what matters is
 // how many the ranks of a node have together.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "platform/fast_exit.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ends the process without running destructors, while a detached thread is still inside a library that cannot be interrupted.
 // The library's global objects would otherwise be destroyed under that thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "platform/host_namespace.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The one way to start a thread. Its threads are detached, take no signals, and no exit handler waits for them.
 //
 // A start fails where the user's limit on processes or the cgroup's is reached, perhaps in the middle of a job. A call that

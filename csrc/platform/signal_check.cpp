@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "platform/signal_check.h"
 
 #include <sys/syscall.h>

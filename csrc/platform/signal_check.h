@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ends a wait of the program's main thread when a signal handler of the program has raised: Ctrl-C, for instance.
 //
 // Python runs signal handlers in its main thread, when that asks for them. While a call waits, nothing asks but this.

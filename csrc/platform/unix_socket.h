@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Names of Unix sockets in the kernel's own space, which are no files and go with their sockets; and who is at the other end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs kernels with IEEE 754's default rounding and subnormals. Different threads on different ranks run the kernels of one
 // call, so the settings of a thread (torch.set_flush_denormal, fesetround) would make the ranks' results differ.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The element-wise kernels of one instruction set, as tables of functions.
 //
 // The same source (kernels.inc) is compiled once per instruction set; the best set that this CPU has is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels for x86 CPUs with AVX-512.
 #if defined(__x86_64__) && defined(__GNUC__)
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels for any CPU that the build targets.
 #include <array>
 #include <cstddef>

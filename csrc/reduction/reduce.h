@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Element-wise reductions on host memory.
 //
 // float16 and bfloat16 are computed in float32 and rounded once (to nearest even); integers wrap; bool

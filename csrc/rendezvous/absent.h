@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Names the ranks that are missing in an allgather through the store, for error messages.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Settings that have to be alike on all ranks of a group: each rank brings its own when a group is made.
 #pragma once
 

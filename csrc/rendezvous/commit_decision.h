@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two-phase commit through the store: either all ranks use what they have made together, or none does.
 //
 // The lowest rank decides to commit when all ranks have reported success. A rank that failed, that sees a peer die, or whose

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The first allgather of a new group's ranks. The store may still hold keys of earlier groups of the same name and
 // ranks, some of which were never completed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the engine needs of a rendezvous: a shared dictionary. backend/ implements it over the c10d Store,
 // tests over a std::map. Nothing is ever taken out of it: c10d's stores wait, a minute and longer, for a key that was there
 // when they were asked, and is gone when they are to read it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who is in a group: what a transport links, and what the group itself starts with.
 #pragma once
 

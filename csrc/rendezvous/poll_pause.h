@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Between two looks at a store that something is waited for in: short ones at first, and an eighth of the time waited so far
 // later on. The more ranks wait, the longer: what thousands ask has to stay below what a store can answer.
 // Thread rules: one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Requests to a store that may answer late: try one, post one without waiting for its result, or poll until the caller's
 // deadline. A store that does not answer in time is an error only when that deadline passes. Thread rules: those of the store.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An allgather of short texts through the store, for ranks that have no other connection yet. It ends with an error
 // that names the missing ranks, where a later step would wait for them without end.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A KeyValueStore that passes everything on to another one; its children change what they need to.
 #pragma once
 

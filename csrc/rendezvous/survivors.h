@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Survivor agreement (as ULFM's agree and shrink): after a failure all live ranks of a group get the same list of survivors.
 //
 // Every live rank announces itself in the store. The lowest rank that is not known to be dead waits until each peer has

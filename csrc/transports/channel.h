@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A Channel moves tagged messages between the ranks of one group. It is the point-to-point half of a
 // transport.
 //

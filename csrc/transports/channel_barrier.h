@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A dissemination barrier among the ranks of a channel. Its messages have a tag of their own, so it does not mix with other
 // traffic, of this thread or of others. In each round a rank notifies the rank that is twice as far ahead as in the round before.
 #pragma once

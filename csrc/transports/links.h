@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a transport gives to one group: a channel for messages, native collectives if it has any, and a name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows over messages: each rank carries out what the others ask of its memory, whenever it is moved on. Slower than any
 // other way, and always there.
 //

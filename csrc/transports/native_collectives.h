@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The native collectives of a transport: those that its library carries out itself (MPI's own, those through shared memory).
 // A transport without any returns none. Thread rules: those of the transport's channel.
 #pragma once

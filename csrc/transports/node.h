@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ranks of a group that spans several nodes, as they lie on them.
 #pragma once
 

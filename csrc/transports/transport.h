@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A transport connects the ranks of groups. Each transport has a folder with its Transport, its Channel and, if it has any,
 // its native collectives. A group gets its transport when it is made, and passes it on to groups that are split from it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One-sided access to memory of other ranks: what a window is asked for, and what carries it.
 //
 // Each rank of a group has registered some memory with the window. The others write to it, read it and count in it without

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A call on another rank's window as that rank is told of it: in a message, or in memory that both share.
 //
 // Fixed sizes, no pointers; ranks of one job run one build. Whoever gets one has not written it, and asks whether it fits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """vLLM's groups of CPU tensors, checked: torchrun --nproc-per-node 2 examples/vllm_altorch/check.py"""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What csrc/bindings/module.cpp offers to the Python side. Not an interface for users: take `altorch` itself."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """altorch: a torch.distributed backend.
 
     import torch.distributed as dist

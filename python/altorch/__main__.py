@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`python -m altorch` is the console script `altorch`."""
 
 import sys

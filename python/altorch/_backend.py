@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Makes the backend of one process group: settles with the other ranks what carries it.
 
 Ranks of one node share memory and need nothing else; where some are on other nodes MPI carries the group, else Gloo

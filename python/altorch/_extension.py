@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The compiled half, loaded when first needed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Makes torch's Gloo for the ranks of a group, on the network interface that leads to the master.
 
 Left alone, Gloo listens where the host's own name points to: on many machines that is a loopback address, and on two of

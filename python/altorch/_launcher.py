@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which launcher started this process, from the environment alone.
 
 torchrun comes first: `srun torchrun` leaves the variables of the Slurm step in every process it starts.

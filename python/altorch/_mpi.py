@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Finds the MPI library that altorch loads.
 
 First the user's choice, then what this process or its launcher already uses, then the wheel that came with altorch,

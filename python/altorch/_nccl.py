@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Memory for NCCL: an allocator for torch.cuda.MemPool, and the registration of what a pool holds."""
 
 from __future__ import annotations

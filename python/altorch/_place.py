@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where this program is, for other ranks that it keeps waiting."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups whose ranks change in place: what torch calls reconfigure(), with enable_reconfigure=True.
 
 MPI does not do without a rank that it was started with, and takes none in later: such groups go over shared memory,

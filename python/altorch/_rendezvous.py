@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`init_method="mpi://"`: under mpirun or srun nobody need name a host for torch's store.
 
 MPI starts first; rank 0 then opens a store on any free port, and MPI tells the others where. `env://` takes the same

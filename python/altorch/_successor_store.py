@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The store of a job whose host has gone with its store: the lowest rank that is left hosts the next one.
 
 Ranks of one node find it by an abstract Unix socket, whose name all of them know and which ends with its process: no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The ranks that are left of a group go on: torch's shrink_group(), and altorch.survivors() on top of it."""
 
 from __future__ import annotations

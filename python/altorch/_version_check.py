@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One binary serves one torch minor: torch changes the layout of the classes we derive from with every minor.
 
 Checked before the extension is loaded; the loader would only say "undefined symbol".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch's half of a coalescing window: ended where something was thrown within, which torch itself does not do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations beyond torch.distributed: a collective, and what follows it, in one call.
 
     import altorch.ops

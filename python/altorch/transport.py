@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One-sided copies of CPU tensors between processes of one node that are in no common group: torch's transport "al".
 
     from torch.distributed._transport import new_transport    # torch 2.15

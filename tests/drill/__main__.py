@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The drill as a command: `python -m tests.drill`, or `make drill`."""
 
 from __future__ import annotations

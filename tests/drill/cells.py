@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The table: which failure, at which moment, over which route, called how, and how that shall end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How ranks of a cell wait for one another: through files in its folder, by nothing that is being tested."""
 
 from __future__ import annotations

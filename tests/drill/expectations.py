@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How a cell shall end, how it ended, and whether the one is the other."""
 
 from __future__ import annotations

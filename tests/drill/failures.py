@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What befalls the victim."""
 
 from __future__ import annotations

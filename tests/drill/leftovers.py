@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the system knows of a cell: processes and files in /dev/shm that it left, threads of ranks that hang."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a cell may need, and whether it is here: GPUs, a backend or a function of torch's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the processes of a cell run: its ranks, and the store that a launcher would host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups whose ranks change in place: torch's reconfigure(), from 2.15 on (docs/membership.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a drill prints: a line for each cell, a summary, JSON, and tables with a column for each route."""
 
 from __future__ import annotations

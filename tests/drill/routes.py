@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What carries a cell's calls: altorch over each of its carriers, and the backends beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs cells, several at a time, each under a limit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What one rank of a cell knows and does: its group, its calls, its failure, and what it writes down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One cell: starts the store and the ranks, waits for their ends, ends what does not, looks for what is left.
 
 Runs in a process of its own, a child of the fork server. It is the subreaper of all that its ranks leave behind.

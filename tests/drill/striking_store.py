@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A store in which the victim is struck: the way to meet a failure within what ranks do through it."""
 
 from __future__ import annotations

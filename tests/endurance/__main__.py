@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`python -m tests.endurance`, or `make endurance`: what takes too long for a test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A training run with churn: a thousand times processes are killed, left out, taken in, or all started again."""
 
 from __future__ import annotations

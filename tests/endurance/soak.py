@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Half an hour of mixed operations: results are right; memory, descriptors and threads stay what they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A training run whose every sum is exact, however many ranks share it: each of them knows what has to come out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One process of a run with churn: is told who is in it, and trains until that changes or something fails."""
 
 from __future__ import annotations

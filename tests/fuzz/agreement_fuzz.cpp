@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks write down of their calls on CUDA tensors in memory that they share, and why one gave up.
 #include "engine/gpu/agreement.h"
 #include "fuzz/memory.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Rows of texts, of which nearly everything that ranks tell each other is made.
 #include "base/fields.h"
 #include "fuzz/target.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the PMIx helper and the process that started it read from their socket.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The bytes of one run of a fuzz target, taken from the front. What is missing at the end is zero.
 #pragma once
 

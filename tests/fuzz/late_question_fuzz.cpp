@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What comes over the links between nodes, and what the store holds as an answer.
 #include "fuzz/target.h"
 #include "observe/late_question.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages through shared memory, of a peer that writes anything anywhere there.
 #include <array>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that ranks share, exactly as large as it should be, in which somebody else has written.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What other ranks ask of a window's memory by messages.
 #include <vector>
 

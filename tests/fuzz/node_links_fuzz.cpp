@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What strangers say to the rank that hears of deaths on other nodes, and where the store says that it listens.
 #include <arpa/inet.h>
 #include <sys/socket.h>

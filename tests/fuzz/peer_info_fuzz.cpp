@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks tell each other before they start MPI.
 #include "bootstrap/peer_info.h"
 #include "platform/cores.h"

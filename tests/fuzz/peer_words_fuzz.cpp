@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks say of their processes, their GPUs and the memory of their windows.
 #include "engine/route/world.h"
 #include "engine/window/card.h"

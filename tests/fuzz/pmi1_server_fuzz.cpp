@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What MPI says to the process manager inside its process.
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the PMI-1 client that Open MPI 4 loads makes of answers.
 #include <unistd.h>
 

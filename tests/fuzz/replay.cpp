@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Replays a corpus, and mutations of it that are the same in each run.
 #include <algorithm>
 #include <filesystem>

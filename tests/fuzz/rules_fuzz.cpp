@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ALTORCH_ROUTE.
 #include "engine/route/rules.h"
 #include "fuzz/target.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Collectives through shared memory, with a peer that publishes the right steps with anything in them.
 #include <vector>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Numbers in the environment: altorch's own settings, and what launchers set.
 #include "bootstrap/launcher.h"
 #include "platform/cores.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The notes that stalled ranks leave in the store, and the list of deaths.
 #include "engine/fingerprint.h"
 #include "fuzz/hostile_store.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The allgathers of a group's ranks through the store, and the settings that they compare there.
 #include "rendezvous/agreement.h"
 #include "rendezvous/first_allgather.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A fuzz target: a function of bytes that somebody else has written. It must not crash, hang, take memory without bound, or
 // throw anything but Error, which is how hostile bytes are refused.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Questions to a process, from outside.
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A variable of the environment, set for as long as this lives.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Both faults that watch_locks.cpp looks for, under the name of altorch's library.
 #include <dlfcn.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Preloaded into a rank: reports where altorch takes the GIL while it holds one of its own mutexes, and where it waits while it
 // holds the GIL. Both can deadlock.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Collection order, pools and options of the Python tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Covering arrays of strength 2: few rows in which every possible pair of values of two factors occurs.
 
 `covering_array(factors, constraints)` takes the values of each factor by the factor's name. A constraint is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs tests over every MPI of this machine, started by each launcher, and prints a table.
 
 python tests/python/every_mpi.py                                  # the conformance files, in the tier `carrier`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Multi-rank tests that start, watch and end their own ranks.
 
 `@on_ranks(2, 4)` turns a function `body(world, ...)` into a pytest test that runs the body on every rank of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The conformance matrix: which cases there are. operations.py performs them.
 
 A case is one call: an operation on tensors of one type and size, in one form, on one number of ranks; a reduction has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The MPIs that the suite looks for on this machine, each with its library and its own mpirun."""
 
 from __future__ import annotations

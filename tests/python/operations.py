@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The operations of the conformance matrix: each `run(world, case)` performs one case and checks it.
 
 Inputs depend on the case without its form, and every output is filled with a pattern before the call: what an earlier

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The independent reference of the conformance suite: NumPy in float64, int64 or bool, rank after rank.
 
 Every rank generates every rank's input itself (World.generator), so that checking needs no communication.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """refuse_affinity.py PROGRAM ARGUMENT...: runs a program whose sched_getaffinity is refused, as in some sandboxes."""
 
 from __future__ import annotations

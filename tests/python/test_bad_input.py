@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Bad input: an error on the ranks concerned, within seconds, that names group, operation, rank, cause and remedy.
 
 No case may hang or corrupt anything. What all ranks refuse leaves a group as it was; what only some do closes it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every MPI on this machine, started by torchrun, by plain variables and by its own mpirun; and none at all."""
 
 from __future__ import annotations

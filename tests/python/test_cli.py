@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The command line: info, algorithms, explain, check; each in words and as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The generator of covering arrays, and the covering array of the conformance matrix."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """CUDA tensors: operations against a reference, order with streams, lifetime, graphs, frameworks, faults.
 
 Marked gpu: skipped where no GPU is visible. They run over the route that altorch chooses: NCCL, or host_staged where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The examples of windows on GPUs, as programs under torchrun. Marked gpu; ranks may share one GPU."""
 
 from __future__ import annotations

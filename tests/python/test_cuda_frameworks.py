@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Training on GPUs as people do it, against the same with torch's own NCCL backend: losses and weights.
 
 Marked gpu, like test_cuda.py, and run over every route by `make test-gpu`; what is compared with needs a GPU per rank.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Calls of two groups that are under way at once on the same GPUs."""
 
 from __future__ import annotations

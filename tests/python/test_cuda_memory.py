@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The memory of asynchronous CUDA calls stays with them until the device is done, whichever stream waits for them.
 
 torch's allocator hands freed memory out at once on the stream that it was allocated on. Each test frees a tensor of a

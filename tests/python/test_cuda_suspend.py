@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups that give the memory of their GPU back for a while: suspend(), resume(), memory_stats()."""
 
 from __future__ import annotations

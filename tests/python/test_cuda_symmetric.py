@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch's symmetric memory over groups of backend "al": torch's own kernels and copies, which want a group for its
 store, its ranks and its barrier only. Marked gpu: skipped where there is none, and where ranks would share one."""
 

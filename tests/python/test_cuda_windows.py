@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Windows over CUDA tensors: what is written to the memory of other ranks' GPUs, in the order of streams, in graphs.
 
 Marked gpu. Ranks may share one GPU: with the Multi-Process Service as between GPUs, without it streams wait for numbers

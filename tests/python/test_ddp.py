@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Training: DDP, ZeRO, FSDP2 and checkpoints on a tiny model, against one process and against Gloo."""
 
 from __future__ import annotations

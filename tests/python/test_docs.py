@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The pages: links that lead somewhere, the settings as they are, every page in the index."""
 
 from __future__ import annotations
@@ -65,3 +66,17 @@ def test_code_of_examples_is_what_is_compiled():
     for path, name, code in quoted:
         _, compiled, _ = (ROOT / path).read_text().split(f"// [{name}]\n")
         assert code == compiled.rstrip(), path
+
+
+def test_every_source_names_its_license():
+    suffixes = {".cpp", ".h", ".cuh", ".c", ".inc", ".py", ".pyi", ".cmake", ".sh"}
+    folders = ("csrc", "python/altorch", "cmake", "tests", "benchmarks", "examples")
+    generated = {"_build_info.py"}
+    bare = [
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes and path.name not in generated and path.stat().st_size
+        if "SPDX-License-Identifier: BSD-3-Clause" not in path.read_text(errors="replace")[:200]
+    ]
+    assert not bare, bare

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The drill itself: it passes nothing that it should not, ends what hangs, cleans up. And a few of its cells."""
 
 from __future__ import annotations

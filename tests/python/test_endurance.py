@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The long runs, cut short: they end, and what they check is right; and what they must notice."""
 
 from __future__ import annotations

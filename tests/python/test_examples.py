@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The examples: as programs under torchrun, and what they compute."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs that catch an error and go on: later calls are right, or raise; they never hang, and never read old data.
 
 Random stress: groups are made, used, hurt in a random way (refusals, disagreements, timeouts, exceptions in a batch,

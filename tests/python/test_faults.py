@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Ranks that die, come late, come back, fork or wait: nobody hangs, and waiting costs nothing."""
 
 from __future__ import annotations

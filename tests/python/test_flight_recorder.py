@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What torch's flight recorder says of altorch's calls: in a healthy job, in a hung one, and who records them."""
 
 from __future__ import annotations

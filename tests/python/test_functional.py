@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Functional collectives, torch.compile, DTensor: what reaches the backend through torch's dispatcher."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What only the fallback over torch's Gloo does: its frames and announced messages, its interface, its patience."""
 
 from __future__ import annotations

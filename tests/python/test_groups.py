@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups, objects, sequence numbers, deadlines and futures: the calls around the collectives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The harness itself: it reports what ranks did, ends what hangs, and leaves nothing behind."""
 
 from __future__ import annotations

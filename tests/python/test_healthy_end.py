@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A program that ends well ends silently, whichever rank ends first, and says what carried it where it is asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What torch's own interfaces are told of a group, and what they may change: abort hooks, temporary timeouts."""
 
 from __future__ import annotations

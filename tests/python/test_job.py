@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The job as a whole: groups that are made again with other ranks, settings that must agree, who is alive."""
 
 from __future__ import annotations

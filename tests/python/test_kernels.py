@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The GPU kernels compile for every type and operator, with the NVRTC that torch brings: no GPU is needed."""
 
 from __future__ import annotations

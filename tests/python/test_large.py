@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """More than 2 GiB and more than INT_MAX elements in one call. Run with --large: about 10 GiB of memory, minutes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Includes point downwards, and torch's headers stay in csrc/backend and csrc/bindings.
 
 Runs without torch and without a build: `python tests/python/test_layering.py` does too (the pre-commit hook).

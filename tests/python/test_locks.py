@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """No thread takes the GIL while it holds a mutex of altorch, or waits for a peer while it holds the GIL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The conformance matrix (matrix.py): whole, or as a covering array in the tiers `carrier` and `quick` (tiers.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups that become one: torch's merge_remote_group()."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A long healthy program: operations of all kinds, types and sizes, in groups that overlap, some in flight together.
 
 Every rank draws the same numbers from one seed, which is printed with a failure; values are small integers, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations that move data: what the conformance matrix (test_matrix.py) does not vary."""
 
 from __future__ import annotations

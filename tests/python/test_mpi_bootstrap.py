@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Starts real MPI libraries on several processes, by altorch's own bootstrap and by each library's mpirun.
 
 Every rank is the C++ program tests/cpp/bootstrap/mpi_ranks.cpp, without torch, so that a case takes under a second.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups that span nodes: what goes through memory on each, and what goes wrong there. ALTORCH_NODE cuts it."""
 
 from __future__ import annotations

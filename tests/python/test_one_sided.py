@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Windows: what ranks put, get and count in each other's tensors, over whatever carries the group."""
 
 from __future__ import annotations

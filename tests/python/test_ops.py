@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """altorch.ops: a collective and what follows it, on CPU tensors, and against a reference in float64."""
 
 from __future__ import annotations

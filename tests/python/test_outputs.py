@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Outputs that cannot be written, or not by another thread."""
 
 from __future__ import annotations

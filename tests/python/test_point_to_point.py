@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages: order, tags, any source, batches. send and recv of every type: test_matrix.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Groups whose ranks change in place: torch's reconfigure(). What comes out is right, whoever left or came."""
 
 from __future__ import annotations

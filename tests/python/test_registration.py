@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How the name "al" becomes known to torch, and what importing altorch does and does not do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch's registry of works that nobody has waited for yet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Signals while a call waits: what a handler raises ends the call, and the peers hear of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """all_reduce of sparse tensors: against dense sums, over types and shapes, in order with other calls, its errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """_C.pyi says what the extension offers: no more, no less, and the same arguments."""
 
 from __future__ import annotations

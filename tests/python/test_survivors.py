@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The ranks that are left after a loss go on in the same processes.
 
 Over every carrier, also where the store went with its host; nobody hangs, and what comes out is right.

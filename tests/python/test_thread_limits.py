@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """No more threads can be started (ulimit -u, pids.max): calls are right, or raise on all ranks and leave nothing."""
 
 from __future__ import annotations

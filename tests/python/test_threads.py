@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How many threads a process has that is in fifty groups: as many as in one, whatever carries them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which items the tiers select."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's own DistributedTest passes what it passes with Gloo and NCCL (a subset; all with --torch-suite)."""
 
 from __future__ import annotations

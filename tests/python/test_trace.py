@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch trace` and SIGUSR1: what the ranks of a hung job are at, asked from outside while it hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch's transport "al": copies between processes of one node that are in no common group."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who waits for whom: the sentences of `altorch trace`, on reports that nobody has made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Coalescing windows in which something goes wrong, and windows of several threads."""
 
 from __future__ import annotations

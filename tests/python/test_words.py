@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """No file uses a word of our own that a term of the field has replaced."""
 
 from __future__ import annotations

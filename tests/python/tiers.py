@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tiers: which of the collected items run. `pytest --tier=full|carrier|quick`; items outside a tier are deselected.
 
 full: everything but the covering array, whose cases the matrix holds.

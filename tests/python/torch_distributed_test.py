@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's own DistributedTest, from the installed wheel, with another backend.
 
     python -m tests.python.torch_distributed_test --impersonate gloo --ranks 2 --backend al --jobs 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's own DistributedTest, told that the backend under test is one that it knows.
 
 The suite decides by the backend's name, at import, which tests to skip. Impersonation makes it see "gloo" (or "mpi",

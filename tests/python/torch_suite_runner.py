@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs some tests of TorchSuite and writes one JSON line for each. Started by torch_distributed_test.py."""
 
 from __future__ import annotations

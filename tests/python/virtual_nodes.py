@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two nodes on one machine: network, process, IPC and mount namespaces of their own, joined by a virtual cable.
 
 Each also has a bridge-like interface with the same address on both, as docker0 is on real clusters: an MPI that tries

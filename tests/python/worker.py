@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One rank of a test: connects to the harness, runs test bodies one after another, reports each outcome."""
 
 from __future__ import annotations

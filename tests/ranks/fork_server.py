@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A server process that has imported torch and forks on request, in milliseconds instead of two seconds of a core.
 
     caller                          server: exec'ed, one thread           child

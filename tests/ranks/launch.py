@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Starts ranks as plain processes, by torchrun, or by an MPI's own mpirun.
 
 Environment variables (documented in docs/testing.md):

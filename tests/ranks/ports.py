@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """TCP ports for ranks to meet at, which no two processes of this machine get at the same time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/c10d/backend.h"
 
 #include <ATen/ATen.h>

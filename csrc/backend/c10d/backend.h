@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // c10d::Backend over the engine: checks tensors, builds the Operation, hands it over, gives back a Work.
 //
 // The legacy names of the virtuals are overridden; newer torch versions forward their `*_single` names to

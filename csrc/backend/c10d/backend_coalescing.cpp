@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Coalescing windows, and what becomes of one in which something was thrown.
 #include "backend/c10d/issue.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a prepared call is run: on this thread, on the group's progress thread, or on a stream.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages between two ranks, and the barriers.
 #include "backend/c10d/issue.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The collectives that only move data.
 #include "backend/c10d/issue.h"
 

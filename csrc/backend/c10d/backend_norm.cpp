@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // all_reduce with the addition and the norm that follow it in a transformer.
 #include "backend/c10d/issue.h"
 #include "backend/cuda/normed_tensors.h"

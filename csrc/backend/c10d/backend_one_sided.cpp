@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One-sided access to tensors of other ranks.
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>

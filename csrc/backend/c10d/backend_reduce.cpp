@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The collectives that reduce.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // all_reduce of sparse tensors, in two all_gathers of the group (see sparse_sum.h).
 //
 // Both have their numbers and their places in the order of the calls from the beginning, because what the

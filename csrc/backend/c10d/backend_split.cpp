@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The groups that come out of a group: those that torch splits off, the one that carries GPUs' host calls, and the ranks
 // that are left of it.
 #include <algorithm>

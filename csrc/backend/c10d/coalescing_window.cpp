@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/c10d/coalescing_window.h"
 
 #include <algorithm>

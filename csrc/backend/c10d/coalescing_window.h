@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Coalescing windows: what one thread calls between startCoalescing() and endCoalescing().
 //
 // torch does not end a window in which something was thrown, so no call may need the window's end to be done.

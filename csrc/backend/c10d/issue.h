@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a call of AlBackend becomes an operation: shared by backend_reduce.cpp, backend_move.cpp,
 // backend_message.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // c10d::Window over the engine's: checks tensors, describes the access, gives back a Work.
 //
 // torch has the interface from 2.14 on; the same class serves older ones as altorch.Window. What torch's lacks is added.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // altorch.Options: what pg_options may say.
 #pragma once
 

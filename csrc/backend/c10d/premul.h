@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // torch's name for the factor of PREMUL_SUM, which changed in 2.12.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/c10d/prepared_call.h"
 
 namespace altorch::backend {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An operation with what must live as long as it.
 #pragma once
 

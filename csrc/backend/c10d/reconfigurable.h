@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A backend whose ranks change: torch's reconfigure(), for groups made with enable_reconfigure=True.
 //
 // Every set of ranks is a group of its own, a generation: an AlBackend, which this one stands in front of. Until the first

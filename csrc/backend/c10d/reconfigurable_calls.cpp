@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a backend whose ranks change hands on to those of now.
 #include "backend/c10d/reconfigurable.h"
 

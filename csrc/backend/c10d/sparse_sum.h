@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the ranks of a group tell each other of their sparse tensors, and what they make of it: the data side
 // of a sparse all_reduce.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // From tensors to buffers: the checks that every operation makes, and staging for memory that is not one
 // block.
 #pragma once

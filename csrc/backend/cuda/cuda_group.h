@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a process group has on one GPU: the routes that operations take, a stream of its own, and what is in
 // flight there.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // torch's access to the streams and events of CUDA devices, whichever library implements it.
 #pragma once
 

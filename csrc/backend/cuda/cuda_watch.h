@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two threads that look after the groups and windows that have something in flight on a GPU, ten times a second: the host
 // does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed. One
 // asks CUDA how far the device is; the other, which ends what hangs, never calls CUDA, for that may hold up

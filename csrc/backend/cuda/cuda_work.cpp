@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/cuda/cuda_work.h"
 
 #include <ATen/core/jit_type.h>

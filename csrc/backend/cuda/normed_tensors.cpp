@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/cuda/normed_tensors.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The tensors of an all_reduce with a norm behind it (base/rms_norm.h), and what torch makes of them where no route does it in
 // the same kernel.
 #pragma once

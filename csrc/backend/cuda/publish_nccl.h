@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Tells torch of a group's NCCL communicator, so that torch's symmetric memory can use it. Torch versions
 // that do not ask are not told.
 #pragma once

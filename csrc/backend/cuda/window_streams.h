@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Chooses the stream of each call of a window on a GPU. A synchronous call runs on the caller's current stream, if torch owns
 // that. Any other call runs on a stream of the window's, after what the current stream holds; Work::wait(), or rejoin(), orders
 // the current stream after it. One stream serves accesses, and one per rank serves waits for signals, so that they do not delay

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The engine's Channel over torch's Gloo: one group's view of the mesh.
 //
 // Thread rules: any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Wakes who waits for messages over Gloo.
 //
 // Other transports are polled, which makes them move. Here threads of our own move the messages, and a caller

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/gloo/inbox.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receive side of one group over the shared connections: matches arrived messages with posted receives.
 //
 // Peers are mesh ranks here, not ranks of the group. Thread rules: any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The connections of one process to its peers, over one ProcessGroupGloo. Many groups share them, so a further group costs
 // no thread, socket or buffer.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The connection to one other process, over torch's Gloo: frames of all groups that both are in, and the
 // bodies of large messages.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where no MPI is viable: torch's Gloo as the transport of messages.
 //
 // Everything above the Channel is what runs over MPI: checks, algorithms, reductions, deadlines, messages.

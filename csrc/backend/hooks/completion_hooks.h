@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // torch's completion hooks: each is told of every Work of a group that has ended well, once, when it has.
 //
 // What failed they are never told of. On CUDA tensors only an asynchronous call leaves a Work, and it has ended when the

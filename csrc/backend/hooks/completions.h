@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // torch's completion hook: told of every call of a group that is done, from the moment it is registered.
 //
 // On CUDA tensors a call is done, as told here, when it is in order on its stream; how long the device takes nobody has

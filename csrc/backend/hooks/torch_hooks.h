@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What torch wants to be told, and what it may change, while a group is at work: abort and completion hooks, temporary
 // timeouts.
 //

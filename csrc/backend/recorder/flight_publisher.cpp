@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/recorder/flight_publisher.h"
 
 #if defined(ALTORCH_RECORDS)

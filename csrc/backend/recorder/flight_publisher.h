@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The thread (al-recorder) that copies altorch's flight recorder into the one that torch keeps for the backend "al".
 //
 // It looks once a second while calls are made or under way, and sleeps otherwise. Thread rules: any thread. In a forked

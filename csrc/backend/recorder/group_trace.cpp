@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/recorder/group_trace.h"
 
 #include "backend/recorder/torch_recorder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What `altorch trace` is told of one group.
 #pragma once
 

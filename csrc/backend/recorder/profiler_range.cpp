@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/recorder/profiler_range.h"
 
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What torch's profiler, and NVTX with it, shows of a call: the time that the host needs for it, and what is communicated.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What records a group's calls: altorch's own flight recorder, for `altorch trace` and, where it can be shown anything
 // (flight_publisher.h), for torch's tools; or for these torch's hook.
 #pragma once

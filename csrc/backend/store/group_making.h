@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A group that is being made among the ranks of a job: whoever aborts the job's group ends this, too.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a group is made: its ranks find each other in the store, compare what has to agree, and know from then on
 // which keys are theirs and whose processes to look after while they wait for each other.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI for the job's first group, whose ranks have met in the store.
 #pragma once
 

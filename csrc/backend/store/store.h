@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The c10d Store as the engine's KeyValueStore.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "backend/store/store_worker.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One connection to the c10d store, and the thread that asks over it, so that a store whose host is stopped
 // holds up that thread and nobody's deadline.
 //

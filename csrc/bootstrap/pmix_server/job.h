@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Describes a job to PMIx: which rank lives on which node.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // altorch-pmix-server <fd>: hosts the PMIx server of one node for Open MPI 5 and later, in a job that no
 // mpirun has started. The first rank of the node starts it and stays at the other end of the socket <fd>
 // (frames.h), through which the nodes' servers exchange the data of a fence. It ends when all ranks of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The functions of libpmix that the helper calls, found at run time, and pmix_info_t values to call them
 // with.
 #pragma once

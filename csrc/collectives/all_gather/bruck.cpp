@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bruck's algorithm: what a rank has doubles in every round, whatever the number of ranks:
 // ceil(log2 p) a + (p-1) n b, at the price of scratch for all blocks and one copy of them. For small blocks.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Partners at distance 1, 2, 4, ... exchange all they have, which always lies side by side: log2(p) a + (p-1)
 // n b without scratch. Other numbers of ranks are folded to the power of two below, which costs 2 messages
 // more and, at the end, all blocks once more: bruck does without.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Rabenseifner's algorithm: a reduce-scatter by recursive halving, then an all-gather by recursive doubling
 // that walks the same exchanges backwards. Few messages and few bytes: 2 log2(p) a + 2 (p-1)/p n b + (p-1)/p
 // n g.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bruck's algorithm: a block that has i ranks to go travels along the bits of i, together with all others
 // that take the same step: ceil(log2 p) (a + p/2 n b), at the price of packing. For small blocks, all of one
 // size.

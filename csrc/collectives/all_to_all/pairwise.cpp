@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // In round s each rank sends to the one s further on and receives from the one s before: (p-1) (a + n b),
 // without scratch, everyone with a different partner at any time. For large blocks, and for blocks of
 // different sizes.

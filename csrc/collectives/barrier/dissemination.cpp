@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // In round k each rank tells the one 2^k further on, so that after ceil(log2 p) rounds everyone has heard of
 // everyone: ceil(log2 p) a.
 #include "collectives/cost.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Everyone tells everyone: (p-1) a, one wait for the peers. For few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"

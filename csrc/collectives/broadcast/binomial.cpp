@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The vector goes down a binomial tree: ceil(log2 p) (a + n b). For small vectors.
 #include "collectives/cost.h"
 #include "collectives/phases/binomial_tree.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The root sends to everyone: (p-1) (a + n b), one wait. For small vectors among few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The root sends one block to each rank, which sends it on to everyone: 2 (p-1) (a + n/p b), two waits. The
 // root sends each byte once, or twice where its own block is concerned. For large vectors among few ranks.
 #include "collectives/cost.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The vector is scattered down a binomial tree, one block to each rank, then gathered around a ring:
 // (ceil(log2 p) + p-1) a + 2 (p-1)/p n b. For large vectors: the root sends the vector once, not log2(p)
 // times.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The binomial tree: a rank's place in it, seen from the rank.
 //
 // Relative to the root (relative = (rank - root) mod p) the parent of v is v without its lowest set bit, and

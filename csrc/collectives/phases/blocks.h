@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A vector cut into one block per rank, block after block in rank order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Everyone with everyone at once: what goes to a rank goes straight there. As many bytes as a ring carries,
 // but nobody passes anything on, so a rank waits for its peers once where it waits p-1 times in a ring, and
 // all parts of a result are at hand together.

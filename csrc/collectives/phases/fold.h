@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Makes a power of two out of any number of ranks, for the algorithms that pair ranks by the bits of their
 // number.
 //

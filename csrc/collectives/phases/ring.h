@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The two halves of the ring algorithms. In both a rank only ever sends to the next rank and receives from
 // the last.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A block cut into segments for a pipeline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocks of equal size on their way through a binomial tree: gather and scatter.
 //
 // Ranks in a subtree count from the root, so the root, which keeps blocks in rank order, finds those of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The vectors go up a binomial tree and are added on the way: ceil(log2 p) (a + n b + n g).
 //
 // A rank adds the vector of one child while the next child's arrives.

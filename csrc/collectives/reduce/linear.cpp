@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every vector straight to the root, which combines them: (p-1) (a + n b + n g), one wait. For small vectors
 // among few ranks; half types travel as they are and are rounded once.
 #include "collectives/cost.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every rank's part of a block goes straight to the block's rank, which combines the parts in rank order:
 // (p-1) (a + n b + n g). As many bytes as the ring, but nobody passes anything on, so that a late rank holds
 // up no one's other blocks, and empty blocks are cheap. Half types travel as they are and are rounded once.

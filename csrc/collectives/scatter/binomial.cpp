@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocks go down a binomial tree, each rank being sent all of its subtree at once: ceil(log2 p) a + (p-1) n b
 // at the root. For small blocks; all of one size.
 #include "collectives/cost.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The root sends every block straight to its rank: (p-1) (a + n b), without scratch. For large blocks, and
 // for blocks of which only the root knows the sizes.
 #include "collectives/cost.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Pairwise exchange of blocks of any size, for collectives that move data and for messages. Include after rounds.cuh.
 
 namespace altorch::kernels {

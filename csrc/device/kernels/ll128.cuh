@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The LL128 protocol, as NCCL has it. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes with the number of the
 // round. Between linked GPUs (CudaDevice::links) a line that a warp stores in one instruction becomes visible from its beginning
 // on. So a reader that sees the number may load the data: the protocol needs no flag and no fence. The hardware documents this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One LL128 round with all other ranks at once: a warp issues its loads for several ranks together, and polls several ranks
 // together. One unit for each rank. Include after ll128.cuh.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One-shot LL128 reduction: each rank reads the parts of all ranks for what it needs (its block, or everything), and reduces
 // them. Include after ll128.cuh.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // LL128 reduction among more than two ranks. One-shot: each rank reduces what it needs. Two-shot: each rank reduces a share,
 // and pushes the result to all ranks, or to one. Include after ll128_reduce.cuh and ll128_one_shot.cuh.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The GPU kernels by name, and what defines them: a kernel is a function run_...() of the .cuh files, for a type and an
 // operator where it reduces.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What comes behind an all_reduce in a layer of a transformer, in the same kernel: the sum is added to what the layer before
 // has left, and every row of that is divided by its root mean square. Posted and taken word by word as in small.cuh, after which
 // this comes. A block of threads has whole rows, so that nobody waits for another block.

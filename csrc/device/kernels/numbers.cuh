@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How elements are stored and computed on a GPU, and the operators on them: the semantics of
 // reduction/reduce.h once more, in the part of C++ that NVRTC knows without any header. The host compiles it
 // too, where tests compare both.

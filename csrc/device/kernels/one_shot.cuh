@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. Include after parts.cuh.
 
 namespace altorch::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocks between pairs of ranks in one kernel per rank: posted and taken word by word as in small.cuh, after
 // which this comes. Every pair has areas of its own, and each of its blocks of threads counts its own exchanges:
 // both ranks use as many of them, since both know what goes to and fro.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reduces the parts of all ranks, in the order of the ranks. Include after rounds.cuh.
 
 namespace altorch::kernels {

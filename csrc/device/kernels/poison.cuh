@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Overwrites the result of a call that was given up, in the stream's order, before anybody can read it. Behind
 // every call whose own kernels do not see to that; it looks at one word, and that is all while all is well.
 // After small.cuh.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and pulls what they have pushed: flags, slots,
 // chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has rounds of its own. Include after reduce.cuh, small.cuh and
 // poison.cuh.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Small collectives in one kernel per rank: every rank posts its part where the others look for it, four bytes of
 // data beside a four-byte number of the exchange in one store, and takes the others' parts as soon as they carry
 // that number. No flag comes before or after. A rank posts once for all in pinned memory that they share, or for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two-shot reduction: each rank reduces a share of every tile, and pushes the result to all ranks, or to one. Include after
 // parts.cuh.
 //

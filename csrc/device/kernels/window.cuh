@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One-sided access to memory of other ranks' GPUs, and the signals that tell of it. After small.cuh.
 //
 // Nothing but a wait for a signal waits for another rank. What is counted is counted on the device, so that a captured

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks of one node call on CUDA tensors, written down in memory that they share before anything is
 // enqueued: whoever comes later sees that the calls differ, whichever route carries them, and enqueues
 // nothing. It costs the device nothing, and the host some hundred nanoseconds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A route for a group of one rank, which needs no NCCL for it: that takes seconds and memory to start.
 #include "engine/gpu/poison_guard.h"
 #include "engine/route/table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/gpu/device_calls.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Calls that a group has given to a device, and that are not known to be done. The host has gone on, so that
 // somebody else must see that a peer is lost, that a deadline has passed or that the ranks called different
 // things; who does ends what hangs, tells the peers, and sees to it that nobody takes what is left for a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A way to carry operations on device memory: it enqueues them on a stream, and the host goes on.
 #pragma once
 

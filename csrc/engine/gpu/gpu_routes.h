@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ways that a group has for operations on device memory: made when they are first chosen (route/decide.h
 // says which), ended together.
 #pragma once

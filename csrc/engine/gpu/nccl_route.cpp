@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/gpu/nccl_route.h"
 
 #include "engine/route/table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // NCCL as a route for operations on device memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ALTORCH_ON_ERROR, and `on_error` of altorch.Options: what becomes of results on GPUs whose operation failed
 // under way.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/gpu/poison_guard.h"
 
 #include "base/block_counts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keeps results of calls that were given up from looking healthy: behind each call stands a kernel that
 // overwrites its result (poison_of()) if it has been given up by then. All in the stream's order, so that
 // whatever comes later in the stream, or after it was waited for, sees the mark.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // When the tensors of an asynchronous call on a GPU may be let go of.
 //
 // torch's allocator gives memory back to the stream that it was allocated on, and hands it out there at once. That is right where

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Small collectives, and small blocks between pairs of ranks, in one kernel per rank over memory that the ranks
 // share: pinned on the host, where a rank posts once for all (host_staged), or of their GPUs, where it posts for
 // each of the others (peer). What is counted lives on the device, so that all of it can be captured into graphs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Something that is under way on a GPU, for whoever looks after it (backend/cuda/cuda_watch.h).
 #pragma once
 

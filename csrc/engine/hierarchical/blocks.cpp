@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How blocks go over several nodes: those of one node, or of one rail, side by side.
 #include <algorithm>
 #include <numeric>

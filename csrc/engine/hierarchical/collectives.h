@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Collectives of a group that spans nodes: through memory on each, by messages between them (plan.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Some ranks of a channel, as a channel of their own.
 #pragma once
 

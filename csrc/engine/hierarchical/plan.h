@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A collective of a group that spans nodes, as sub-calls: on the node, through memory; and between nodes, as messages
 // of some ranks.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What plans are written with.
 #pragma once
 

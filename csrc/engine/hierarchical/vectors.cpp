@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How vectors go over several nodes.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The pinned memory that all ranks of a node share, laid out: where each rank posts its part of a collective,
 // where messages between two ranks pass, and the flags by which GPUs tell each other how far they are.
 //

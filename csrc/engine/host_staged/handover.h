@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Results on their way from where a carrier leaves them to where the GPU takes them, both in one slot. The host
 // copies them, or leaves the mark of a call that was given up (poison_of()): no transport writes to the second
 // place, not even one that could not withdraw what it had begun.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/host_staged/host_relay.h"
 
 #include <algorithm>

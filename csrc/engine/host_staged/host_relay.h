@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Operations on device memory by way of the host: pieces go down into pinned memory, across to the other
 // ranks as operations of a group on host memory, over whatever carries that, and up again, overlapped. It
 // needs neither NCCL nor peer access nor a GPU per rank.

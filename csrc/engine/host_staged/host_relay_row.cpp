@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Pinned memory of each rank, carried by the host, as a route that a group may take.
 #include "base/size_text.h"
 #include "engine/explain.h"

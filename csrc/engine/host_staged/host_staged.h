@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Operations on device memory among ranks of one node, by way of pinned memory that all of them share: the
 // GPUs do everything themselves, no host thread takes part.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How HostStaged carries a collective that is not small: piece by piece.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Pinned memory that the ranks of one node share, as a route that a group may take.
 #include "base/log.h"
 #include "base/size_text.h"

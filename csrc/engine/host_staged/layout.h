@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How much pinned memory a group takes, and how it is divided.
 #pragma once
 

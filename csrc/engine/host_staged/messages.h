@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all_to_all, gather, scatter, send and recv come down to: blocks on their way from one rank to another.
 #pragma once
 

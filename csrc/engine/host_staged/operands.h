@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Places in the buffers of an operation, counted in elements.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A collective on device memory, cut into pieces that fit into pinned memory: which part of which block goes
 // where, and the operation on host memory that carries the piece. Pure functions of what all ranks know
 // alike, so all ranks cut alike.

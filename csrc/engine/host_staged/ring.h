@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A few pieces of pinned memory that are used in turn, with the flags that say who has them. However long a
 // message is, it takes no more pinned memory than this.
 //

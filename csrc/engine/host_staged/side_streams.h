@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Streams of a route besides the caller's, so that both directions of the bus are busy, and no copy waits for
 // a flag that is not its own.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of one rank's GPU that the others write to, laid out: for each of them a region of the same kind, with
 // places for small exchanges and for those of pairs (engine/gpu/small_exchanges.h), and flags and places for what is
 // larger (device/kernels/rounds.cuh). Every rank computes the same layout.

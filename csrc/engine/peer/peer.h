@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Operations on device memory among ranks whose GPUs can map each other's memory: every rank writes into the
 // others', and reads its own. One kernel each, and nothing of it on the host, so that all of it can be captured
 // into graphs. What is reduced is reduced in the order of the ranks, whatever its size and place.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 

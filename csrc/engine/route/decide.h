@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which route a call takes: a pure function of the call, of what the ranks know alike, and of ALTORCH_ROUTE, for host
 // memory and for device memory. Execution (collective.h, gpu_routes.h), `altorch explain` and the routes themselves
 // ask here, so that what is explained is what happens.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The algorithms of calls on host memory that no rule chooses.
 #pragma once
 

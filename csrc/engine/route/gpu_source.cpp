@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/route/gpu_source.h"
 
 #include "device/cuda_device.h"

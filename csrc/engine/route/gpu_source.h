@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the routes of a group get their GPUs from, and what they are told of them: CUDA, and fakes in the C++ tests.
 #pragma once
 

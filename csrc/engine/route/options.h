@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a group brings along for its routes of CUDA tensors.
 #pragma once
 

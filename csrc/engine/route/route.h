@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What carries one call: on device memory a row of table.h; on host memory an algorithm over the group's messages, or
 // the transport's own collective.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A way for operations on CUDA tensors, as a row: what stands in its way, what it serves, how it is opened. A new
 // one is a file that ends with its row, and its name in table.cpp; choosing, `altorch explain`, `altorch info` and
 // ALTORCH_ROUTE find it there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ALTORCH_ROUTE says: for host memory an algorithm or native collectives, for CUDA tensors a route; what carries
 // windows.
 #pragma once

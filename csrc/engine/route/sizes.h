@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sizes in bytes, as rules and their defaults give them.
 #pragma once
 

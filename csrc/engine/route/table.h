@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ways for operations on CUDA tensors, the first that serves first.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all ranks of a group know of each other: of their transport, and after one allgather of their GPUs. It is the same on
 // every rank, so that every rank makes the same choice from it.
 #pragma once

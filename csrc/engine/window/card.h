@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a rank tells the others of the memory that it gives a window.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A window's calls as jobs of a device, on memory that it reaches. `target`: what the peer has registered. `ended`: not 0:
 // everything is to be left as it is. They go on call.stream, and throw Error.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ways to memory on GPUs have in common while they are opened: the ranks tell each other of their GPUs, and go on
 // together or not at all.
 #pragma once

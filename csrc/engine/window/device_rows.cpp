@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ways to memory on the GPUs of other ranks.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on its caller's stream, which writes
 // to the peer's memory or reads it; a signal is a number in the peer's memory, which a kernel there looks at. So all of it
 // goes into graphs. Where kernels of two ranks cannot run at one time, streams wait for numbers in pinned memory instead.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows with NCCL's own beside the mapped memory of a peer: NCCL 2.29 puts with a signal, signals, and has a stream wait for a
 // signal, and no more than that. So it carries what belongs to slot 0 of other ranks, whose signals it counts itself; all
 // else goes as in any DeviceWindow, on the same streams, and comes in their order.

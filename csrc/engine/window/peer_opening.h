@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opens a window of ranks whose GPUs map each other's memory: all of them pass on what they have registered, and where the
 // others signal them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A way to the memory of other ranks, as a row: who opens a window takes the first that all ranks can have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Access to memory of GPUs that map nothing of each other, through pinned memory that their ranks share.
 //
 //   origin's stream   copy into a slot, raise(asked)                                       wait(answered), copy out of it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The pinned memory that the ranks of a window share where their GPUs map nothing of each other: requests, and slots for
 // data on its way.
 //

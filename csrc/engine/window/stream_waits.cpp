@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/window/stream_waits.h"
 
 #include <unistd.h>

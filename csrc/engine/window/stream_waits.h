@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Waits for signals that streams have been given, looked after: the host has gone on, so that somebody else must see that
 // the peer is lost or a deadline has passed. Whoever does lets them go on, and closes the group.
 //

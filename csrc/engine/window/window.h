@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A window of a group: one-sided access to what its ranks have registered.
 //
 // What is asked for is compared with what the target registered before anything is written. Errors name group, window,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The windows of a group, and what is under way on them: moved on as collectives and messages are.
 //
 // Thread rules: any thread, drive() by one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/ask_process.h"
 
 #include <poll.h>

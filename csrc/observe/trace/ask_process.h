@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What another process of this node is at, asked at its trace socket by one that misses it in a call.
 #pragma once
 

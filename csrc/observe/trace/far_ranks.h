@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Asks for the current calls of missing ranks on other nodes. A process of their node answers (late_answers.h) through the job's
 // store.
 //

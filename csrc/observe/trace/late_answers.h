@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Answers to other nodes, about processes of this one that are missed there: found by the process that is linked to those
 // nodes, and left in the job's store, where all who asked look for them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks that are missed are at, asked of their processes: the last words of an error about a deadline.
 //
 // Those on this node are asked at their trace sockets (ask_process.h), those of other nodes by somebody there (far_ranks.h); each

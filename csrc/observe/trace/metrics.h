@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the groups of a process have done, as Prometheus reads it from a file (ALTORCH_METRICS).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a process says of itself when it is asked from outside (`altorch trace`, SIGUSR1): plain data.
 #pragma once
 

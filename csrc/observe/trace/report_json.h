@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A report as JSON, for `altorch trace`. Its keys are an interface: python/altorch/cli/_trace.py reads them.
 #pragma once
 

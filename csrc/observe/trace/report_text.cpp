@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/report_text.h"
 
 #include <cstdio>

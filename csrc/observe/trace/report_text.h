@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A report as a person reads it, a line for each group: what SIGUSR1 puts on standard error.
 #pragma once
 

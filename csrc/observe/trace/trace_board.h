@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The groups of this process, for who asks from outside what they are at.
 //
 // From the first group to the last a thread (thread.h) waits for such questions; ALTORCH_TRACE says which ones it takes. Thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // SIGUSR1, for as long as the program leaves it to us: rings the bell of the thread that reports.
 //
 // The handler does nothing but write to that eventfd. Thread rules: one thread at a time.

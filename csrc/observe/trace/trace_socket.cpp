@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/trace_socket.h"
 
 #include <sys/socket.h>

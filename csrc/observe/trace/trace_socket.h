@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The socket at which a process is asked: abstract, "altorch-trace-<pid>-<random>", so that nothing of it stays on disk.
 //
 // One question, a line, for a connection; one answer, and the end. Only processes of the same user, or of root, are answered.

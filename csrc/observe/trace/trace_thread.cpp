@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/trace_thread.h"
 
 #include <poll.h>

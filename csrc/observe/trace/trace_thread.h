@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The thread (al-trace) that waits for questions from outside, and answers them whatever the others are at: in a call, inside
 // MPI, with Python's lock.
 //

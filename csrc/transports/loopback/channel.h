@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Channels between ranks that live in one process: for proofs and tests of all that runs on a Channel.
 //
 // Ranks may be threads or be polled in turn by one thread. Nothing depends on timing: what is delayed is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The messages and receives of one rank that have not met yet. Not thread-safe: the world's lock guards it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages over one MPI communicator.
 //
 // A message of up to kPiece bytes is one MPI message. A larger one is a header that tells its length, then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI's own collectives on one communicator, posted non-blocking.
 //
 // Offered: everything that only moves data; reductions where MPI gives torch's result and every rank the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Finds out what a given MPI library is and loads the shim that fits its ABI.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI in this process: initialised once, never again, finalised at exit.
 //
 // MPI outlives process groups: destroy_process_group followed by init_process_group uses the same Mpi.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The right to call MPI, for as long as it lives: the lock, and MPI usable under it.
 #pragma once
 

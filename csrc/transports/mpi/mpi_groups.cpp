@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Making communicators, and the other waits of set-up: each with a deadline, and a look for lost ranks.
 #include <algorithm>
 

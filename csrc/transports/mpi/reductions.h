@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MPI's names of what is reduced, as the shim knows them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a Request of the MPI transport carries in `extra` when an MPI handle is not enough. Owned by the
 // request; freed when it is done.
 #pragma once

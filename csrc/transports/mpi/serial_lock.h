@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The lock around every MPI call at MPI_THREAD_SERIALIZED.
 //
 // Almost always one thread is in MPI, for well under a microsecond, so an uncontended pass must cost no more

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "transports/mpi/transport.h"
 
 #include "base/fnv.h"

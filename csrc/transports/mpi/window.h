@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows by MPI's one-sided communication: one passive epoch to all ranks for as long as the window lives.
 //
 // MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: behind what it wrote

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How each kind of operation is said in NCCL's words. Everything runs between group_start and group_end.
 #include <algorithm>
 #include <cstring>

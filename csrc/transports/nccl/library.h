@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Finds NCCL: the copy that torch has loaded, else the one that the system finds.
 #pragma once
 

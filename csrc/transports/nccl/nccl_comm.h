@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One group's NCCL communicator on one device: enqueues operations on a stream. NCCL holds the host up while
 // it connects with a peer, when an algorithm or the peer is first needed, and no more.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How the ranks of a call find out that they disagree about its blocks.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages through the memory that the ranks of a node share: copied into a ring when they are small, from the sender's
 // memory when they are large and processes may do that, and part by part through the ring otherwise.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How messages come to a ShmChannel.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a ShmChannel's messages leave.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Collectives through the memory that the ranks of a node share: every one of torch's, uneven blocks included.
 // Vectors are reduced in the order of the ranks, on every size and position alike, half types in float32.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the ranks of a node put messages for each other: a ring for every ordered pair, and a table of what is offered.
 //
 // A small message is copied into its ring. Of a large one the ring gets an offer: who takes it copies it from the

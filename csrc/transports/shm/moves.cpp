@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How vectors and blocks are moved.
 #include <limits>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How each collective is cut into steps over a Segment: what a rank puts into its area in a step, and what it gets
 // from the areas of the others.
 #pragma once

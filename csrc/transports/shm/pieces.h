@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What patterns are made of: parts of vectors and blocks, and where they lie in the areas.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How vectors and blocks are reduced.
 #include <array>
 #include <span>

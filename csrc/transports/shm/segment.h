@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The memory that the ranks of one group on one node share, and how they hand over in it.
 //
 // A collective is a number of steps, and steps are counted through the life of the group. In each step a rank

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of this process that others of its node can map: what their windows reach without the system's help.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that the ranks of one node share: anonymous (a memfd), handed by the first rank to the others over a
 // socket to processes of the same user. It has no name in /dev/shm, so it is bound by no size of that and
 // leaves nothing behind, however the job ends.

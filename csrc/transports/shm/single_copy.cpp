@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "transports/shm/single_copy.h"
 
 #include <sys/uio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Shared memory as a transport of groups whose ranks are on one node. Beside it are the collectives that only another
 // transport has (an MPI's own); one without any (Gloo) makes no connections for groups of one node. Groups of several
 // nodes are linked by the other transport, and share memory on each node (Links::node()).

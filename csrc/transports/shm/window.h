@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows of ranks that are on one node. Memory that others can map they write to and read as their own; any other the
 // system copies (single_copy.h). What is more than a copy goes under a lock of its target.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A platform of SGLang: its CPU platform, with altorch beneath; and its own kernels left aside, where it has any."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 from sglang.srt.platforms.cpu import CpuSRTPlatform
 
 

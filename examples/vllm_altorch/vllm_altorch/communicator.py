@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 from typing import Any
 
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What `altorch bench` and the suites of `benchmarks/` measure with.
 
 process_group  the default group of a rank: how it starts and ends

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Aims: figures that rows should reach.
 
 An aim takes a number, or one per case, from the rows of a device and number of ranks; each has to reach the target.

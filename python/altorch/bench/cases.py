@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The operations that are measured: their buffers, one call, and a check of what the call gave.
 
 Bytes are those of the larger buffer of a rank, as in nccl-tests: the output of all_gather, the input of reduce_scatter.

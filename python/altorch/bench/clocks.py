@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Time on the host, on a device, and on a device whose host is left out.
 
 Seconds everywhere. Functions on devices need CUDA and use the current stream.

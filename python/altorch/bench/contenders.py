@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Process groups of several backends and routes, alive in the same processes, so that they can take turns.
 
 al                 altorch as it chooses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures of many batches on many ranks: what the machine can do, what it did; of the rank where it took longest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What no operation can be faster than, measured on all ranks at once: a copy, and the links between host and GPUs."""
 
 from __future__ import annotations

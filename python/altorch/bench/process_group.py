@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The default process group of a rank that measures: how it starts and ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a row says, where it was measured, JSON lines.
 
 Every command that measures writes a row of its run first, `"benchmark": "run"`: machine, versions, command. It holds

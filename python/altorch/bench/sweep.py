@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations, types and sizes one after another, over all contenders: what `altorch bench` and the suites run."""
 
 from __future__ import annotations

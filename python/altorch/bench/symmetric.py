@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch's own kernels over symmetric memory, as contenders: all_reduce of buffers that all ranks have registered.
 
 A floor rather than a peer: the tensors lie where the kernels want them, and no process group is asked. Source: torch's

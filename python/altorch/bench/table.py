@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rows of operations as a table: a line per contender, beside altorch's median and the floor."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Contenders take turns, batch by batch, so that whatever disturbs the machine disturbs all of them.
 
 A batch's time is the slowest rank's. Figures are those of one call (of one message, where a call has two): the 10th

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The command line. Each command is a module with SUMMARY, `add_arguments(parser)` and `run(arguments) -> int`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The operations that `altorch check` runs, each against a reference that every rank computes by itself.
 
 Data are small integers, so that every type and every order of additions gives the same, exactly known sums.

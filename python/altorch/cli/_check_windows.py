@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Windows, as `altorch check` runs them: by each route that may carry them, not only by the one that is taken unasked.
 
 A route that the group cannot have is passed over by all its ranks alike. That is no mistake: the case then says so.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How the commands print: rich tables for people, JSON for programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Finds the processes of this machine that can be asked what they are at, and asks them (csrc/observe/trace/)."""
 
 from __future__ import annotations

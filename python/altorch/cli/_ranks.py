@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Commands that run on several ranks start them here, when nothing else has."""
 
 from __future__ import annotations

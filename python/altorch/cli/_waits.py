@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who waits for whom, from what the processes of a job say of themselves (csrc/observe/trace/report_json.cpp).
 
 Asks nobody: what is known comes in, sentences go out. Ranks are those of the job, where groups number theirs otherwise.

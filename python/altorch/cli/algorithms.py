@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch algorithms`: the table of collective algorithms."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch bench`: altorch beside torch's own backends, in turns in the same processes.
 
     altorch bench all_reduce --sizes 8,1K,1M --against gloo       starts two ranks on this machine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch check`: every operation against a reference, for a new cluster.
 
     altorch check --ranks 4                               starts four ranks on this machine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch explain all_reduce --bytes 4M --ranks 6`: the route that a call takes, why, and its rounds."""
 
 from __future__ import annotations

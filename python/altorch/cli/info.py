@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch info`: versions, routes with the reason where one is closed, launcher, settings.
 
 It must say something useful on every machine, also where the extension cannot be loaded: so each part is gathered on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch plot results.jsonl --out plots`: latency and bus bandwidth against size, a line per contender.
 
 What is measured at one size only (overlap, a training step) becomes bars.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch settings`: every environment variable that altorch reads; `--markdown` writes docs/settings.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """`altorch trace`: what the ranks of this machine are at, and who waits for whom; on a live or a hung job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A KeyValueStore in a directory, so that tests can start processes without a server.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bootstrap/init_deadline.h"
 
 #include <gtest/gtest.h>

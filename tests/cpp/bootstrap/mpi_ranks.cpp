@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One rank of a multi-process check of bootstrap/ and transports/mpi/: starts MPI as altorch does and puts it
 // to work. tests/python/test_mpi_bootstrap.py starts as many as it wants, with or without a launcher.
 //

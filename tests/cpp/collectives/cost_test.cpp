@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Holds the cost formulas against the schedules themselves: a small event simulation prices what the ranks
 // really do.
 #include "collectives/cost.h"

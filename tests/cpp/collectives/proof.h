@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // prove(kind): every algorithm of an operation, for 1 to 64 ranks, with even and uneven counts, in place and
 // not, whole and in segments, under deliveries that wait, overtake and hurry.
 #pragma once

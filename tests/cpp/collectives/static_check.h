@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Checks of schedules that need no run: slices in range, rounds without conflicts, messages that pair up.
 // Each returns what is wrong, or "".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs an algorithm for all ranks of a group in one thread and holds the outcome against a reference that is
 // computed directly from what schedule.h promises.
 //

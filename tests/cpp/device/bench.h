@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Lets a device work on the memory that images describe, and compares.
 #pragma once
 

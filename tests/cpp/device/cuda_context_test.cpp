@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which context of CUDA a thread has, on a driver that only keeps count of that.
 #include "device/cuda_context.h"
 

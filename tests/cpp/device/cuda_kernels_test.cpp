@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every kernel on a real GPU, one at a time: no kernel waits for another one, so that tools may serialise
 // them (make sanitize-gpu).
 #include "device/bulk_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Copies, flags and streams of a real GPU. Nothing waits for what is enqueued later or for the host, so that
 // tools may serialise it (make sanitize-gpu); cuda_waits_test.cpp has the rest.
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Small exchanges as Device::reduce_small() and move_small() take them, and their results. One rank's kernel
 // can be run alone: the host has then posted what the others would.
 #pragma once

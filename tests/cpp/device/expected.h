@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What kernels must compute, by the engine's own reductions on the host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a kernel finds in a piece of memory, and what it has to leave there: results in some places, and
 // everything else untouched.
 #pragma once

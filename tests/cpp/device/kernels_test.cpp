@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels' arithmetic, run by the host, against the engine's own.
 #include <gtest/gtest.h>
 

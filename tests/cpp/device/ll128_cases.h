@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Calls of Device::reduce_ll128() and exchange_ll128(), and their results. The kernel of one rank can run alone: the lines of
 // the other ranks are there already, with the numbers of their rounds.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Exchanges of pairs as Device::exchange_pairs() takes them, and their results. One rank's kernel can be run
 // alone: the host has then posted what the peers would.
 #pragma once

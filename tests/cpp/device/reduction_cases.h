@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reductions as Device::reduce() takes them, and their results: for the kernels on a GPU and for the same
 // source compiled for the host.
 #pragma once

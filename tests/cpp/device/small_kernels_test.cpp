@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels of small exchanges, run by the host, one rank at a time.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/callback_thread.h"
 
 #include <gtest/gtest.h>

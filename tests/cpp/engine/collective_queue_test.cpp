@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/collective_queue.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Native collectives of a transport, and the comparison of calls before them.
 #include "engine/collective.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/fingerprint.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/point_to_point.h"
 
 #include <gtest/gtest.h>

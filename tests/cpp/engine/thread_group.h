@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A process group whose ranks are threads, over the loopback transport.
 #pragma once
 

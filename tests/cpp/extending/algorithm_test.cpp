@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/extending.md, "An algorithm": an all_gather by way of rank 0, as the page has it, and its proof.
 #include "collectives/algorithm.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/extending.md, "A transport": messages through a lock and a list, as the page has it; it conforms, and a
 // group runs over it.
 #include <gtest/gtest.h>

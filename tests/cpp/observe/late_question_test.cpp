@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/late_question.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/node_links.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Halves to float32 and back, on every instruction set.
 #include <gtest/gtest.h>
 

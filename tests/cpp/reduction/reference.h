@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a reduction must give, computed another way than the kernels do: integers in 128 bits, floating types
 // in float64 with every rounding spelled out, halves decoded and encoded bit by bit.
 #pragma once

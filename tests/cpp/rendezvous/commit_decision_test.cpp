@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/commit_decision.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/first_allgather.h"
 
 #include <gtest/gtest.h>

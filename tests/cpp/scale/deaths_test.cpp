@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What it costs the store that all ranks of a job hear of a death.
 #include <gtest/gtest.h>
 

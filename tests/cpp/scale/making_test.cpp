@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the making of a group costs the store.
 #include <gtest/gtest.h>
 

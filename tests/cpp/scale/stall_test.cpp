@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a stall costs the store: one rank is missing in a collective, and all others ask why.
 #include <gtest/gtest.h>
 

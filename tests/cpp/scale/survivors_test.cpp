@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What it costs the store to find out who is left.
 #include "rendezvous/survivors.h"
 

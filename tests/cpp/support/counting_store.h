@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Counts what one rank asks of a store that all ranks share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A GPU of threads: every stream is one, works off its queue in order, and dawdles at random, so that what is
 // not ordered happens in every order. "Device memory" is host memory.
 #pragma once

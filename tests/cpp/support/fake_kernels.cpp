@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few threads.
 #include <cmath>
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "support/fake_nccl.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of the fake NCCL's, and buffers that it is told of.
 #include <atomic>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Communicators of the fake NCCL: made, split, ended.
 #include <algorithm>
 #include <cstring>

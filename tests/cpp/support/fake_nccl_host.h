@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every host call of the fake NCCL does before and after its own affair.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of the fake NCCL's communicators, given back and taken again.
 #include "support/fake_nccl.h"
 #include "support/fake_nccl_host.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reductions by NCCL's types and operators, one element after another.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Operations of the fake NCCL: put on streams at once, or when their group ends.
 #include <utility>
 

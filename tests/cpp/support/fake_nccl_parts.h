@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the fake NCCL is made of: communicators, and how what ranks have enqueued comes together in streams.
 #pragma once
 

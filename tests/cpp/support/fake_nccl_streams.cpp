@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What happens in streams: parts of operations wait for those of the other ranks.
 #include <algorithm>
 #include <cstring>

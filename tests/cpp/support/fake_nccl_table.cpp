@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The fake NCCL's table of functions, as its version has it.
 #include <atomic>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A real GPU for tests without torch: what CudaDevice leaves to torch (starting CUDA, waits of
 // the host), flags, and a watchdog over all of it.
 #pragma once

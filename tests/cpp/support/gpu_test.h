@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Fixtures of tests on a real GPU. Where there is none they are skipped, with the reason.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A KeyValueStore in memory, shared by ranks that are threads.
 #pragma once
 

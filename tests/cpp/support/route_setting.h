@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ALTORCH_ROUTE for as long as it lives.
 #pragma once
 

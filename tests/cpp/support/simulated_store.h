@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A store that all simulated ranks ask, and that answers one request after another, each in its time; it counts by rank.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Frees a test that waits in vain, so that no test hangs: things that wait for one another on a GPU cannot be
 // interrupted, only told to give up.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every Channel does, whatever carries it: channel_conforms() by every rank at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all native collectives must do, for the calls that they offer: every rank calls collectives_conform() at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the conformance suites of transports share. Every rank of a group calls them at once, with links of its
 // own; what is wrong is thrown.
 #pragma once

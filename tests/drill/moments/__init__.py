@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where in a program the failure happens: each moment is the program that all ranks of a cell run.
 
 `scene.strike()` stands where the victim is struck, `scene.attempt()` around the call in which the others meet that.

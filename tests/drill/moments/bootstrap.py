@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """While groups are made."""
 
 from __future__ import annotations

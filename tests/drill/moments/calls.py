@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """In collectives, synchronous and not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """When a program ends its groups, or itself."""
 
 from __future__ import annotations

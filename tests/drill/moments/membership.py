@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """When a group gets other ranks: those that are left, or those that were told to."""
 
 from __future__ import annotations

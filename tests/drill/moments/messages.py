@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Between two ranks: messages, and signals of a window."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """On GPUs, where the host goes on while the device waits for other ranks."""
 
 from __future__ import annotations

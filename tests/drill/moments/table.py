@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Moments by their names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The table of table.h over a real MPI. Compiled once per ABI:
 //   -DALTORCH_MPI_ABI_NAME="mpich"    with MPICH's mpi.h (MPICH, Intel MPI, MVAPICH)
 //   -DALTORCH_MPI_ABI_NAME="openmpi"  with Open MPI's mpi.h

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What altorch needs of MPI, as a table of C functions that no MPI type leaks into.
 //
 // shim.c is compiled once per MPI ABI and implements the table by the real calls. A shim is not linked to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One rank on the fake device: its results, and that it starts nothing for others.
 #include <gtest/gtest.h>
 

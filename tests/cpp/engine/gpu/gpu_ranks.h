@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks with GPUs that are threads: GpuRoutes on fake devices and the fake NCCL, in a world that a test describes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What goes wrong on the way of calls on CUDA tensors is known to all ranks, and ends on every route.
 #include <gtest/gtest.h>
 

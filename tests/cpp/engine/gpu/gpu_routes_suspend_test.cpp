@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Groups that give the GPU's memory back, and go on later.
 #include <gtest/gtest.h>
 

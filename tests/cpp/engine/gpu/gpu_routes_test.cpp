@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which route calls on CUDA tensors take in which world, and that each carries them right.
 #include "engine/gpu/gpu_routes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Device memory that goes through the host, on a fake device: what holds for every host-staged route, and is
 // run over each by its own test.
 #pragma once

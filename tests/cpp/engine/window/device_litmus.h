@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What docs/windows.md says of order, raced by streams of GPUs, or of fakes: the host enqueues many rounds at once, and the
 // streams keep each other in step by signals. What a rank has seen goes to a log in pinned memory, which the host looks
 // through when all streams are there. Who does what changes from batch to batch, so that every rank's GPU has every part.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The races of device_litmus.h on fake GPUs, and as Cuda* on those of this machine: a GPU for each rank, or one for several.
 #include "engine/window/device_litmus.h"
 

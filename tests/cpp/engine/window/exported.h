@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of a device as altorch.empty() makes it: the ranks of a window can map it.
 #pragma once
 

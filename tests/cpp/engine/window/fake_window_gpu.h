@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A rank's fake GPU for tests of windows, whose memory others can map.
 #pragma once
 

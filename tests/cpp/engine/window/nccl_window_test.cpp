@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Windows over NCCL's own, on fake GPUs and the fake NCCL. No NCCL of a GPU has carried one yet.
 #include "engine/window/nccl_window.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "engine/window/staged_access.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a window through pinned memory does once it is given up, by whoever asks or by whoever is asked.
 #include <gtest/gtest.h>
 

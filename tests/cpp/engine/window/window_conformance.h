@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every way to the memory of other ranks must do. Ranks are threads or processes, each with a communicator and memory
 // of its own; what is wrong is thrown.
 #pragma once

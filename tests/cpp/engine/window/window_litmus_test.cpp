@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What docs/windows.md says of order, raced for many rounds on every route. The numbers count rounds, so that what is read
 // says when it was written.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/far_ranks.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/late_answers.h"
 
 #include <gtest/gtest.h>

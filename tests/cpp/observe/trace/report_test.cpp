@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A report in JSON and in words.
 #include <gtest/gtest.h>
 

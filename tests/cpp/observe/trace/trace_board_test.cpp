@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Asking a process from outside: over its socket, and by SIGUSR1.
 #include "observe/trace/trace_board.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "transports/loopback/channel.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How operations that move data are said in NCCL's words.
 #include <algorithm>
 #include <random>

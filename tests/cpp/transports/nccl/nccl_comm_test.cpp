@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A communicator's life: made, split, told of buffers, failing, aborted, ended.
 #include "transports/nccl/nccl_comm.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks of an NCCL communicator that are threads, each with a fake device and a stream.
 #pragma once
 

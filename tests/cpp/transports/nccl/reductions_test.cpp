@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What NcclComm has NCCL reduce, against float64.
 #include <cmath>
 #include <random>

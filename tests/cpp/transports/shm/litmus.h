@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks that are threads race each other through one memory for many rounds. What they write says of which round it is,
 // so that what comes too early, too late or in pieces is seen.
 //

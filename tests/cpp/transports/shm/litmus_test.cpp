@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The order of memory in a Segment: what a rank has published is there, and stays until all have read it.
 #include "transports/shm/litmus.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The order of memory in a Mail's rings: a frame that is seen is whole, and stays until it is dropped.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "transports/shm/shared_memory.h"
 
 #include <gtest/gtest.h>

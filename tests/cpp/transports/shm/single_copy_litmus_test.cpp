@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that others copy from: it may change as soon as its owner is through, or has given up, and nobody who then
 // succeeds has seen it change.
 #include <gtest/gtest.h>
