@@ -120,7 +120,7 @@ test-gloo: build
 	ALTORCH_MPI=none $(call pytest_on,$(CORES)) $(CONFORMANCE)
 
 # Shared memory, reductions, algorithms and what is common to all; ARM_TESTS='-NodeLinks*' runs nearly everything.
-ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:Meeting*:Env*:EnumTable*
+ARM_TESTS ?= Shm*:SharedMemory*:Combine*:Reduce*:Average*:Divide*:Scale*:Narrow*:Widen*:KernelTable*:Kernels*:SmallKernels*:All*:Barrier*:Broadcast*:Gather*:Scatter*:Execution*:Loopback*:AdaptiveWait*:Fields*:StoreAllgather*:FirstAllgather*:Survivors*:Env*:EnumTable*
 test-aarch64: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh cmake/aarch64.sh '$(ARM_TESTS)'
 
@@ -139,8 +139,8 @@ GPUS ?= $(shell nvidia-smi -L 2>/dev/null | grep -c GPU)
 GPU_RANKS ?= $(if $(filter 0 1,$(GPUS)),2,$(GPUS))
 GPU_RESULTS ?= build/cuda.jsonl
 GPU_TESTS := tests/python/test_cuda.py tests/python/test_cuda_windows.py tests/python/test_cuda_frameworks.py \
-  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py \
-  tests/python/test_cuda_examples.py
+  tests/python/test_cuda_symmetric.py tests/python/test_cuda_suspend.py tests/python/test_cuda_memory.py \
+  tests/python/test_cuda_groups.py tests/python/test_cuda_examples.py
 GPU_ROUTES := chosen peer host_staged host_relay
 GPU_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(GPU_RANKS) -m
 PAIR_BENCHMARK = $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 -m

@@ -36,7 +36,7 @@ class Worker:
     """One rank in one of its lives."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.worker, life = int(os.environ["WORKER"]), int(os.environ["LIFE"])
+        self.worker, life = int(os.environ["ELASTIC_WORKER"]), int(os.environ["ELASTIC_LIFE"])
         self.store = dist.TCPStore(
             "127.0.0.1", int(os.environ["STORE"]), is_master=False, wait_for_workers=False
         )
@@ -147,8 +147,8 @@ class Supervisor:
     def start(self, worker: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "STORE": str(self.store.port),
-            "WORKER": str(worker),
-            "LIFE": str(self.lives[worker]),
+            "ELASTIC_WORKER": str(worker),
+            "ELASTIC_LIFE": str(self.lives[worker]),
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # torch logs a page for every connection that breaks
             "TORCH_FR_DUMP_ON_TIMEOUT": "0",
         }
@@ -207,7 +207,7 @@ def main() -> int:
         parser.exit(
             2, f"this needs reconfigure(), which torch {torch.__version__} does not have (2.15 does)\n"
         )
-    if "WORKER" in os.environ and arguments.checkpoint:
+    if "ELASTIC_WORKER" in os.environ and arguments.checkpoint:
         Worker(arguments).run()
         return 0
     with tempfile.TemporaryDirectory() as folder:

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "rendezvous/absent.h"
 #include "base/error.h"
 #include "base/fields.h"
 #include "base/number.h"
+#include "rendezvous/absent.h"
 #include "rendezvous/poll_pause.h"
 #include "rendezvous/retrying_store.h"
 
@@ -104,16 +104,19 @@ class SurvivorAgreement {
     return lowest_ == query_.rank || is_late();
   }
 
+  // One rank at a time has the role of the writer: the one that claims the current turn. It may die before it writes, so the
+  // next turn begins after a while.
   void lead() {
+    if (!turn_began_ && !is_late() && !are_all_accounted_for()) return;
     const auto now = Clock::now();
-    if (!taken_) {
-      if (!is_late() && !are_all_accounted_for()) return;
-      taken_ = now;
-      if (store_.add(key("taken"), 1) == 1) write_list();  // else another rank has the role of the writer
-    } else if (now - *taken_ > 2 * calm_pace(query_.size)) {
-      taken_ = now;
-      write_list();
-    }
+    if (turn_began_ && now - *turn_began_ <= turn_length()) return;
+    turn_began_ = now;
+    if (store_.add(key("taken/" + std::to_string(turns_++)), 1) == 1) write_list();
+  }
+
+  // Short enough that a second writer can write before wait_for_agreement() ends.
+  std::chrono::milliseconds turn_length() const {
+    return std::min(2 * calm_pace(query_.size), query_.timeout / 2);
   }
 
   // Compares counts first, in one request. A rank that announced itself and then died is in the count and among the dead,
@@ -159,10 +162,9 @@ class SurvivorAgreement {
 
   KeyValueStore& store_;
   const SurvivorQuery& query_;
-  int attempt_ = 0, lowest_ = 0;
+  int attempt_ = 0, lowest_ = 0, turns_ = 0;
   Clock::time_point came_{}, next_look_{};
-  std::optional<Clock::time_point>
-      taken_;  // when this rank, or another one as it found, began to write the list
+  std::optional<Clock::time_point> turn_began_;
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 //
 // Every live rank announces itself in the store. The lowest rank that is not known to be dead waits until each peer has
 // announced itself or is dead, and writes the list. If a peer does neither, the first rank whose timeout passes writes the list
-// without it. If no list appears within 2 * calm_pace() of a rank taking the role of the writer, another rank writes one. The
-// first list that is written stands, so all ranks read the same one. A rank makes a fixed number of requests, besides polling;
-// the writer reads one key per live rank if a peer is missing.
+// without it. If no list appears within 2 * calm_pace(), or half of the timeout if that is shorter, another rank takes the role
+// of the writer, one at a time. The first list that is written stands, so all ranks read the same one. A rank makes a fixed
+// number of requests, besides polling; a writer reads one key per live rank if a peer is missing.
 // Thread rules: any thread, one query at a time.
 #pragma once
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
+import weakref
 
 import pytest
 import torch
@@ -184,6 +184,20 @@ def test_a_group_that_ends_before_its_device_keeps_the_memory():
         cluster.check(end_with_work_in_flight, deadline=120)
 
 
+def forget_groups():
+    """As the end of a program does: torch forgets all groups, none is destroyed first."""
+    torch_groups = dist.distributed_c10d
+    for value in vars(torch_groups._world).values():
+        if isinstance(value, dict):
+            value.clear()
+    for value in vars(torch_groups).values():
+        if isinstance(value, dict) and value and all(isinstance(key, dist.ProcessGroup) for key in value):
+            value.clear()
+    torch_groups._world.default_pg = None
+    torch_groups.GroupMember.WORLD = None
+    gc.collect()
+
+
 def fork_and_exit(world):
     here = device(world)
     x = torch.ones(COUNT, device=here)
@@ -194,13 +208,12 @@ def fork_and_exit(world):
         child = os.fork()
         if child == 0:
             try:
-                dist.distributed_c10d._world.pg_map.clear()
-                dist.distributed_c10d._world.pg_names.clear()
-                dist.distributed_c10d.GroupMember.WORLD = None
-                gc.collect()  # ends the groups of this process
-                sys.stderr.flush()
+                ended = weakref.ref(dist.group.WORLD)
+                del work
+                forget_groups()
+                os._exit(0 if ended() is None else 2)
             finally:
-                os._exit(0)
+                os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         work.wait()
         torch.cuda.synchronize()

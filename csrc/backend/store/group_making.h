@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group that is being made among the ranks of a job: whoever aborts the job's group ends this, too.
+// A group that is being made among the ranks of a job. Aborting the job's group also ends the
+// making.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,15 @@ namespace altorch::backend {
 // Thread rules: any thread.
 class GroupMaking {
  public:
-  // `watch`: over the job; null: of none, as its first group is.
+  // `watch`: of the job; null for the job's first group, which has none yet.
   explicit GroupMaking(std::shared_ptr<const JobWatch> watch);
   ~GroupMaking();
   GroupMaking(const GroupMaking&) = delete;
 
   static void end_all(const JobWatch* watch, const std::string& why);
 
-  // As long as it lives, this thread's waits end with the making, unless something else is to end them.
+  // While it lives, end_all() also ends the waits of this thread, unless another Interruptible is
+  // set.
   class Wait {
    public:
     explicit Wait(const GroupMaking& making);

@@ -6,14 +6,14 @@
 #include <mutex>
 
 #include "backend/recorder/torch_recorder.h"
-#include "bootstrap/probes.h"
-#include "rendezvous/agreement.h"
-#include "rendezvous/commit_decision.h"
 #include "base/env.h"
-#include "rendezvous/first_allgather.h"
-#include "rendezvous/store_allgather.h"
+#include "bootstrap/probes.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
+#include "rendezvous/agreement.h"
+#include "rendezvous/commit_decision.h"
+#include "rendezvous/first_allgather.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch::backend {
 namespace {
@@ -89,7 +89,8 @@ Fields slice(const Fields& fields, std::size_t begin, std::size_t count) {
 
 }  // namespace
 
-// A rank's word: its complaint, what must agree, who its process is, and what the caller brought.
+// The fields that a rank sends: its complaint, what must agree, the id of its process, and the
+// caller's own.
 Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
                        const AlOptions& options, const Fields& word, std::size_t agreed,
                        const std::vector<ProcessId>& processes)
@@ -110,7 +111,8 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   full.insert(full.end(), identity.begin(), identity.end());
   full.insert(full.end(), word.begin() + static_cast<std::ptrdiff_t>(agreed), word.end());
 
-  // Whoever was watched before this is watched meanwhile too, under the numbers of then.
+  // Processes that were watched before are watched meanwhile, too, under the global ranks that they
+  // had then.
   C10dStore keys(store, "");
   const bool is_first = group_.is_job && group_.before.empty();
   if (!processes.empty()) make_watch(processes, store, "altorch/" + key + "/watch");

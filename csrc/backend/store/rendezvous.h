@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a group is made: its ranks find each other in the store, compare what has to agree, and know from then on
-// which keys are theirs and whose processes to look after while they wait for each other.
+// How a group is made. Its ranks meet in the store and compare what has to agree. From then on they
+// know the keys of the group, and which processes to watch while they wait for each other.
 #pragma once
 
 #include <chrono>
@@ -11,20 +11,20 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "backend/c10d/options.h"
 #include "backend/recorder/creation_trace.h"
 #include "backend/store/group_making.h"
-#include "backend/c10d/options.h"
 #include "backend/store/store.h"
 #include "base/fields.h"
+#include "observe/job_watch.h"
+#include "observe/liveness_store.h"
 #include "rendezvous/first_allgather.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/poll_pause.h"
-#include "observe/job_watch.h"
-#include "observe/liveness_store.h"
 
 namespace altorch::backend {
 
-// The group's keys, for a rank that waits there until the group is made.
+// The group's keys in the store, for a rank that waits until the group is made.
 class RendezvousStore : public LivenessStore {
  public:
   RendezvousStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
@@ -33,9 +33,10 @@ class RendezvousStore : public LivenessStore {
         callers_(std::move(callers)),
         lease_(std::move(lease)),
         between_questions_(std::max(kBetweenQuestions, calm_pace(static_cast<int>(ranks.size())))) {}
-  // Throws Error(kTransport), too, when a rank has reported that it failed.
+  // Also throws Error(kTransport) if a rank has reported that it failed.
   void check_peers() override;
-  // The same keys over the caller's own connection, for who blocks in requests; ours leaves it from now on.
+  // The same keys over the caller's own connection, for requests that block. altorch's own requests
+  // use another connection from now on.
   const c10::intrusive_ptr<c10d::Store>& callers() const {
     lease_->settle();
     return callers_;
@@ -45,18 +46,19 @@ class RendezvousStore : public LivenessStore {
   const c10::intrusive_ptr<c10d::Store> callers_;
   const std::shared_ptr<StoreLease> lease_;
   static constexpr std::chrono::milliseconds kBetweenQuestions{500};
-  const std::chrono::milliseconds between_questions_;  // all waiting ranks ask
+  const std::chrono::milliseconds between_questions_;  // longer for more ranks, since all of them ask
   std::chrono::steady_clock::time_point next_question_ = std::chrono::steady_clock::now() + kBetweenQuestions;
 };
 
 // Thread rules: one thread.
 class Rendezvous {
  public:
-  // Collective over the group. `group`: without store, watch and key, which it gets here; the job's first one
-  // begins a new watch. `key`: of its name and its ranks. `word`: for words(); its first `agreed` fields,
-  // "name=value", must be alike on all ranks. Throws Error: kMismatch on every rank when they differ. `processes`: of the
-  // ranks, where they are known beforehand; then the death of a rank that has not come yet is seen at once, and `key` must
-  // not have been used before.
+  // Collective over the group. `group`: without store, watch and key, which the constructor sets;
+  // the job's first group begins a new watch. `key`: made of the group's name and its ranks.
+  // `word`: its first `agreed` fields, "name=value", must be equal on all ranks; the other fields
+  // become this rank's entry of words(). Throws Error: kMismatch on every rank if the fields
+  // differ. `processes`: by rank, if they are known beforehand. Then the death of a rank that has
+  // not come yet is noticed at once, and `key` must not have been used before.
   Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership group, const std::string& key,
              const AlOptions& options, const Fields& word = {}, std::size_t agreed = 0,
              const std::vector<ProcessId>& processes = {});
@@ -66,8 +68,9 @@ class Rendezvous {
   RendezvousStore& store() { return *store_; }
   const std::shared_ptr<StoreLease>& lease() const { return lease_; }
 
-  // The caller's connection is somebody else's again: what has to be asked in the store goes over one of our own.
-  // Before anybody blocks there, and at the end.
+  // Gives the caller's connection back: altorch's requests to the store use a connection of their
+  // own from now on. To be called before a thread blocks on the caller's connection, and at the
+  // end.
   void settle() noexcept { lease_->settle(); }
   ~Rendezvous() { settle(); }
   Rendezvous(const Rendezvous&) = delete;
@@ -75,20 +78,23 @@ class Rendezvous {
   // The text of every rank, by rank. Collective; each call needs a new key.
   std::vector<std::string> exchange(const std::string& key, const std::string& text,
                                     std::chrono::milliseconds timeout);
-  // Whether all have made what `unsupported_reason` says of this rank that it could not: rendezvous/commit_decision.h. Once.
+  // Two-phase commit (rendezvous/commit_decision.h), once: an empty string if all ranks have made
+  // the group, else the reason of the abort. `unsupported_reason`: why this rank failed; empty if
+  // it did not.
   std::string commit(const std::string& unsupported_reason, std::chrono::milliseconds timeout);
   // This rank cannot make its part: ranks that wait for it raise an error that says so, instead of waiting until their
   // timeout. Does nothing where the store does not answer.
   void fail(const std::string& why) noexcept;
-  // What carries it has been made, and tells of it from now on.
+  // The group's backend exists, and reports the group from now on.
   void is_made() noexcept { creation_trace_.reset(); }
-  // The last thing of all: the rank that hosts the store leaves last, or after a few seconds.
+  // The last call: the rank that hosts the store leaves last, or after a few seconds.
   void leave() noexcept;
 
  private:
   std::optional<Error> unsupported_reason(const std::vector<Fields>& words, std::size_t agreed_end) const;
   void choose_watch(const std::vector<Fields>& identities, const c10::intrusive_ptr<c10d::Store>& store);
-  // Over these processes, by rank; with keys in `store` under `name`, which is new, and the same on all ranks.
+  // Makes a watch over these processes, by rank. Its keys are in `store` under `name`, which is
+  // new, and the same on all ranks.
   void make_watch(const std::vector<ProcessId>& processes, const c10::intrusive_ptr<c10d::Store>& store,
                   const std::string& name);
 

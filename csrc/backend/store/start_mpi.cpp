@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "bootstrap/bootstrap.h"
 #include "base/env.h"
+#include "bootstrap/bootstrap.h"
 #include "transports/mpi/transport.h"
 #include "transports/shm/transport.h"
 

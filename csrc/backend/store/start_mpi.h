@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI for the job's first group, whose ranks have met in the store.
+// Starts MPI for the job's first group, after its ranks have met in the store.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,9 @@ struct MpiStart {
   std::string master_address;
 };
 
-// MPI as the transport of a group and of those split off it. With `start`, collective over the group: starts MPI, or
-// uses it as it is where it runs on all of its ranks. `mpi_ranks`: of its members, as MPI numbers them. Throws Error.
+// MPI as the transport of a group and of groups that are split off it. With `start`, collective
+// over the group: starts MPI, or uses it as it is if it runs on all ranks of the group.
+// `mpi_ranks`: the members' ranks in MPI. Throws Error.
 std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<int>& mpi_ranks,
                                          const std::optional<MpiStart>& start);
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "observe/sockets.h"
 #include "rendezvous/poll_pause.h"
 #include "rendezvous/retrying_store.h"
-#include "observe/sockets.h"
 
 namespace altorch::backend {
 
@@ -54,10 +54,10 @@ void C10dStore::set_once(const std::string& key, const std::string& value) {
     try {
       const std::vector<std::uint8_t> nothing, bytes(value.begin(), value.end());
       store.compareSet(key, nothing, bytes);
-    } catch (const c10::Error& error) {
-      const std::string what = error.what_without_backtrace();
-      if (what.find("Not implemented") == std::string::npos) throw;
-      if (store.add(key + "/set", 1) == 1) store.set(key, value);
+    } catch (const c10::DistNetworkError&) {
+      throw;
+    } catch (const std::exception&) {  // a Store in Python may lack it
+      if (!store.check({key}) && store.add(key + "/set", 1) == 1) store.set(key, value);
     }
   });
 }
@@ -92,8 +92,8 @@ bool C10dStore::is_hosted() {
   return !nothing_listens(tcp->getHost(), tcp->getPort());
 }
 
-// Who asks again for what was asked already, and is late, waits for that answer: a store that is slow, and
-// not stopped, gets no request twice.
+// If an answer is late, a second request for the same key waits for that answer. So a store that is
+// slow, but not stopped, gets no request twice.
 C10dStore::Values C10dStore::read(const std::vector<std::string>& keys) {
   const std::string& name = keys.front();
   std::shared_ptr<Read> request;

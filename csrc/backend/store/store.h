@@ -14,11 +14,12 @@
 
 namespace altorch::backend {
 
-// No request takes longer than `patience`, whatever has become of the store's host. Waits poll, so that one
-// thread's wait does not stop another's.
+// No request takes longer than `patience`, even if the store's host is stopped or gone. Waits poll,
+// so that the wait of one thread does not block another thread.
 class C10dStore : public KeyValueStore {
  public:
-  // As long as somebody who waits for something else may be kept from his deadline and from his peers.
+  // The longest time for which a request may keep a waiting thread from its deadline and from a
+  // look at its peers.
   static constexpr std::chrono::milliseconds kLook{250};
 
   // `prefix` must be the group's own within the job: prefixes of `store` itself are left out.
@@ -26,7 +27,7 @@ class C10dStore : public KeyValueStore {
             std::chrono::milliseconds patience = kLook);
 
   void set(const std::string& key, const std::string& value) override;
-  // Not atomic over a Store in Python that has no compare_set(): two requests then.
+  // Over a Store in Python without compare_set() it takes three requests; if the rank dies between them, the key stays missing.
   void set_once(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::optional<std::string> try_get(const std::string& key) override;
@@ -34,14 +35,15 @@ class C10dStore : public KeyValueStore {
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool is_hosted() override;
 
-  // Writes `value` where nothing is, and returns what is there then, over the connection and under the prefixes of `place`. Waits
-  // until `timeout`, for a host that is stopped or a caller who blocks there.
+  // Sets the key to `value` if it does not exist, and returns its value then. Uses the connection
+  // and the prefixes of `place`. Waits until `timeout`, if the store's host is stopped or a caller
+  // blocks on that connection.
   static std::string claim(const c10::intrusive_ptr<c10d::Store>& place, const std::string& key,
                            const std::string& value, std::chrono::milliseconds timeout);
 
-  // For another store of the job.
+  // The group's keys, to make another store of the job from.
   c10::intrusive_ptr<c10d::Store> c10d() const;
-  // The same keys over the connection that we were given, for who may block there.
+  // The same keys over the caller's own connection, for requests that may block.
   c10::intrusive_ptr<c10d::Store> callers() const;
 
  private:
@@ -50,7 +52,7 @@ class C10dStore : public KeyValueStore {
     Values values;
   };
   Values read(const std::vector<std::string>& keys);
-  // Waits for it, and throws what became of it. `key` is for messages.
+  // Waits for the request, and throws its error if it has one. `key` is for error messages.
   void finish(const StoreRequest& request, const std::string& key);
   void carry_out(const std::string& key, std::function<void(c10d::Store&)> run);
   std::string full(const std::string& key) const { return prefix_ + "/" + key; }
@@ -59,7 +61,7 @@ class C10dStore : public KeyValueStore {
   const std::chrono::milliseconds patience_;
   const std::shared_ptr<StoreWorker> worker_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Read>> late_;  // by first key: asked, and not answered in time
+  std::map<std::string, std::shared_ptr<Read>> late_;  // reads that were not answered in time, by first key
 };
 
 }  // namespace altorch::backend

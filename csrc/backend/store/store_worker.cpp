@@ -18,8 +18,9 @@ struct Latest {
   std::weak_ptr<StoreWorker> worker;
 };
 
-// Null where it cannot be had, at once or, at a host that has gone, after the store's timeout. Whether it has gone the original
-// could say, but somebody else may be blocking there.
+// Null if there can be no clone. If the store's host is gone, that takes the store's timeout. The
+// original connection could tell whether the host is gone, but another thread may be blocking on
+// it.
 c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& original) noexcept {
   try {
     return original.clone();
@@ -71,7 +72,7 @@ StoreWorker::StoreWorker(c10::intrusive_ptr<c10d::Store> original)
       process_(getpid()) {}
 
 void StoreWorker::close() noexcept {
-  if (getpid() != process_) return;  // the lock may be anybody's in a forked child
+  if (getpid() != process_) return;  // in a forked child, a thread of the parent may hold the lock
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->stopping) return;
@@ -129,7 +130,7 @@ void StoreWorker::serve(State& state) {
     const bool clones = may_clone() && !state.stopping;
     state.busy_since = Clock::now();
     lock.unlock();
-    const auto own = clones ? clone_of(*state.store) : nullptr;  // nobody else writes there
+    const auto own = clones ? clone_of(*state.store) : nullptr;  // no other thread sets state.store
     if (own) broken = nullptr;
     std::exception_ptr error = broken;
     try {

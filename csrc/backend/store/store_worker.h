@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One connection to the c10d store, and the thread that asks over it, so that a store whose host is stopped
-// holds up that thread and nobody's deadline.
+// One connection to the c10d store, and the thread that makes requests over it. If the store's host
+// is stopped, only this thread blocks, and waiting threads keep their deadlines.
 //
-// Requests are carried out one after another, in the order in which they came. Thread rules: any thread. In a
-// forked child, which has no such thread, everything is refused.
+// Requests run one after another, in the order in which they came. Thread rules: any thread. In a
+// forked child, which has no such thread, every request is refused.
 #pragma once
 
 #include <chrono>
@@ -30,22 +30,23 @@ class StoreLease;
 
 class StoreWorker {
  public:
-  // All groups of a job share one clone of its store, a connection of its own: somebody else's blocking get
-  // on the original does not stop us. One, and later than the start, because the store's host looks up the name of
-  // whoever connects, which takes seconds on a machine without a name server, and holds up everybody's requests.
+  // All groups of a job share one clone of its store, which has a connection of its own. So a get()
+  // of the program that blocks on the original does not block altorch. There is one clone only, and
+  // it is made some time after the start. The reason: the store's host looks up the name of each
+  // new client. Without a name server that takes seconds, and delays the requests of all ranks.
   static std::shared_ptr<StoreWorker> of(c10::intrusive_ptr<c10d::Store> store);
   static std::shared_ptr<StoreLease> lease(const c10::intrusive_ptr<c10d::Store>& store);
 
-  // Works on `original` until settle(), and then on a clone.
+  // Works on `original` until settle(), and then on a clone, if there can be one.
   explicit StoreWorker(c10::intrusive_ptr<c10d::Store> original);
   ~StoreWorker() { close(); }
   StoreWorker(const StoreWorker&) = delete;
 
-  // From now on somebody else may block on the original. Idempotent.
+  // From now on another thread may block on the original. Idempotent.
   void settle();
-  // What is queued is still carried out; from now on everything is refused.
+  // Requests in the queue are still carried out; later ones are refused.
   void close() noexcept;
-  // This, original() and submit() throw Error(kClosed).
+  // store(), original() and submit() throw Error(kClosed) after close().
   c10::intrusive_ptr<c10d::Store> store() const;
   c10::intrusive_ptr<c10d::Store> original() const;
   void submit(std::shared_ptr<StoreRequest> request);
@@ -70,7 +71,8 @@ class StoreWorker {
   void check_not_forked() const;
   bool serves(const c10::intrusive_ptr<c10d::Store>& store) const;
 
-  // A weak pointer of c10's would keep it from closing, when all others let it go.
+  // No weak pointer of c10: that would keep the store from closing after all owners have released
+  // it.
   c10::intrusive_ptr<c10d::Store> original_;
   const std::shared_ptr<State> state_;  // the thread holds it too
   NativeThread thread_;
@@ -79,10 +81,11 @@ class StoreWorker {
   bool was_leased_ = false;
 };
 
-// What a group holds for as long as it may ask the store. The last one closes the store before its destructor
-// returns (or leaves that to its thread, after a second without an answer): a process that ended while a
-// thread of ours asks or closes it would leave half a record in a store that is a file (c10d::FileStore), and
-// whoever reads that comes to no end.
+// A group holds a lease for as long as it may ask the store. The last lease closes the store before
+// its destructor returns. After a second without an answer it leaves that to the worker's thread.
+// If the process ended while that thread makes a request or closes the store, a store in a file
+// (c10d::FileStore) would be left with half a record. A rank that reads such a record never
+// returns.
 class StoreLease {
  public:
   explicit StoreLease(std::shared_ptr<StoreWorker> worker) : worker_(std::move(worker)) {}

@@ -18,7 +18,8 @@ std::size_t whole_pages(std::size_t bytes) { return rounded_up(bytes, kPage); }
 
 }  // namespace
 
-// Behind the note why somebody gave up: posts, messages, then the data of both, each at a page.
+// The abort note comes first. Then come the posts, the flags of messages, the places of small and pairwise exchanges, and
+// the data of posts and messages. Each part begins at a page.
 BoardOffsets::BoardOffsets(const BoardLayout& layout) {
   const auto ranks = static_cast<std::size_t>(layout.ranks), pairs = ranks * (ranks - 1);
   posts = kPage;
@@ -49,11 +50,11 @@ std::size_t BoardLayout::pair_bytes() const {
   return std::min(kSmallBesideNccl, small_bytes) / static_cast<std::size_t>(ranks) / 4 * 4;
 }
 
-PlaceShape BoardLayout::small_shape() const {
-  return PlaceShape::of(small_bytes, ranks, SmallExchange::kMostBlocks);
-}
+PlaceShape BoardLayout::small_shape() const { return PlaceShape::of(small_bytes, ranks, small_blocks); }
 
-PlaceShape BoardLayout::pair_shape() const { return SmallExchanges::pair_shape(ranks, pair_bytes()); }
+PlaceShape BoardLayout::pair_shape() const {
+  return SmallExchanges::pair_shape(ranks, pair_bytes(), small_blocks);
+}
 
 std::size_t BoardLayout::bytes() const { return BoardOffsets(*this).end; }
 
@@ -63,7 +64,7 @@ Board::Board(PinnedMemory memory, const BoardLayout& layout, int rank)
 AbortNote& Board::note() const { return *at<AbortNote>(0); }
 
 std::size_t Board::pair(int from, int to, std::size_t number, std::size_t index) const {
-  const int others = to > from ? to - 1 : to;  // nobody writes to itself
+  const int others = to > from ? to - 1 : to;  // no rank writes to itself
   return static_cast<std::size_t>(from * (layout_.ranks - 1) + others) * number + index;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pinned memory that all ranks of a node share, laid out: where each rank posts its part of a collective,
-// where messages between two ranks pass, and the flags by which GPUs tell each other how far they are.
+// The layout of the pinned memory that all ranks of a node share. It has slots where each rank posts its part of a
+// collective, slots for messages between two ranks, and flags by which GPUs tell each other their progress.
 //
-// Every rank computes the same layout. Rounds are counted by every rank alike: all take the slots in turn, as
-// their collectives come in one order.
+// Every rank computes the same layout, and counts rounds in the same way: all ranks take the slots in turn, because their
+// collectives come in the same order.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@
 
 namespace altorch {
 
-// What a rank posts at most in a small exchange where NCCL serves, too: so much takes no more than some
-// microseconds longer than NCCL's, most often less, and the host needs half the time for it. Set by
+// The most bytes that a rank posts in a small exchange if NCCL could carry the call, too. Up to this size the exchange takes
+// at most some microseconds longer than NCCL, and mostly less, and the host needs half the time. Set by
 // benchmarks/cuda_collectives.py.
 inline constexpr std::size_t kSmallBesideNccl = 64 << 10;
 
@@ -29,9 +29,10 @@ struct BoardLayout {
   std::size_t slot_bytes = 4 << 20;
   std::size_t message_slots = 2;  // of each ordered pair of ranks, for messages
   std::size_t message_bytes = 1 << 20;
-  std::size_t small_bytes = 32 << 10;  // what a rank may post in a small exchange
+  std::size_t small_bytes = 32 << 10;             // what a rank may post in a small exchange
+  int small_blocks = SmallExchange::kMostBlocks;  // thread blocks of its kernel
 
-  // What a rank may post for another one in an exchange of pairs; 0: too many ranks, or none but one.
+  // The most bytes that a rank may post for one peer in a pairwise exchange; 0: there are too many ranks, or only one.
   std::size_t pair_bytes() const;
   PlaceShape small_shape() const;
   PlaceShape pair_shape() const;
@@ -41,7 +42,7 @@ struct BoardLayout {
   std::size_t bytes() const;
 };
 
-// Where everything begins, in bytes.
+// Where each part of the memory begins, in bytes.
 struct BoardOffsets {
   explicit BoardOffsets(const BoardLayout& layout);
   std::size_t posts, messages, small, pairs, data, message_data, end;
@@ -55,8 +56,8 @@ class Board {
 
   const BoardLayout& layout() const { return layout_; }
 
-  // What `rank` posts in a slot, and how far it is: its part is there; it has reduced its share; it has read
-  // all that it needs of everybody's slots of this number.
+  // The progress of a rank in a slot. posted: its part is there. reduced: it has reduced its share. done: it has read all
+  // that it needs from the slots of this number of all ranks.
   struct Post {
     Flag posted, reduced, done;
   };
@@ -70,7 +71,8 @@ class Board {
   MessageSlot& message_slot(int from, int to, std::size_t slot) const;
   std::byte* message_data(int from, int to, std::size_t slot) const;
 
-  // Where `rank` posts for all in small exchanges, and for one other in those of pairs (engine/gpu/small_exchanges.h).
+  // Where `rank` posts for all ranks in small exchanges, and where `from` posts for `to` in pairwise exchanges
+  // (engine/gpu/small_exchanges.h).
   std::uint64_t* small_place(int rank) const;
   std::uint64_t* pair_place(int from, int to) const;
 
@@ -78,9 +80,9 @@ class Board {
   // message, so that no stream is left waiting. To be repeated while streams are busy: a GPU that goes on may set its flags
   // back.
   void abort(const std::string& why, std::uint32_t pieces, std::uint32_t messages);
-  // Why a rank gave up, or nothing.
+  // Why a rank aborted, or nothing.
   std::optional<std::string> aborted() const;
-  // Not 0 from then on.
+  // Not 0 once a rank has aborted.
   const std::uint32_t* abort_flag() const;
 
  private:
@@ -89,7 +91,7 @@ class Board {
   Object* at(std::size_t offset) const {
     return reinterpret_cast<Object*>(memory_.get() + offset);
   }
-  // Of the things that each ordered pair of ranks has `number` of.
+  // The index of one of `number` things that each ordered pair of ranks has.
   std::size_t pair(int from, int to, std::size_t number, std::size_t index) const;
 
   const PinnedMemory memory_;

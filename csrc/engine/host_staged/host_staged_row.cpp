@@ -2,12 +2,12 @@
 // Pinned memory that the ranks of one node share, as a route that a group may take.
 #include "base/log.h"
 #include "base/size_text.h"
-#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/host_staged.h"
 #include "engine/host_staged/layout.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/route/table.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
@@ -73,14 +73,16 @@ std::string steps(const Operation& asked, const World& world) {
   std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
                      size_text(std::min(cutter.step(), asked.count) * element) +
                      ": each rank copies to pinned memory what others need; ";
-  if (asked.reduces()) text += "reduces its share of everybody's; ";
+  if (asked.reduces()) text += "reduces its share of all ranks'; ";
   return text + "copies in what it lacks; pieces overlap\n";
 }
 
 Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
-  const BoardLayout layout = board_layout(size);
+  BoardLayout layout = board_layout(size);
+  if (group.world.waiting_blocks > 0)
+    layout.small_blocks = std::min(layout.small_blocks, group.world.waiting_blocks);
   PinnedMemory memory;
   DeviceMemory scratch;
   std::string unsupported_reason;

@@ -7,15 +7,15 @@
 #include "base/fields.h"
 #include "base/leak_intentionally.h"
 #include "base/log.h"
-#include "platform/signal_check.h"
-#include "rendezvous/store_allgather.h"
-#include "rendezvous/store_view.h"
 #include "engine/progress.h"
 #include "engine/route/rules.h"
 #include "engine/watchdog_store.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
+#include "platform/signal_check.h"
 #include "reduction/reduce.h"
+#include "rendezvous/store_allgather.h"
+#include "rendezvous/store_view.h"
 #include "transports/channel_barrier.h"
 #include "transports/message_window.h"
 
@@ -72,7 +72,7 @@ Window::Window(Communicator& group, int number, std::vector<Registered> register
 
 Window::~Window() { release(/*agreed=*/false); }
 
-// Where somebody may still touch the memory, it is kept.
+// If a peer or a device may still touch the memory, it is kept.
 void Window::release(bool agreed) {
   if (closed_.exchange(true)) return;
   if (!ProgressThread::usable()) {  // a forked child: the window is its parent's
@@ -190,7 +190,7 @@ bool Window::give_up(WindowCall& call) {
   return false;
 }
 
-// Memory outlives whoever shared it, and takes what is written to it.
+// Shared memory outlives the rank that shared it, and accepts writes. So a dead target must be looked for.
 std::optional<Error> Window::look_for_dead(const WindowCall& call, const Operation& operation) {
   const std::uint32_t number = calls_.fetch_add(1, std::memory_order_relaxed);
   if (number % kCallsBetweenLooks != 0 && call.bytes() < kLarge) return std::nullopt;
@@ -353,7 +353,7 @@ void Window::access(WindowCall& call, std::chrono::milliseconds timeout, bool& b
   }
   buffers_free = give_up(call);
   const Error told = failed(operation, *noticed, wait, false);
-  // Nobody looks after what its stream has of it.
+  // No watch thread looks after what the stream has of this call.
   if (is_on_streams() && group_.is_closing()) remote_->streams()->end();
   throw told;
 }
@@ -448,7 +448,8 @@ std::optional<Error> Window::take_failure(int rank) {
   return first;
 }
 
-// Memory outlives whoever shared it, and has taken what was written to it. Who seems dead is looked at once more, later.
+// Shared memory outlives the rank that shared it, and has accepted what was written to it. A rank that seems dead is looked
+// at once more, a little later.
 void Window::check_alive(const Operation& operation) {
   Wait wait;
   while (true) {
@@ -599,18 +600,18 @@ std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Regi
                       ", and that of rank " + std::to_string(group.rank()) + " on " + kind);
       registered.push_back(registered_from(fields[0], fields[1]));
     }
-    std::string unsupported_reason, all;
+    std::string row_reason, all;
     for (const WindowRow* each : in_order(gpu ? device_window_rows() : window_rows())) {
       const WindowRow& row = *each;
       PrefixView store(checked, prefix + row.name + "/");
-      auto remote = row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered},
-                             unsupported_reason);
+      auto remote =
+          row.open({group, group.links(), store, number, memory, own, timeout, gpu, registered}, row_reason);
       if (!remote) {
-        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + unsupported_reason;
+        all += std::string(all.empty() ? "" : "; ") + row.name + ": " + row_reason;
         log(LogLevel::kInfo,
             group
                 .explain(operation, Error(ErrorKind::kUnsupported,
-                                          std::string("not by ") + row.name + ": " + unsupported_reason))
+                                          std::string("not by ") + row.name + ": " + row_reason))
                 .what());
         continue;
       }
