@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
+from harness import PROGRAM_DEADLINE, Cluster
 from mpi_libraries import all_mpis
 
 from tests.ranks.launch import backend_under_test, clean_environment, free_port
@@ -196,7 +196,7 @@ def test_srun_needs_no_variables_of_torch(plugin):
         own |= {name: value.format(rank=rank) for name, value in plugin.items()}
         ranks.append(subprocess.Popen([sys.executable, "-c", FROM_SRUN], env=clean_environment(step | own)))
     try:
-        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+        assert [rank.wait(PROGRAM_DEADLINE) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()
@@ -253,7 +253,7 @@ def test_a_rank_that_is_kept_apart(apart):
         for rank, command in enumerate(([], wrapper))
     ]
     try:
-        assert [rank.wait(60 * PATIENCE) for rank in ranks] == [0, 0]
+        assert [rank.wait(PROGRAM_DEADLINE) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness import PROGRAM_DEADLINE
 
 from tests.ranks.launch import backend_under_test, clean_environment, fork_server
 
@@ -390,7 +391,7 @@ def test_route_setting_that_is_wrong_is_refused():
         }
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PROGRAM_DEADLINE
     )
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode != 0 and "nonsense" in last and "ALTORCH_ROUTE" in done.stderr, done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster, on_ranks
+from harness import PATIENCE, PROGRAM_DEADLINE, Cluster, on_ranks
 
 import altorch
 from tests.ranks.launch import clean_environment, free_port
@@ -161,7 +161,7 @@ def test_a_size_that_is_no_number_is_refused_on_all_ranks(name, size):
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=60 * PATIENCE)[1] for rank in ranks]
+        said = [rank.communicate(timeout=PROGRAM_DEADLINE)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

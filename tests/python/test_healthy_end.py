@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster
+from harness import PROGRAM_DEADLINE, Cluster
 
 from tests.ranks.launch import clean_environment, free_port
 
@@ -44,7 +44,7 @@ def run_ranks(program, size, **environment):
         for rank in range(size)
     ]
     try:
-        said = [rank.communicate(timeout=60 * PATIENCE)[0] for rank in ranks]
+        said = [rank.communicate(timeout=PROGRAM_DEADLINE)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster, on_ranks
+from harness import PATIENCE, PROGRAM_DEADLINE, Cluster, on_ranks
 
 from tests.ranks.launch import clean_environment, free_port
 
@@ -169,7 +169,7 @@ def test_a_hook_that_waits_for_python_holds_up_no_other_group():
 
 ENDS_WITH_A_HOOK = """
 import datetime, faulthandler, os, time, torch, torch.distributed as dist
-faulthandler.dump_traceback_later(40)
+faulthandler.dump_traceback_later(100)
 dist.init_process_group("al", timeout=datetime.timedelta(seconds=1))
 dist.all_reduce(torch.ones(4))
 if os.environ["RANK"] == "1":
@@ -194,7 +194,7 @@ def test_a_call_may_fail_while_the_interpreter_ends():
         for rank in range(2)
     ]
     try:
-        deadline = time.monotonic() + 60 * PATIENCE
+        deadline = time.monotonic() + PROGRAM_DEADLINE
         while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert [rank.poll() for rank in ranks] == [0, 0]

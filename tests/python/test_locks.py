@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import CARRIERS, Cluster
+from harness import CARRIERS, PROGRAM_DEADLINE, Cluster
 
 from tests.ranks.launch import clean_environment
 
@@ -54,7 +54,7 @@ def test_each_fault_is_seen(watch, tmp_path):
             env=clean_environment({"LD_PRELOAD": watch}),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_DEADLINE,
             check=True,
         ).stderr
         for fault in ("hold_mutex_and_take_gil", "wait", "wait without the GIL")

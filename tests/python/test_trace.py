@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from harness import PATIENCE, Cluster, catches
+from harness import PATIENCE, PROGRAM_DEADLINE, Cluster, catches
 
 from altorch.cli import _processes, _waits
 from tests.ranks.launch import backend_under_test, clean_environment, free_port, launcher_under_test
@@ -37,7 +37,7 @@ ROUTES = {
 def altorch(*arguments, status=0):
     done = subprocess.run(
         [sys.executable, "-m", "altorch", "trace", *map(str, arguments)],
-        env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
+        env=clean_environment(), capture_output=True, text=True, timeout=PROGRAM_DEADLINE, check=False,
     )  # fmt: skip
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -354,7 +354,7 @@ def run_alone(code, extra=None):
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return subprocess.run(
         [sys.executable, "-c", code], env=clean_environment(place | (extra or {})), capture_output=True, text=True,
-        timeout=60 * PATIENCE, check=False,
+        timeout=PROGRAM_DEADLINE, check=False,
     )  # fmt: skip
 
 
