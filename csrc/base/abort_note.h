@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Why a rank has given up, in memory that ranks share: the first reason stays. Zero at first.
+// The reason why a rank aborted, in memory that ranks share. The first reason that is written stays. The memory is
+// zero at first.
 #pragma once
 
 #include <atomic>
@@ -12,12 +13,12 @@ namespace altorch {
 
 // Thread rules: any thread of any process that maps it.
 struct AbortNote {
-  std::uint32_t aborted;  // 1: somebody writes the reason; 2: it can be read
+  std::uint32_t aborted;  // 1: a thread writes the reason; 2: the reason can be read
   char reason[1020];
 
   void write(const std::string& why) {
-    std::uint32_t nobody = 0;
-    if (!std::atomic_ref(aborted).compare_exchange_strong(nobody, 1)) return;
+    std::uint32_t expected = 0;
+    if (!std::atomic_ref(aborted).compare_exchange_strong(expected, 1)) return;
     std::strncpy(reason, why.c_str(), sizeof reason - 1);
     std::atomic_ref(aborted).store(2, std::memory_order_release);
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a host thread waits for something that it can only poll, without starving those it waits for.
+// How a host thread waits for something that it can only poll, without starving the threads that it waits for.
 //
 //   AdaptiveWait wait;
 //   while (!done()) wait.pause();
 //
-// A short spin first (the answer is usually on its way), then sched_yield; when yields take long one after
-// another, others want this core, and when the wait itself grows long, nobody is in a hurry: both turn into
-// short sleeps. Measured on 2 cores: with 4 ranks a pure spin costs 4.1 ms a barrier, spin-then-yield 2.5 us.
-// Where whoever is waited for can end a sleep, it comes sooner: a core that is shared goes to those who work.
+// A wait spins briefly first, because the answer is usually on its way. Then it calls sched_yield. It sleeps briefly
+// instead if several yields take long, because then other threads want this core. It also sleeps once the wait itself
+// is long, because then a short delay matters little. Measured on 2 cores: with 4 ranks a barrier costs 4.1 ms with a
+// pure spin, and 2.5 us with spin and yield.
+// If a peer can end the sleep, the wait sleeps sooner: a shared core goes to the threads that work.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +27,14 @@ class AdaptiveWait {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Gives the core away for as long as seems wise. Never longer than kLongestSleep. `patience`: for so long nobody is
-  // late yet.
+  // Spins, yields or sleeps once; sleeps for at most kLongestSleep. `patience`: until the wait has lasted so long the
+  // peer is not late, and the wait sleeps only if other threads want the core.
   void pause(Clock::duration patience = kPatience) {
     if (const auto sleep = next(patience, false)) sleep_for(*sleep);
   }
-  // The same, for something that ends a sleep, of kLongestDoze at most. `doze(most)` may sleep instead of `until`, where
-  // more than that is to be done.
+  // The same, if a raise of `until` ends the sleep, which then lasts at most kLongestDoze. `doze(most)` replaces
+  // until.sleep(most), for a caller that must do more than sleep. If it returns false, the wait pauses as without
+  // `until`.
   void pause(Clock::duration patience, const Awaited& until) {
     pause(patience, until, [&](std::chrono::microseconds most) { return until.sleep(most); });
   }
@@ -42,10 +44,11 @@ class AdaptiveWait {
     const auto sleep = until.crowded() ? begin_sleep() : next(patience, true);
     if (sleep && !doze(*sleep)) pause(patience);
   }
-  // So many ranks that wait in this way on so many cores (nothing: unknown). A yield then costs more than a sleep that a
-  // peer ends: since Linux 6.18 it gives away a whole slice of the scheduler (3 ms), and where some ranks have yielded
-  // more often than others it takes them milliseconds to meet again. Measured on 2 cores, all_reduce of 8 bytes, median
-  // of batches that begin out of step: 8 ranks 1.5 to 7 ms with yields, 0.37 with sleeps; 4 ranks 0.07 and 0.09.
+  // Whether `ranks` ranks that wait on `cores` cores (nothing: unknown) should sleep at once: a yield then costs more
+  // than a sleep that a peer ends. Since Linux 6.18 a yield gives away a whole slice of the scheduler (3 ms). If some
+  // ranks have yielded more often than others, it takes them milliseconds to meet again. Measured on 2 cores,
+  // all_reduce of 8 bytes, median of batches that begin out of step: 8 ranks take 1.5 to 7 ms with yields and 0.37 ms
+  // with sleeps; 4 ranks take 0.07 and 0.09 ms.
   static bool is_crowd(int ranks, std::optional<int> cores);
   // Time since the first pause that yielded; zero while still spinning.
   Clock::duration waited() const;
@@ -53,15 +56,15 @@ class AdaptiveWait {
 
   static constexpr std::chrono::microseconds kLongestSleep{500}, kLongestDoze{5000};
   static constexpr std::chrono::milliseconds kPatience{5}, kMostPatience{200};
-  // For a call that moves so many bytes: 1 GB/s, what crowded cores still manage. MPI's large messages come in
-  // fragments, of which nobody sees more than the last: 64 MiB between two processes took 215 ms instead of 31 where
-  // the waits between them turned into sleeps.
+  // The patience for a call that moves so many bytes, at 1 GB/s, which crowded cores still manage. MPI moves a large
+  // message in fragments, and the caller sees only the last one. With sleeps between the fragments 64 MiB between two
+  // processes took 215 ms instead of 31 ms.
   static constexpr Clock::duration patience_for(std::int64_t bytes) {
     return std::min<Clock::duration>(kPatience + std::chrono::nanoseconds(bytes), kMostPatience);
   }
 
  private:
-  // Spins or yields; or says how long to sleep.
+  // Spins or yields; or returns how long to sleep.
   std::optional<std::chrono::microseconds> next(Clock::duration patience, bool dozes);
   static void sleep_for(std::chrono::microseconds duration);
   std::chrono::microseconds doze_after(Clock::duration waited) const;
@@ -72,12 +75,13 @@ class AdaptiveWait {
   Clock::time_point began_{};
 };
 
-// What somebody who moves things on has found.
+// What one pass over the calls in flight has found: whether something moved, and what the next wait may sleep for.
 struct Driven {
-  bool moved = false;  // something has
+  bool moved = false;  // a call has made progress
   AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;
 
-  // `keeper`: what the awaited memory belongs to, where it may go before whoever sleeps for it wakes.
+  // Notes a call that is still pending. `keeper`: owns the awaited memory, if that may be freed before the sleeping
+  // thread wakes.
   void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kPatience, Awaited until = {},
              std::shared_ptr<const void> keeper = nullptr) {
     if (keeper) keepers_.push_back(std::move(keeper));
@@ -85,7 +89,7 @@ struct Driven {
     awaited_ = !pending_ || awaited_ == until ? until : Awaited();
     pending_ = true;
   }
-  // Where it is all that there is to wait for.
+  // What to sleep for, if all pending calls await the same number; otherwise empty.
   const Awaited& awaited() const { return awaited_; }
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a thread may sleep for: a number in memory that processes share, which a peer raises.
+// A futex wait target: a number in memory that processes share. A thread sleeps until a peer raises the number.
 //
-// Whoever raises it looks at `sleepers` afterwards, and wakes them where there are any. Both sides write first and then
-// read, all in one order (seq_cst), so that one of them sees the other. A process that is killed in its sleep leaves its
-// mark behind, which costs the others a system call whenever they raise the number.
+// The thread that raises the number reads `sleepers` afterwards, and wakes the sleeping threads if there are any.
+// Both sides write first and then read, all in one order (seq_cst), so at least one of them sees the other. A process
+// that is killed in its sleep stays counted in `sleepers`: each later raise of the number then costs a system call.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,21 @@ class Awaited {
   using Number = std::atomic<std::uint64_t>;
   using Sleepers = std::atomic<std::uint32_t>;
 
-  Awaited() = default;  // nobody would end a sleep
-  // `crowded`: it is better to sleep at once than to wait awake for a while (AdaptiveWait::is_crowd).
+  Awaited() = default;  // no target: no thread would end a sleep
+  // `crowded`: a wait should sleep at once, and not spin or yield first (AdaptiveWait::is_crowd).
   Awaited(const Number& number, Sleepers& sleepers, std::uint64_t least, bool crowded)
       : number_(&number), sleepers_(&sleepers), least_(least), crowded_(crowded) {}
   friend bool operator==(const Awaited&, const Awaited&) = default;
   bool crowded() const { return crowded_; }
   explicit operator bool() const { return number_ != nullptr; }
 
-  // Sleeps until the number is raised, or for `most`. False, at once, when it is `least` or more, or nothing is awaited.
+  // Sleeps until the number is raised, or for `most`. Returns false at once if the number is `least` or more already,
+  // or if there is no target.
   bool sleep(std::chrono::microseconds most) const;
-  // Has who sleeps for it look again. One that is only about to sleep may miss that.
+  // Wakes the threads that sleep for it, so that they look again. A thread that is only about to sleep may miss this.
   void interrupt() const;
-  // Of whoever raises it: the only one, or one of many.
+  // Raises the number, and wakes the threads that sleep for it. The first form is for a number that only one thread
+  // raises; the second form, which adds 1, is for a number that several threads raise.
   static void raise(Number& number, std::uint64_t to, const Sleepers& sleepers) {
     number.store(to, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake_all(number);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is asked of a group, whoever carries it out: a route, a library's own collective, a comparison.
+// One call on a group, the same for everything that handles it: a route, a library's native collective, a comparison
+// of calls.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace altorch {
 
-// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. A call does not
-// own what it points to: whoever submits keeps buffers and count arrays alive until it is done.
+// Buffers follow the conventions of collectives/schedule.h (Problem); counts are in elements. A call does not own
+// what it points to: the caller keeps buffers and count arrays alive until the call is done.
 struct Call {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
@@ -25,10 +26,9 @@ struct Call {
   std::span<const std::int64_t> input_counts = {};
   std::span<const std::int64_t> output_counts = {};
   double factor = 1.0;            // PREMUL_SUM only
-  const RmsNorm* norm = nullptr;  // all_reduce only: what comes behind it; null: nothing
-  std::int64_t norm_row = 0;      // the elements of its rows, of which count is a multiple; 0: there is none
-  // all_to_all: two ranks of whom neither has more bytes than this for the other exchange them in another
-  // way.
+  const RmsNorm* norm = nullptr;  // all_reduce only: the RMS norm after it; null: none
+  std::int64_t norm_row = 0;      // elements of a row of the norm; count is a multiple of it; 0: no norm
+  // all_to_all: two ranks exchange their blocks in another way if neither block is larger than this.
   std::int64_t paired_bytes = 0;
 
   bool reduces() const { return altorch::reduces(kind); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What belongs to each enumerator of an enumeration, as rows that name theirs. A row that is missing, or there
-// twice, does not compile, so that whoever adds an enumerator is led to every table that needs a row. Only a
-// table that says what holds for all others may leave some out: what a library has, of all that there is.
+// A table with one value for each enumerator of an enumeration, as rows that name the enumerator. A missing or a
+// second row does not compile, so a new enumerator leads the developer to every table that needs a row. Only a table
+// that states one value for all other enumerators may leave rows out: it lists what a library supports.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class EnumTable {
     }
   }
 
-  // `others`: of every enumerator without a row.
+  // `others`: the value of every enumerator without a row.
   template <std::size_t N>
   consteval EnumTable(Value others, const Row (&rows)[N]) {
     for (Value& value : values_) value = others;

@@ -42,7 +42,8 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_STALL_SECONDS", "seconds", "1",
      "How long an operation waits before it compares notes with its peers through the store."},
     {"ALTORCH_FLIGHT_RECORDER", "own|torch", "own",
-     "Who records the latest calls for post-mortems: altorch, in a tenth of a microsecond a call, or torch's "
+     "What records the latest calls for post-mortems: altorch, in a tenth of a microsecond a call, or "
+     "torch's "
      "hook, in two or "
      "three, with the Python stack of each. Torch before 2.15 has its own or none."},
     {"ALTORCH_TRACE", "on|socket|off", "on",
@@ -56,7 +57,7 @@ constexpr Setting kSettings[] = {
      "lost ranks. al.prom becomes al.RANK.prom. Not with ALTORCH_TRACE=off."},
     {"ALTORCH_ON_ERROR", "poison|teardown|continue", "poison",
      "What becomes of results on GPUs whose operation failed under way: poison (they turn into NaN, or the "
-     "extreme of their type, before anybody can read them), teardown (the process ends with what went wrong "
+     "extreme of their type, before they can be read), teardown (the process ends with what went wrong "
      "on standard error) or continue (they hold whatever was there; the next call raises)."},
     {"ALTORCH_BOOTSTRAP_SECONDS", "seconds", "120", "Deadline for starting MPI, or NCCL, on every rank."},
     {"ALTORCH_SILENCE_SECONDS", "seconds", "4",
@@ -66,7 +67,7 @@ constexpr Setting kSettings[] = {
     {"ALTORCH_LOG_LEVEL", "error|warning|info|debug", "warning", "What is written to standard error."},
 };
 
-// Who reads one makes an integer of it: of bytes times a number of ranks, of seconds in nanoseconds.
+// The code that reads a setting makes an integer of it: bytes times a number of ranks, or seconds in nanoseconds.
 constexpr double kMaxBytes = 1e12, kMaxSeconds = 1e9;
 
 bool is_numeric(const Setting& row) {

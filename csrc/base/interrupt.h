@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A long wait of one thread that another thread may end: whoever waits for other ranks looks for it, as he looks whether
-// they live.
+// Lets another thread end a long wait. A thread that waits for other ranks checks it repeatedly, as it checks whether
+// those ranks live.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ class Interrupt {
   std::optional<std::string> why_;
 };
 
-// As long as it lives, the waits of this thread look for `interrupt`, and no longer for what they looked for before.
+// While it lives, the waits of this thread check `interrupt`, and no longer the one that they checked before.
 class Interruptible {
  public:
   explicit Interruptible(std::shared_ptr<const Interrupt> interrupt) : interrupt_(std::move(interrupt)) {
@@ -40,9 +40,9 @@ class Interruptible {
   ~Interruptible() { current() = before_; }
   Interruptible(const Interruptible&) = delete;
 
-  // Whether somebody may end the waits of this thread.
+  // Whether another thread may end the waits of this thread.
   static bool is_set() { return current() != nullptr; }
-  // For a wait of this thread; does nothing where nobody may end it.
+  // Called by a wait of this thread; throws as Interrupt::check(). Does nothing if no other thread may end the wait.
   static void check() {
     if (const Interrupt* interrupt = current()) interrupt->check();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Numbers in texts that somebody else has written: other ranks, the environment, a file.
+// Numbers in texts that this process has not written: those of other ranks, of the environment, of a file.
 #pragma once
 
 #include <charconv>
@@ -21,7 +21,7 @@ std::optional<Number> to_number(std::string_view text, int base = 10) {
   return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
-// Part of it, as an error quotes it.
+// The beginning of a text, as an error quotes it.
 inline std::string excerpt(std::string_view text) {
   constexpr std::size_t kMost = 64;
   return "'" + as_utf8(text, kMost) + (text.size() > kMost ? "...'" : "'");

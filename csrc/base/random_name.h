@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names that nobody else draws.
+// Random names that no other process draws.
 #pragma once
 
 #include <string>

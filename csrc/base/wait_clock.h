@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The clock and the sleep of those who wait for other ranks in a store. Tests in which thousands wait put a time of their own
-// in its place, for the thread that says so. Thread rules: any thread.
+// The clock and the sleep of threads that wait for other ranks in a store. A test with thousands of waiting ranks
+// replaces both, for the thread that asks for it. Thread rules: any thread.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class WaitClock {
     else
       std::this_thread::sleep_for(time);
   }
-  // On this thread; null: the time of the system.
+  // Replaces the clock of this thread; null: the system's clock.
   static void use(Source* source) { source_ = source; }
 
  private:

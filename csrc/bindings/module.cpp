@@ -8,23 +8,20 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend/c10d/backend.h"
-#include "backend/cuda/cuda_watch.h"
 #include "backend/c10d/errors.h"
-#include "backend/gloo/transport.h"
 #include "backend/c10d/reconfigurable.h"
+#include "backend/cuda/cuda_watch.h"
+#include "backend/gloo/transport.h"
 #include "backend/store/start_mpi.h"
 #include "backend/store/store.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/longest_timeout.h"
 #include "bindings/process_memory.h"
 #include "bindings/program_place.h"
 #include "bindings/window.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/algorithm.h"
-#include "base/env.h"
-#include "platform/fast_exit.h"
-#include "base/log.h"
-#include "base/longest_timeout.h"
-#include "platform/native_thread.h"
-#include "platform/signal_check.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
 #include "engine/callback_thread.h"
@@ -33,6 +30,9 @@
 #include "engine/route/rules.h"
 #include "engine/window/windows.h"
 #include "observe/trace/trace_board.h"
+#include "platform/fast_exit.h"
+#include "platform/native_thread.h"
+#include "platform/signal_check.h"
 #include "reduction/reduce.h"
 #include "transports/shm/shared_memory.h"
 #include "transports/shm/transport.h"
@@ -348,7 +348,8 @@ PYBIND11_MODULE(_C, module) {
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),
           py::arg("starts_mpi") = false,
-          "Everybody's text, by rank; collective, once for each key. starts_mpi: who brings it may have "
+          "The text of every rank, by rank; collective, once for each key. starts_mpi: who brings it may "
+          "have "
           "started MPI before, "
           "which may take longer than the group's timeout.")
       .def(
@@ -491,7 +492,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("mpi_library"), py::arg("shim_directory"),
              "Starts MPI in a process that an MPI launcher started; (rank, size).");
   module.def("exchange_texts", &exchange_texts, py::call_guard<py::gil_scoped_release>(), py::arg("text"),
-             "Collective over the MPI job: everybody's text, in rank order.");
+             "Collective over the MPI job: the text of every rank, in rank order.");
   module.def(
       "stop_threads",
       [] {
@@ -509,5 +510,5 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "finalize_mpi", [](bool after_failure) { finalize_mpi(after_failure); },
       py::call_guard<py::gil_scoped_release>(), py::arg("after_failure"),
-      "Ends MPI, if that is safe. after_failure: the program ends with an error; nobody is waited for.");
+      "Ends MPI, if that is safe. after_failure: the program ends with an error; it waits for no rank.");
 }

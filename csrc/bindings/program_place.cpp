@@ -28,8 +28,8 @@ std::string found() {
   }
 }
 
-// One question at a time: as long as nobody can answer it, another one would not be answered either, and would keep a thread
-// more waiting for the lock.
+// One question at a time: while one is unanswered, another would not be answered either. It would
+// only keep one more callback thread waiting for Python's lock.
 std::string place() {
   static std::atomic<bool> asked{false};
   if (asked.exchange(true)) return "";

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the program's main thread is in Python, for those whom it keeps waiting: `altorch trace`, and errors of other ranks.
+// Tells where the program's main thread is in Python, for `altorch trace`, and for the timeout
+// errors of ranks that wait for this one.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
 
 namespace altorch {
 
-// `find()` says so as a text; it is called on the callback thread, with Python's lock. Where it does not answer within 0.2 s,
-// since Python's lock is held or the interpreter ends, nothing is said, nor until it has.
+// `find()` returns the place as a text. It is called on the callback thread, with Python's lock. It
+// may not return within 0.2 s, because the lock is held or the interpreter ends. Then the place is
+// empty, and stays so until it has returned.
 void set_place_finder(const pybind11::function& find);
 
 }  // namespace altorch

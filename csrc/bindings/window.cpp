@@ -66,7 +66,7 @@ void bind_window(py::module_& module) {
           "owning: it is kept alive.")
       .def(
           "tensor_deregister", [](AlWindow& self) { self.deregister_tensor(); }, Released(),
-          "Collective: nobody touches the tensors any more when it returns.")
+          "Collective: when it returns, no rank accesses the tensors any more.")
       .def(
           "put",
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,

@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include "base/env.h"
+#include "base/error.h"
 #include "bootstrap/environment.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/peer_info.h"
@@ -10,8 +12,6 @@
 #include "bootstrap/signals.h"
 #include "bootstrap/starter.h"
 #include "platform/cores.h"
-#include "base/env.h"
-#include "base/error.h"
 #include "platform/host_namespace.h"
 
 namespace altorch {
@@ -190,7 +190,7 @@ std::string describe_mpi() {
 
 void finalize_mpi(bool after_failure, std::chrono::milliseconds patience) {
   const std::unique_lock guard(running().mutex, std::try_to_lock);
-  if (!guard || !running().mpi) return;  // whoever is starting it cannot be waited for
+  if (!guard || !running().mpi) return;  // another thread is starting MPI, and exit cannot wait for it
   if (after_failure) running().mpi->mark_broken();
   running().mpi->finalize(patience);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts MPI in this process, whoever started the process.
+// Starts MPI in this process, however the process was started.
 //
-//   (a) torchrun, or anything that tells RANK and WORLD_SIZE: we are the process manager, over the rendezvous
+//   (a) torchrun, or anything else that sets RANK and WORLD_SIZE: altorch is the process manager, over the rendezvous
 //       store (PMI-1 for the MPICH family, flux/ for Open MPI 4, pmix_server/ for Open MPI 5);
 //   (b) mpirun or srun: MPI_Init finds its launcher;
 //   (c) MPI is initialised already, by mpi4py for example: it is used as it is.
@@ -19,7 +19,7 @@ namespace altorch {
 struct BootstrapOptions {
   std::string library;         // path of libmpi*.so
   std::string shim_directory;  // where libaltorch_mpi_*.so and their companions lie
-  int rank = -1;               // -1, with size -1: MPI tells (launcher or existing only)
+  int rank = -1;               // -1, with size -1: MPI says it (launcher or existing only)
   int size = -1;
   // Keys must be fresh in every call (a prefix of their own). nullptr: launcher or existing only.
   // Used by a native thread too while start_mpi runs: the caller must not hold Python's lock if the store
@@ -41,9 +41,9 @@ std::shared_ptr<Mpi> running_mpi();
 // One line: the MPI in use, or why there is none.
 std::string describe_mpi();
 
-// Finalises MPI at exit if start_mpi initialised it and nothing failed; no longer than `patience` for ranks that
-// are still busy. `after_failure`: the program ends with an error, so that the others need not come to
-// MPI_Finalize. To be called while the interpreter still lives; safe to call twice, while another thread starts
+// Finalises MPI at exit if start_mpi initialised it and nothing failed; waits no longer than `patience` for ranks
+// that are still busy. `after_failure`: the program ends with an error, so the other ranks need not come to
+// MPI_Finalize. Call it while the interpreter still lives. It is safe to call it twice, while another thread starts
 // MPI, and in forked children, where it does nothing.
 void finalize_mpi(bool after_failure = false,
                   std::chrono::milliseconds patience = std::chrono::milliseconds(2000));

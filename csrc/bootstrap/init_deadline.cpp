@@ -18,7 +18,7 @@ InitDeadline::InitDeadline() {
         "altorch: MPI_Init did not return within " + std::to_string(timeout.count() / 1000) +
         " s; most likely another rank died in it. This process ends, for MPI_Init cannot be interrupted.\n";
     if (write(STDERR_FILENO, message.data(), message.size()) < 0) {
-      // Nobody is left to tell.
+      // The message is lost, and there is no other place for it.
     }
     _exit(1);
   });

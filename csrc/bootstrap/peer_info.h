@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What each rank tells all others before anybody calls MPI_Init. MPI_Init waits without end for a rank that
-// does not come, so nobody may enter it before all have said that they can.
+// What each rank tells all other ranks before any rank calls MPI_Init. MPI_Init waits without end for a rank that
+// does not come, so no rank may enter it before all ranks have said that they can.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@ namespace altorch {
 
 // How a rank would get its MPI.
 enum class StartMode {
-  kBootstrap,  // through us
+  kBootstrap,  // through altorch
   kLauncher,   // through the launcher that started the process
-  kExisting,   // somebody has called MPI_Init already
-  kRunning,    // we started it earlier, for another process group
+  kExisting,   // other code in this process has called MPI_Init already
+  kRunning,    // altorch started it earlier, for another process group
 };
 
 struct PeerInfo {

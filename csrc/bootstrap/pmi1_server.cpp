@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "platform/native_thread.h"
 #include "base/number.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 namespace {
@@ -33,8 +33,8 @@ bool send_all(int fd, const std::string& text) {
   return true;
 }
 
-// MPICH 4.0 goes on with garbage when nobody ends it here; other versions end themselves once they have said
-// why.
+// Ends the process when MPI asks for an abort. MPICH 4.0 would go on with garbage otherwise; other versions end
+// themselves once they have said why.
 [[noreturn]] void end_process(const std::string& line) {
   const int code = to_number<int>(pmi1_field(line, "exitcode")).value_or(1);
   log(LogLevel::kError, "MPI aborts this process (code " + std::to_string(code) + ").");

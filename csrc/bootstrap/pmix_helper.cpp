@@ -15,10 +15,10 @@
 #include <cstring>
 #include <sstream>
 
-#include "bootstrap/environment.h"
-#include "bootstrap/frames.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "bootstrap/environment.h"
+#include "bootstrap/frames.h"
 #include "platform/native_thread.h"
 #include "rendezvous/store_allgather.h"
 

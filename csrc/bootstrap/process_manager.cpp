@@ -5,10 +5,10 @@
 
 #include <filesystem>
 
-#include "bootstrap/pmi1_server.h"
-#include "bootstrap/pmix_helper.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "bootstrap/pmi1_server.h"
+#include "bootstrap/pmix_helper.h"
 
 namespace altorch {
 namespace {

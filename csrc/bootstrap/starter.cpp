@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "bootstrap/environment.h"
 #include "bootstrap/init_deadline.h"
 #include "bootstrap/peer_info.h"
@@ -12,7 +13,6 @@
 #include "bootstrap/shm_files.h"
 #include "bootstrap/signals.h"
 #include "bootstrap/topology.h"
-#include "base/error.h"
 
 namespace altorch {
 namespace {

@@ -10,11 +10,11 @@
 
 namespace altorch {
 
-// MPI_Init as the launcher prepared it, or MPI as somebody else initialised it.
+// Calls MPI_Init as the launcher prepared it, or takes the MPI that other code in this process has initialised.
 std::shared_ptr<Mpi> init_plainly(const MpiLibrary& library, MpiThreadLevel level, MpiOrigin origin,
                                   const BootstrapOptions& options);
 
-// We play the launcher. Every rank has agreed (`table`) and calls it at the same time.
+// altorch acts as the launcher. All ranks have agreed (`table`), and call this at the same time.
 std::shared_ptr<Mpi> bootstrap_mpi(const MpiLibrary& library, MpiThreadLevel level,
                                    const BootstrapOptions& options, const PeerTable& table);
 

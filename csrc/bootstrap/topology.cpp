@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "bootstrap/probes.h"
 #include "platform/cores.h"
-#include "base/error.h"
 
 namespace altorch {
 namespace {
@@ -58,8 +58,8 @@ bool splits_a_host(const std::vector<PeerInfo>& peers) {
   });
 }
 
-// The interface that reaches the other nodes. On the master's own node the route to the master is the
-// loopback, so a rank there looks towards somebody else.
+// The interface that reaches the other nodes. On the master's own node the route to the master is the loopback, so a
+// rank there takes the route to a rank of another node.
 std::string outward_interface(const std::vector<PeerInfo>& peers, const std::vector<int>& nodes, int rank,
                               const std::string& master) {
   RouteToHost route = route_to(master);

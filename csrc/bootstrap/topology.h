@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which ranks share a node, and what that allows: what all have told each other, seen from one rank.
+// Which ranks share a node, and what that allows, as one rank sees it. It follows from what all ranks have told each
+// other.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ namespace altorch {
 
 struct Topology {
   std::string job;     // PeerTable::job
-  std::string prefix;  // of this job's keys in the store
+  std::string prefix;  // of the job's keys in the store
   std::vector<PeerInfo> peers;
   std::vector<int> node_of_rank;
   int node_count = 1;
@@ -25,8 +26,8 @@ struct Topology {
   int size() const { return static_cast<int>(peers.size()); }
 };
 
-// Meets the other ranks once more, so that nobody enters MPI_Init alone. Throws Error(kUnsupported), on all
-// ranks alike, when /dev/shm is too small somewhere; Error(kTimeout) when a rank has gone.
+// Collective: all ranks meet once more, so that no rank enters MPI_Init alone. Throws Error(kUnsupported), on all
+// ranks alike, if /dev/shm is too small on a node; Error(kTimeout) if a rank has gone.
 Topology topology_of(const BootstrapOptions& options, const PeerTable& table);
 
 }  // namespace altorch

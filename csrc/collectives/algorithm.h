@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/schedule.h"
 #include "base/op_kind.h"
+#include "collectives/schedule.h"
 
 namespace altorch {
 

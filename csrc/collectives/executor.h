@@ -14,10 +14,10 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/schedule.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/reduce_op.h"
+#include "collectives/schedule.h"
 #include "transports/channel.h"
 
 namespace altorch {

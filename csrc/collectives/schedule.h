@@ -62,11 +62,11 @@ struct Schedule {
   std::int64_t scratch_count = 0;  // elements of the scratch region
 };
 
-// What is asked of an algorithm. Regions, by operation (p = size):
+// What an algorithm has to do. Regions, by operation (p = size):
 //   all_reduce      Output holds `count` elements, reduced in place; Input is not used.
-//   reduce          Input holds `count`; the root's Output receives `count` (Output may be Input itself on
-//                   the root). Other ranks' Output is not touched, nobody's Input is changed unless it is
-//                   Output.
+//   reduce          Input holds `count`; the root's Output receives `count` (on the root, Output may be Input
+//                   itself). The Output of other ranks is not touched. No rank's Input is changed, unless it
+//                   is also its Output.
 //   broadcast       Output holds `count`, valid on the root before, everywhere after.
 //   all_gather      Input holds output_counts[rank]; Output holds all blocks in rank order. Input may be the
 //                   rank's own block of Output (the copy then moves nothing).

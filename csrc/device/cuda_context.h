@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A context of CUDA on one GPU, and the kernels that are loaded into it.
+// A CUDA context on one GPU, and the kernels that are loaded into it.
 //
-// CUDA holds a context up as a whole: while a thread copies between a stream and memory that is not pinned (`.cpu()`), or
-// gives memory back, no other thread can give that context anything, and that may last until another rank has done what it
-// waits for. Kernels of a context of its own begin meanwhile, on any memory of the process; copies of the other
-// context's memory do not (docs/streams.md).
+// CUDA blocks a context as a whole: while a thread copies between a stream and memory that is not pinned (`.cpu()`),
+// or frees memory, no other thread can give work to that context. That may last until another rank has done what the
+// first thread waits for. Kernels of a second context begin meanwhile, on any memory of the process; copies of the
+// first context's memory do not (docs/streams.md).
 //
 // Thread rules: any thread.
 #pragma once
@@ -20,14 +20,15 @@ namespace altorch {
 
 class CudaContext {
  public:
-  // torch's too. Throws Error(kTransport), as all members.
+  // The primary context, which torch uses, too. Throws Error(kTransport), as all members do.
   static std::shared_ptr<CudaContext> primary(int device);
-  // Beside that, for whoever must never be held up by it: one for all who have it. It takes some 500 MB of the GPU.
+  // A second context, for work that the primary context must never block. All callers share one per GPU. It takes
+  // some 500 MB of the GPU.
   static std::shared_ptr<CudaContext> beside(int device);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
 
-  // The calling thread's current one, as long as it lives; a primary() that is entered stays it.
+  // Makes a context the calling thread's current one, until the object is destroyed; with `stays`, for good.
   class Current {
    public:
     Current(void* context, bool stays);
@@ -39,10 +40,10 @@ class CudaContext {
     bool goes_back_ = false;
   };
   [[nodiscard]] Current enter() const { return {handle_, /*stays=*/is_primary_}; }
-  // For who lets something go, and keeps what was current.
+  // For code that frees something: the context that was current before becomes current again.
   [[nodiscard]] Current visit() const { return {handle_, /*stays=*/false}; }
 
-  // Compiled ahead, or when it first comes. To be entered before.
+  // The kernel, compiled by the build or when it is first needed. The caller must have entered the context.
   void* kernel(const Kernel& kernel);
 
  private:

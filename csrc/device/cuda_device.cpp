@@ -387,7 +387,7 @@ void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp 
   if (reduction.count == 0) return;
   prepare(dtype, op, kParts);
   const auto entered = context_->enter();
-  // A few blocks keep the bus busy; the others are left to whoever computes meanwhile.
+  // A few thread blocks keep the bus busy; the other multiprocessors are left to kernels that compute meanwhile.
   const auto packs = reduction.count * static_cast<std::int64_t>(size_of(dtype)) / 16;
   launch(this->reduction(dtype, op, kParts), packs, /*most_blocks=*/32, &reduction, stream);
 }
@@ -491,7 +491,7 @@ void CudaDevice::move_window(const WindowMove& job, Stream stream) {
 void CudaDevice::await_window(const WindowWait& job, Stream stream) {
   prepare_windows();
   const auto entered = context_->enter();
-  launch(window_wait_, 1, 1, job.bytes / 8, &job, stream);  // all but one only if it is given up
+  launch(window_wait_, 1, 1, job.bytes / 8, &job, stream);  // all but one only if it is aborted
 }
 
 void CudaDevice::update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) {

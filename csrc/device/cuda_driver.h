@@ -24,7 +24,7 @@ inline constexpr int kMultiprocessors = 16;
 inline constexpr int kCanUseHostPointerForRegisteredMem = 91;
 inline constexpr int kVirtualMemory = 102, kFileDescriptorHandles = 103;
 inline constexpr int kMpsEnabled = 133;
-inline constexpr int kNativeAtomicSupported = 3;  // of two devices
+inline constexpr int kNativeAtomicSupported = 3;  // between two devices
 // CUDA_MEMCPY2D: rows of `width` bytes, `pitch` bytes apart.
 struct RowCopy {
   struct End {
@@ -38,7 +38,7 @@ struct RowCopy {
   End from, to;
   std::size_t width = 0, rows = 0;
 };
-// CUmemAllocationProp and CUmemAccessDesc: physical memory of a device, and who may use a mapping of it.
+// CUmemAllocationProp and CUmemAccessDesc: physical memory of a device, and which device may use a mapping of it.
 inline constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_...
 struct AllocationProperties {
   int type = 0, handle_types = 0;
@@ -145,9 +145,10 @@ struct Driver {
 
 // Loaded when first asked for. Thread rules: any thread.
 const Driver& driver();
-// Taken from now on in place of the library's; null: that again. For tests, which have a fake. Called while nobody uses a GPU.
+// Replaces the library from now on; null: the library again. For tests, which have a fake. Call it while no thread
+// uses a GPU.
 void replace_driver(const Driver* fake);
-// Of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any thread.
+// The compute capability of a device: 90 for 9.0; 0: the driver does not say. Thread rules: any thread.
 int capability_of(int device);
 
 }  // namespace altorch::cuda

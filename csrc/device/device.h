@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "platform/descriptor.h"
 #include "base/dtype.h"
 #include "base/flag.h"
 #include "base/reduce_op.h"
+#include "platform/descriptor.h"
 
 namespace altorch {
 
@@ -33,9 +33,9 @@ struct DeviceReduction {
   double factor = 1.0;
 };
 
-// One small collective in one kernel per rank: see kernels/small.cuh. Elements of moves are bytes. Words are of 8
-// bytes and carry 4; a place is where one rank posts for another one, or for all: for an even and an odd exchange,
-// in regions for each block of threads.
+// One small collective in one kernel per rank, by the LL protocol: see kernels/small.cuh. An element of a move is a
+// byte. A word has 8 bytes, of which 4 are data. A place is where one rank posts for another rank, or for all ranks:
+// it has a half for even exchanges and a half for odd ones, and each half has a region for each thread block.
 struct SmallExchange {
   static constexpr int kMostBlocks = 64;  // all blocks of a kernel that waits must run at once
 
@@ -44,15 +44,15 @@ struct SmallExchange {
   const std::uint64_t*
       areas[DeviceReduction::kMaxParts];   // by rank, the place in which it posts for this one
   std::uint32_t* numbers = nullptr;        // of the last exchange, by block; this rank's, on its device
-  const std::uint32_t* aborted = nullptr;  // not 0: give up
+  const std::uint32_t* aborted = nullptr;  // not 0: the call is aborted
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t half = 0, region = 0;  // words of a place: for an exchange; of those, for a block
   std::int64_t count = 0;             // elements for a place, and of what is taken from one
   std::int64_t stride = 0;            // from those for a place to those for the next; 0: the same for all
   std::int64_t own = 0;               // elements in front of this rank's part of what is reduced
-  int posts_data = 1;                 // 0: this rank only meets the others
-  int receiver = -1;                  // the only one whom the data is for; -1: all
+  int posts_data = 1;                 // 0: this rank posts a word without data
+  int receiver = -1;                  // the only rank that gets the data; -1: all
   int wants = 1;                      // 0: this rank has no result
   int first = 0, behind = 0;          // the parts that are moved: those of ranks first <= rank < behind
   int rank = 0, number = 0;
@@ -63,23 +63,23 @@ struct SmallExchange {
   std::uint64_t poison = ~std::uint64_t{0};  // stands in the result where a part has not come (poison_of())
 };
 
-// A small all_reduce of rows of floating-point numbers, and what comes behind it in the same kernel: see kernels/norm.cuh. The
-// exchange's output gets the rows divided by their root mean square.
+// A small all_reduce of rows of floating-point numbers, and the RMS norm after it, in one kernel: see
+// kernels/norm.cuh. The exchange's output gets the rows divided by their root mean square.
 struct NormedSum {
   SmallExchange small;             // regions hold the rows of a block
   const void* residual = nullptr;  // is added to the sum
-  const void* weight = nullptr;    // of a row, multiplies what was divided; null: nothing does
+  const void* weight = nullptr;    // of a row, multiplies the divided row; null: none
   void* summed = nullptr;          // sum and residual; may be the residual
   std::int64_t row = 1;            // elements, whole words of 4 bytes; count is a multiple of it
   double epsilon = 0;              // is added to the mean square
 };
 
-// Blocks between this rank and others, as SmallExchange: see kernels/pairs.cuh.
+// An exchange of blocks between this rank and other ranks, with places as in SmallExchange: see kernels/pairs.cuh.
 struct PairExchange {
   static constexpr int kMost = 16;
   struct Pair {
     std::uint64_t* posts = nullptr;         // this rank's place for the peer
-    const std::uint64_t* theirs = nullptr;  // the peer's for this rank
+    const std::uint64_t* theirs = nullptr;  // the peer's place for this rank
     const void* input = nullptr;
     void* output = nullptr;
     std::uint32_t* numbers = nullptr;   // as in SmallExchange; null: this rank's block for itself
@@ -88,7 +88,7 @@ struct PairExchange {
     int unused = 0;
   };
   Pair pairs[kMost];
-  const std::uint32_t* aborted = nullptr;    // not 0: give up
+  const std::uint32_t* aborted = nullptr;    // not 0: the call is aborted
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
   std::int64_t half = 0, region = 0;
   int number = 0;  // of pairs
@@ -157,15 +157,15 @@ struct Exchange {
 // (CudaDevice::links).
 struct Ll128Slots {
   static constexpr int kMostRanks = 16;
-  static constexpr int kMostBlocks = 72;  // whose warps have a unit each of 1 MiB: 120 bytes of each 128
+  static constexpr int kMostBlocks = 72;  // with a unit for each warp they hold 1 MiB of data
   static constexpr int kWarpsOfBlock = 16;
-  // Of a block as the GPU has it: where it has fewer than kThreads, there are as many more blocks.
+  // The threads of a block as the GPU runs it: if it has fewer than kThreads, so many more blocks run.
   static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
-  static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // of a place; of data, of a unit
+  static constexpr std::int64_t kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // a warp's slots; a unit's data
   std::uint64_t* theirs[kMostRanks] = {};             // this rank's slots in their memory
   const std::uint64_t* mine[kMostRanks] = {};         // their slots here
   std::uint64_t* numbers = nullptr;                   // of this rank's last rounds, by rank and warp
-  const std::uint32_t* aborted = nullptr;             // not 0: give up
+  const std::uint32_t* aborted = nullptr;             // not 0: the call is aborted
   int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are places for
 };
 
@@ -175,14 +175,14 @@ struct Ll128Reduce {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t begins[Ll128Slots::kMostRanks] = {}, counts[Ll128Slots::kMostRanks] = {};
-  // Of Ll128Slots::kUnitBytes, as many as counts take: see count_units().
+  // How many units of Ll128Slots::kUnitBytes each of `counts` takes: see count_units().
   int units[Ll128Slots::kMostRanks] = {}, most_units = 0;
-  static constexpr int kToAll = -1, kToNobody = -2;
-  // blocks: of Ll128Slots::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU has it.
+  static constexpr int kToAll = -1, kToNone = -2;
+  // blocks: of Ll128Slots::kWarpsOfBlock warps, the same on every rank. threads: of a block as the GPU runs it.
   int blocks = 1, threads = Ll128Slots::kThreads;
-  // Where what a rank has reduced of its counts goes, too: to a rank, or to all, whose output then has every rank's behind its own
-  // beginning; only among more than two.
-  int passed_to = kToNobody, scaled = 0;
+  // The rank that each rank pushes its reduced share to, or all ranks, or no rank. A receiving rank stores the share
+  // of rank r at begins[r] of its output. Only among more than two ranks.
+  int passed_to = kToNone, scaled = 0;
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
   void count_units(std::int64_t element) {
@@ -205,20 +205,20 @@ struct Ll128Exchange {
   std::uint64_t poison[Ll128Slots::kMostRanks] = {};  // of what is taken, as in SmallExchange
 };
 
-// The result of a call, to be overwritten if the call is given up: see kernels/poison.cuh.
+// The result of a call, which is overwritten if the call is aborted: see kernels/poison.cuh.
 struct PoisonJob {
   void* data = nullptr;
   std::int64_t bytes = 0;
   std::uint64_t pattern = 0;                // poison_of() its type
-  const std::uint32_t* given_up = nullptr;  // in memory of the device, or pinned; not 0: the call was
+  const std::uint32_t* given_up = nullptr;  // in device or pinned memory; not 0: the call was aborted
 };
 
-// How often something happened, in memory of the device: see kernels/window.cuh.
+// A counter in device memory: see kernels/window.cuh.
 struct WindowCount {
   std::uint32_t number = 0, raising = 0;
 };
 
-// Rows of bytes to or from the memory of another rank, and a signal behind them.
+// Moves rows of bytes to or from the memory of another rank, and signals after that.
 struct WindowMove {
   const void* from = nullptr;
   void* to = nullptr;
@@ -229,20 +229,20 @@ struct WindowMove {
   const std::uint32_t* ended = nullptr;  // not 0: leave everything as it is
 };
 
-// A wait for one more signal than were taken. It tells the host that it is over; with `begun`, only if it takes long, and
-// then also when that is so.
+// A wait for one more signal than was taken before. It reports its end to the host. With `begun` it reports only if
+// it takes long, and then its beginning, too.
 struct WindowWait {
   const std::uint32_t* raised = nullptr;
   WindowCount* taken = nullptr;
   WindowCount *begun = nullptr, *done = nullptr;                // begun: may be null
   std::uint32_t *tells_begun = nullptr, *tells_done = nullptr;  // in pinned memory
-  const std::uint32_t* aborted = nullptr;                       // not 0: give up,
-  void* data = nullptr;                                         // and overwrite what it was to make sure of
+  const std::uint32_t* aborted = nullptr;                       // not 0: the wait is aborted,
+  void* data = nullptr;                                         // and overwrites the data it waits for
   std::int64_t bytes = 0;
   std::uint64_t pattern = 0;
 };
 
-// Elements that are combined with those of another rank, each by itself.
+// Elements that are combined with those of another rank, each one atomically.
 struct WindowUpdate {
   const void* from = nullptr;
   void* to = nullptr;
@@ -250,7 +250,7 @@ struct WindowUpdate {
   const std::uint32_t* ended = nullptr;
 };
 
-// A number of 4 or 8 bytes that is added to, or exchanged for another where it is what was expected.
+// A fetch-and-add, or a compare-and-swap, on a number of 4 or 8 bytes.
 struct WindowNumber {
   void* at = nullptr;
   std::int64_t operand = 0, expected = 0;
@@ -289,8 +289,9 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads what reduce(), reduce_small(), reduce_two_shot(), reduce_one_shot(), update_window(), reduce_ll128() or sum_and_norm() will run, before the streams hold anything that waits for
-  // other ranks: loading may wait for them.
+  // Loads the kernels of reduce(), reduce_small(), reduce_two_shot(), reduce_one_shot(), update_window(),
+  // reduce_ll128() or sum_and_norm(). Call it before the streams hold anything that waits for other ranks: loading
+  // may wait for the streams.
   enum Reducing { kParts, kSmall, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
   static constexpr int kReducings = 7;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
@@ -299,7 +300,8 @@ class Device {
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
-  // All wait in a kernel for other ranks: a GPU that they share must run both at the same time.
+  // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run their kernels at the
+  // same time.
   virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
   virtual void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) = 0;
@@ -310,14 +312,15 @@ class Device {
   virtual void reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void exchange_ll128(const Ll128Exchange& job, Stream stream) = 0;
 
-  // One-sided access. Nothing but a wait waits for other ranks. A move with a signal is done by one block of threads.
+  // One-sided access. Only await_window() waits for other ranks. A move with a signal runs in one thread block.
   virtual void prepare_windows() = 0;
   virtual void move_window(const WindowMove& job, Stream stream) = 0;
   virtual void await_window(const WindowWait& job, Stream stream) = 0;
   virtual void update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) = 0;
   virtual void change_number(const WindowNumber& job, Stream stream) = 0;
 
-  // Overwrites a result if its call was given up. Prepared as the others, and before a graph is captured.
+  // Overwrites a result if its call was aborted. Call prepare_poison() early, as the others, and before a graph is
+  // captured.
   virtual void prepare_poison() = 0;
   virtual void poison(const PoisonJob& job, Stream stream) = 0;
 
@@ -326,7 +329,7 @@ class Device {
   // Raises a flag in pinned memory, or in the device's own, after what the stream holds; host and GPU see
   // what was written before.
   virtual void raise(Flag& flag, std::uint32_t value, Stream stream) = 0;
-  // Holds the stream up until the flag in pinned memory is raised, by whomever.
+  // Holds the stream up until the host or a GPU raises the flag in pinned memory.
   virtual void wait_for_flag(const Flag& flag, std::uint32_t value, Stream stream) = 0;
 };
 

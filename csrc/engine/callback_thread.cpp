@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "platform/native_thread.h"
 #include "base/per_process.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 namespace {

@@ -2,8 +2,8 @@
 #include "engine/collective_queue.h"
 
 #include "base/adaptive_wait.h"
-#include "platform/signal_check.h"
 #include "engine/fingerprint.h"
+#include "platform/signal_check.h"
 
 namespace altorch {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::chrono::microseconds kAttempt{10};
 CollectiveQueue::CollectiveQueue(Group& group, Watchdog& watchdog, Links& links)
     : group_(group), watchdog_(watchdog), links_(links), collective_(links, routes_) {}
 
-bool CollectiveQueue::claim() {
+bool CollectiveQueue::reserve() {
   const std::lock_guard lock(mutex_);
   if (inline_running_ || !queue_.empty()) return false;
   return inline_running_ = true;
@@ -44,7 +44,7 @@ State CollectiveQueue::run(const Operation& operation, Wait& wait, Clock::durati
   const bool to_the_end = most == Clock::duration::max();  // else a sleep might be longer
   State state = State::kPending;
   try {
-    group_.check_open();  // it may have been closed by whoever had the place before
+    group_.check_open();  // the collective that had the place before may have closed it
     start(operation);
     AdaptiveWait idle;
     SignalCheck signals;
@@ -86,7 +86,7 @@ bool CollectiveQueue::leave_place() {
   return !queue_.empty();
 }
 
-CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) {
+CollectiveQueue::Outcome CollectiveQueue::run_inline(const Operation& operation) {
   Outcome outcome;
   Wait wait = watchdog_.begin_wait(operation);
   const State state = run(operation, wait, Clock::duration::max(), outcome.error, outcome.buffers_free);
@@ -94,14 +94,14 @@ CollectiveQueue::Outcome CollectiveQueue::carry_out(const Operation& operation) 
   return outcome;
 }
 
-State CollectiveQueue::attempt(Task& task, bool& others_wait) {
+State CollectiveQueue::try_inline(Task& task, bool& others_wait) {
   task.wait = watchdog_.begin_wait(task.operation);
   const State state = run(task.operation, task.wait, kAttempt, task.error, task.buffers_free);
   if (state == State::kDone) others_wait = end(task.operation, task.wait);
   return state;
 }
 
-void CollectiveQueue::pass_on(std::shared_ptr<Task> task) {
+void CollectiveQueue::enqueue(std::shared_ptr<Task> task) {
   if (task->error) {
     leave_place();
     auto error = std::move(task->error);
@@ -118,7 +118,7 @@ std::shared_ptr<Task> CollectiveQueue::head(bool& left, std::optional<Error>& er
   {
     const std::lock_guard lock(mutex_);
     left = !queue_.empty();
-    if (!left || inline_running_) return nullptr;  // who carries out has others driven when it is done
+    if (!left || inline_running_) return nullptr;  // the calling thread then wakes the progress thread
     task = queue_.front();
   }
   if (head_running_) return task;

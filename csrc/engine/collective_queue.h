@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives of a group on host memory: one after another, in the order of the calls. A synchronous one runs
-// on the calling thread where nothing is under way; the others wait here until somebody drives them.
+// Runs the host-memory collectives of a group one after another, in the order of the calls. If no collective is in flight,
+// the calling thread runs a synchronous one itself, and tries a small asynchronous one for a few microseconds. The others
+// wait in the queue until a thread calls drive(): the progress thread, or a thread that waits for a call.
 //
-// Thread rules: any thread, drive() by one at a time.
+// Thread rules: any thread; drive() by one thread at a time.
 #pragma once
 
 #include <deque>
@@ -23,41 +24,44 @@ class CollectiveQueue {
 
   CollectiveQueue(Group& group, Watchdog& watchdog, Links& links);
 
-  // True where nothing is under way: then the caller has the next place, and must carry_out().
-  bool claim();
+  // True: no collective is in flight. The caller then has the next place, and must call run_inline() or try_inline().
+  bool reserve();
   struct Outcome {
     std::optional<Error> error;
     bool buffers_free = true;  // false: they must be kept until the process ends
-    bool others_wait = false;  // somebody has queued behind it meanwhile
+    bool others_wait = false;  // other collectives were queued meanwhile
   };
-  Outcome carry_out(const Operation& operation);
-  // As carry_out(), for a caller who does not wait: for a few microseconds. Done, it is never finish()ed; where it is
-  // not, it must be passed on, with the error that it may have got, to whoever drives.
-  State attempt(Task& task, bool& others_wait);
-  void pass_on(std::shared_ptr<Task> task);
+  Outcome run_inline(const Operation& operation);
+  // As run_inline(), but only for a few microseconds, for a caller that does not wait. On kDone the task is done, and
+  // Task::finish() is never called. Otherwise the caller must enqueue() the task, with the error that it may have got:
+  // enqueue() finishes a failed task, and leaves any other to the thread that drives.
+  State try_inline(Task& task, bool& others_wait);
+  void enqueue(std::shared_ptr<Task> task);
   void push(std::shared_ptr<Task> task);
-  // Moves on what is queued; true while something is left.
+  // Advances the queued tasks. True while a task is left.
   bool drive(Clock::time_point now, Driven& found);
 
  private:
-  // The task at the head, begun if it may begin; null: nothing can be done now. `error`: it is not to begin.
+  // The task at the head of the queue, if it runs or may begin; null: no task can be advanced now. `left`: a task is
+  // queued. `error`: why the task must not begin.
   std::shared_ptr<Task> head(bool& left, std::optional<Error>& error);
   void start(const Operation& operation);
-  // Where claim() has taken the place: begins the call and moves it on, for `most`. Failed, it is withdrawn.
+  // After reserve(): begins the call and advances it, for at most `most`. If the call fails, it is cancelled and the group
+  // is closed.
   State run(const Operation& operation, Wait& wait, Clock::duration most, std::optional<Error>& error,
             bool& buffers_free);
-  // It is done. True where somebody has queued meanwhile.
+  // The call is done: leaves the place and reports the call. True: other collectives were queued meanwhile.
   bool end(const Operation& operation, const Wait& wait);
-  // Where claim() has taken it. True where somebody has queued meanwhile.
+  // Leaves the place that reserve() has taken. True: other collectives were queued meanwhile.
   bool leave_place();
-  // It has failed: what is in flight is withdrawn if that can be, and the group closed.
+  // The call has failed: cancels what is in flight, if that is possible, and closes the group.
   Error fail(const Operation& operation, const Error& noticed, const Wait& wait, bool& buffers_free);
 
   Group& group_;
   Watchdog& watchdog_;
   Links& links_;
   const Rules routes_;
-  Collective collective_;  // of who drives, or while inline_running_ of who carries out
+  Collective collective_;  // used by the driving thread; while inline_running_, by the calling thread
   bool head_running_ = false;
 
   std::mutex mutex_;  // guards what follows

@@ -2,8 +2,8 @@
 #include "engine/communicator.h"
 
 #include "base/adaptive_wait.h"
-#include "platform/signal_check.h"
 #include "engine/progress.h"
+#include "platform/signal_check.h"
 
 namespace altorch {
 namespace {
@@ -27,7 +27,7 @@ Communicator::~Communicator() {
 // The engine's own tags begin at half of the tag space.
 std::int64_t Communicator::max_message_tag() const { return (links_->channel().max_tag() >> 2) - 1; }
 
-Communicator::Place Communicator::take_place(const Operation& operation) {
+Communicator::Place Communicator::reserve(const Operation& operation) {
   Place place;
   place.group = this;
   place.operation = &operation;
@@ -36,7 +36,7 @@ Communicator::Place Communicator::take_place(const Operation& operation) {
   } catch (const Error& error) {
     throw failed(operation, error);
   }
-  if (!collectives_.claim()) {
+  if (!collectives_.reserve()) {
     place.queued = std::make_shared<Task>();
     place.queued->operation = operation;
     submit(place.queued);
@@ -52,25 +52,25 @@ void Communicator::Place::run(bool& buffers_free) {
     if (queued->error) throw *queued->error;
     return;
   }
-  const auto outcome = group->collectives_.carry_out(*operation);
+  const auto outcome = group->collectives_.run_inline(*operation);
   if (outcome.others_wait) ProgressThread::instance().watch(group->shared_from_this(), true);
   buffers_free = outcome.buffers_free;
   if (outcome.error) throw *outcome.error;
 }
 
-bool Communicator::attempt(Task& task) {
+bool Communicator::try_inline(Task& task) {
   const bool serves = payload_bytes(task.operation, size()) <= kMostAttempted && ProgressThread::usable();
-  if (!serves || is_closing() || !collectives_.claim()) return false;
+  if (!serves || is_closing() || !collectives_.reserve()) return false;
   bool others_wait = false;
   task.begun = true;
-  const State state = collectives_.attempt(task, others_wait);
+  const State state = collectives_.try_inline(task, others_wait);
   if (others_wait) ProgressThread::instance().watch(shared_from_this(), true);
   return state == State::kDone;
 }
 
 void Communicator::submit(std::shared_ptr<Task> task) {
   if (task->begun) {
-    collectives_.pass_on(std::move(task));
+    collectives_.enqueue(std::move(task));
     return ProgressThread::instance().watch(shared_from_this(), true);
   }
   task->wait.issued = std::chrono::steady_clock::now();
@@ -85,7 +85,7 @@ void Communicator::submit(std::shared_ptr<Task> task) {
 
 bool Communicator::attempt_message(Task& task) {
   issue(task.operation);
-  return messages_.attempt(task);
+  return messages_.try_inline(task);
 }
 
 void Communicator::post(std::shared_ptr<Task> task) {
@@ -125,7 +125,7 @@ bool Communicator::wait(const Task& task, std::chrono::milliseconds timeout) {
 bool Communicator::drive(Driven& found) {
   if (!ProgressThread::usable()) return false;  // what is under way is the parent's
   const std::unique_lock driving(drive_mutex_, std::try_to_lock);
-  if (!driving) {  // somebody else does
+  if (!driving) {  // another thread drives
     found.pends();
     return true;
   }

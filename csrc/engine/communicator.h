@@ -3,7 +3,7 @@
 // on host memory.
 //
 // Collectives run one after another, in the order of the calls (collective_queue.h); messages are independent
-// of them (point_to_point.h). What is asynchronous the progress thread moves on, and whoever waits helps.
+// of them (point_to_point.h). The progress thread drives asynchronous operations, and so does each thread that waits for one.
 // Lock order: drive_mutex_ before everything else; the mutexes of the group, of the queue and of the messages
 // are leaves. Thread rules: any thread.
 #pragma once
@@ -32,7 +32,7 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
   Links& links() { return *links_; }
   Windows& windows() { return windows_; }
 
-  // The place of a collective that its caller waits for, among those of all threads. What is taken must be
+  // The reserved place of a synchronous collective in the order of the group's collectives. A place that was taken must be
   // run.
   class Place {
    public:
@@ -44,27 +44,27 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
     friend class Communicator;
     Communicator* group;
     const Operation* operation;
-    std::shared_ptr<Task> queued;  // null: it is the only one, and runs on the calling thread
+    std::shared_ptr<Task> queued;  // null: no other collective is in flight; runs on the calling thread
   };
-  // In the order of the numbers. The operation must outlive the run. Throws Error.
-  Place take_place(const Operation& operation);
-  // Both at once.
-  void run(const Operation& operation, bool& buffers_free) { take_place(operation).run(buffers_free); }
-  // A small collective that nobody waits for yet, begun on the calling thread where nothing is under way. True: it
-  // is done, and the task has served; otherwise it must be submitted next.
-  bool attempt(Task& task);
+  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive run(). Throws Error.
+  Place reserve(const Operation& operation);
+  // reserve() and Place::run().
+  void run(const Operation& operation, bool& buffers_free) { reserve(operation).run(buffers_free); }
+  // Tries to complete a small asynchronous collective on the calling thread, if no other collective is in progress. True: it
+  // is done, and the task is no longer needed. False: the caller must submit() the task next.
+  bool try_inline(Task& task);
   // Queues a collective.
   void submit(std::shared_ptr<Task> task);
-  // A message that nobody waits for yet, begun at once. As attempt() of a collective; what is left must be posted next.
+  // As try_inline(), for an asynchronous message without a gate. False: the caller must post() the task next.
   bool attempt_message(Task& task);
-  // Posts a message. Those with a gate are posted in the order of the calls, by the progress thread.
+  // Posts a message. A message with a gate is posted when the gate has opened, in the order of the calls, by the thread that
+  // drives the group.
   void post(std::shared_ptr<Task> task);
-  // Blocks until the task is finished; false when `timeout` passes first (zero: the operation's own deadline
-  // rules).
+  // Blocks until the task is finished. Returns false if `timeout` passes first; zero: only the operation's own timeout counts.
   bool wait(const Task& task, std::chrono::milliseconds timeout);
 
-  // Moves everything in flight on. True while something remains. Called by the progress thread and by
-  // waiters.
+  // Advances everything in flight. True while something is in flight. Called by the progress thread and by waiting
+  // threads.
   bool drive(Driven& found);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/explain.h"
 
-#include "collectives/printer.h"
 #include "base/error.h"
+#include "collectives/printer.h"
 #include "engine/hierarchical/collectives.h"
 #include "engine/host_staged/layout.h"
 #include "engine/route/decide.h"
@@ -111,7 +111,7 @@ void add_gpu_routes(Explanation& said, const std::optional<Route>& taken, const 
                     const World& world, const Rules& rules) {
   const std::string_view ruled = rules.gpu_route(asked, world.ranks);
   for (const GpuRouteRow* row : gpu_route_rows()) {
-    if ((taken && taken->row == row) || row->whatever_is_asked) continue;  // that one nobody picks
+    if ((taken && taken->row == row) || row->whatever_is_asked) continue;  // the latter is no choice
     const bool allowed = ruled.empty() || ruled == row->name || ruled == row->instead;
     const auto why = unsupported_reason({.name = row->name, .row = row}, {&asked, 1}, world, false);
     said.others.push_back(

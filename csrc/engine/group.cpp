@@ -68,7 +68,7 @@ Error Group::failed(const Operation& operation, const Error& cause) const {
 
 void Group::tell_failed(const Operation& operation, const Error& explained) const {
   Operation bare = operation;
-  bare.input_counts = bare.output_counts = {};  // whoever made the call may have let them go
+  bare.input_counts = bare.output_counts = {};  // the caller may have freed them
   for (const auto& observer : observers_)
     observer->failed({bare, bare.sequence, 0, bare.number, bare.timeout}, explained);
 }
@@ -128,7 +128,7 @@ Error Group::give_up(const Operation& operation, const Error& cause, bool tell) 
   return explained;
 }
 
-// What is in flight is ended by whoever drives it.
+// The thread that drives ends what is in flight.
 void Group::close(const std::string& why, bool tell) {
   {
     const std::lock_guard lock(mutex_);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group: who is in it, how its calls are numbered, whether it still takes any, and how its errors read.
+// A group: its ranks, the sequence numbers of its calls, whether it still accepts calls, and the text of its errors.
 //
-// One rule for what comes after an error, on every route (docs/errors.md): a call that fails once it has
-// begun closes the group, on this rank at once and on the others when they next wait, so that nothing it has
-// left behind is ever taken for something else. A call that is refused before it begins leaves the group as
-// it was, provided that all ranks refuse it: what a rank refused is a part of the history that its later
-// calls must share with the others'.
+// The rule after an error, on every route (docs/errors.md): a call that fails after it has begun closes the group, on this
+// rank at once and on its peers when they next wait. So nothing that the failed call left in flight can match a later call.
+// A call that is refused before it begins leaves the group open, provided that all ranks refuse it: refused calls are part
+// of the history, which ranks compare in later calls.
 //
-// Thread rules: any thread, but where something else is said. No lock of anybody else's is taken under its
-// own.
+// Thread rules: any thread, unless a member says otherwise. mutex_ is a leaf: no other lock is taken while it is held.
 #pragma once
 
 #include <atomic>
@@ -20,12 +18,12 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/membership.h"
 #include "engine/operation.h"
 #include "engine/progress.h"
 #include "observe/job_watch.h"
 #include "observe/stall_board.h"
 #include "observe/statistics.h"
+#include "rendezvous/membership.h"
 
 namespace altorch {
 
@@ -38,34 +36,34 @@ class Group {
   const std::string& name() const { return membership_.name; }
   const Membership& membership() const { return membership_; }
   const std::vector<int>& global_ranks() const { return membership_.global_ranks; }
-  // Keys of this group alone.
+  // The keys of this group only.
   KeyValueStore& store() const { return *membership_.store; }
   JobWatch* watch() const { return membership_.watch.get(); }
   StallBoard& board() const { return *board_; }
   const Statistics& statistics() const { return *statistics_; }
-  // Before the first call.
+  // To be called before the first call of the group.
   void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
-  // Numbers collectives in the order of the calls; every rank takes one for every call, refused ones
-  // included.
+  // Numbers collectives in the order of the calls. Every rank takes a number for every call, also for a refused one.
   std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
-  // Appends the call to the group's history, which ranks compare. To be called for every collective that has a number, in
-  // the order of the numbers, by one thread at a time; so is refuse().
+  // Appends the call to the group's history, which ranks compare, and issues it. Call it for each collective that has a
+  // sequence number, in the order of these numbers, and from one thread at a time. The last two rules hold for refuse(), too.
   void append_to_history(Operation& operation);
-  // A message, or what a window waits for, which have no sequence number, is on its way to be posted.
+  // Gives the operation its number in this process (Operation::number), and tells the observers, before it is posted. Call it
+  // for operations without a sequence number: messages, and accesses to windows that wait.
   void issue(Operation& operation) const;
-  // The call begins: from now on this rank can tell others what it called.
+  // Call it when the operation begins. From now on this rank can tell its peers what it called.
   CallNote started(const Operation& operation);
-  // After `took`; zero: nobody knows how long.
+  // Call it when the operation has succeeded. `took`: its duration; zero: unknown.
   void finished(const Operation& operation, const char* transport, std::string_view route,
                 std::chrono::nanoseconds took) const {
     const ObservedCall call = observed(operation);
     for (const auto& observer : observers_) observer->finished(call, transport, route, took);
   }
 
-  // An access to a window, which has no place among the calls, is done; unless that took a while (issue()), nobody else need
-  // know.
+  // Call it when an access to a window has succeeded. If issue() has numbered the access, all observers are told, else only
+  // the statistics.
   void count(const Operation& operation, const char* transport, std::string_view route) const {
     if (operation.number) return finished(operation, transport, route, {});
     statistics_->finished(observed(operation), transport, route, {});
@@ -76,17 +74,17 @@ class Group {
   // Throws in a forked child, which is not in the group.
   static void check_own_process();
   bool is_closing() const { return closing_.load(std::memory_order_acquire); }
-  // What calls get then.
+  // The error that calls get once the group is closed, or nothing.
   std::optional<Error> closed() const;
   // Whether a call was aborted for which peers may still send large messages.
   bool is_tainted() const { return tainted_.load(std::memory_order_acquire); }
   // Why the group is closed to every call, if it is. Error::kind() is that of the first failure, or kClosed.
   std::optional<Error> failure() const;
 
-  // This rank refuses an operation, before it began: tells the peers, who may already wait in it.
+  // Call it when this rank refuses an operation before it begins. Tells the peers, which may already wait in it.
   Error refuse(const Operation& operation, const Error& cause);
-  // An operation has failed: closes the group, once, for what fails afterwards fails because of that. `tell`:
-  // the peers, who may wait for this rank.
+  // Call it when an operation has failed after it began. Closes the group; later failures follow from the first one, and
+  // do not replace it. `tell`: also tells the peers, which may wait for this rank. Returns the error with its label.
   Error give_up(const Operation& operation, const Error& cause, bool tell = true);
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no
   // peer.
@@ -94,7 +92,7 @@ class Group {
 
   // Adds group, rank, operation and sequence number to an error.
   Error explain(const Operation& operation, const Error& cause) const;
-  // The same, and tells the observers that the operation ends with it.
+  // The same, and tells the observers that the operation ends with this error.
   Error failed(const Operation& operation, const Error& cause) const;
 
  private:

@@ -13,7 +13,7 @@ constexpr std::string_view kRoute = "message";
 PointToPoint::PointToPoint(Group& group, Watchdog& watchdog, Links& links)
     : group_(group), watchdog_(watchdog), links_(links) {}
 
-bool PointToPoint::attempt(Task& task) {
+bool PointToPoint::try_inline(Task& task) {
   try {
     group_.check_open();
     if (begin(task, task.error) == State::kDone) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of a group on host memory: posted by the calling thread at once, independent of collectives. Those
-// that wait for a gate are posted in the order of the calls, by whoever drives.
+// Messages of a group on host memory. The calling thread posts them at once, independent of collectives. Messages that
+// wait for a gate are posted by the thread that drives: sends in the order of the calls, and receives likewise.
 //
-// Thread rules: any thread, drive() by one at a time.
+// Thread rules: any thread; drive() by one thread at a time.
 #pragma once
 
 #include <array>
@@ -25,16 +25,17 @@ class PointToPoint {
 
   PointToPoint(Group& group, Watchdog& watchdog, Links& links);
 
-  // Begins a message without a gate that nobody waits for yet. True: it is done, and the task has served; otherwise it must
-  // be posted next. Throws Error when it was not begun.
-  bool attempt(Task& task);
-  // True when it has to be driven; false when it is finished already. Throws Error when it was not begun.
+  // Begins a message without a gate, for a caller that does not wait. True: the message is done, and the task is no longer
+  // needed. False: the caller must post() the task next. Throws Error if the message was not begun.
+  bool try_inline(Task& task);
+  // Posts the message. True: it has to be driven. False: it is finished already. Throws Error if it was not begun.
   bool post(const std::shared_ptr<Task>& task);
-  // Moves on what is in flight; true while something is left.
+  // Advances what is in flight. True while a message is left.
   bool drive(Clock::time_point now, Driven& found);
 
  private:
-  // Sends, or receives: begins those whose gates have opened. Messages must not overtake.
+  // `gated`: the sends, or the receives. Begins them in order, up to the first whose gate is closed, because messages must
+  // not overtake each other.
   bool drive_gated(std::deque<std::shared_ptr<Task>>& gated, Driven& found);
   bool drive_begun(Clock::time_point now, Driven& found);
   // Throws Error when it was not posted.
@@ -43,13 +44,13 @@ class PointToPoint {
   bool begin(Task& task);
   Error not_begun(const Task& task, const Error& error);
   void ended_well(Task& task);
-  // It is done, or has failed with what `noticed` says.
+  // The message is done, or has failed with the error in `noticed`: finishes the task.
   void end(Task& task, const std::optional<Error>& noticed);
 
   Group& group_;
   Watchdog& watchdog_;
   Links& links_;
-  std::vector<std::shared_ptr<Task>> begun_;  // of who drives
+  std::vector<std::shared_ptr<Task>> begun_;  // used by the driving thread only
 
   std::mutex mutex_;                                        // guards what follows
   std::vector<std::shared_ptr<Task>> posted_;               // begun, and not taken over by drive() yet

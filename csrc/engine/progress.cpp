@@ -7,10 +7,10 @@
 #include <algorithm>
 
 #include "base/adaptive_wait.h"
-#include "platform/native_thread.h"
 #include "base/per_process.h"
 #include "engine/callback_thread.h"
 #include "engine/communicator.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 namespace {

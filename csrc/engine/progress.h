@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The progress thread: one per process, it moves asynchronous operations on while their callers do something
-// else.
+// The progress thread, one per process. It advances asynchronous operations while their callers do something else.
 #pragma once
 
 #include <atomic>
@@ -18,17 +17,18 @@ class Communicator;
 template <typename T>
 class PerProcess;
 
-// Thread rules: any thread. Sleeps while nothing is in flight, and naps while somebody who waits drives.
+// The thread sleeps while nothing is in flight. It naps while another thread waits, because that thread drives (Helper).
+// Thread rules: any thread.
 class ProgressThread {
  public:
-  // The first call throws Error(kTransport) where no thread can be started: a group makes it, before its first call.
+  // The first call throws Error(kTransport) if no thread can be started. A group is made only after that call.
   static ProgressThread& instance();
 
-  // Drives the communicator until nothing of it is in flight any more. What is not urgent may wait for a nap
-  // to end: most messages are waited for at once, and then waking the thread costs more than the message.
+  // Drives the communicator until it has nothing in flight. If it is not `urgent`, the thread may finish its nap first: most
+  // callers wait for their message at once, and then waking the thread costs more than the message.
   void watch(std::shared_ptr<Communicator> communicator, bool urgent);
 
-  // While one lives, its owner polls what it waits for, and the thread keeps out of the way.
+  // While a Helper lives, its owner polls what it waits for, and the progress thread keeps out of the way.
   class Helper {
    public:
     Helper() { instance().helpers_.fetch_add(1, std::memory_order_relaxed); }
@@ -36,9 +36,9 @@ class ProgressThread {
     Helper(const Helper&) = delete;
   };
 
-  // False in a child that was forked while its parent had a group: what that shares with other ranks is not the child's.
+  // False in a child that was forked while its parent had a group: what the group shares with other ranks is the parent's.
   static bool usable();
-  // What each group has as long as it lives.
+  // Every group holds a Use as long as it lives.
   class Use {
    public:
     Use();
@@ -56,7 +56,7 @@ class ProgressThread {
   ProgressThread();
   void loop();
   std::vector<Entry> next_round(AdaptiveWait& wait);
-  // Until the one thing that is awaited is there, or somebody watches another.
+  // Sleeps until `awaited` is raised, another thread calls watch(), or `most` has passed.
   bool doze(const Awaited& awaited, std::chrono::microseconds most);
 
   std::mutex mutex_;

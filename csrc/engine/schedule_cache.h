@@ -6,8 +6,8 @@
 #include <memory>
 #include <unordered_map>
 
-#include "collectives/algorithm.h"
 #include "base/call.h"
+#include "collectives/algorithm.h"
 #include "engine/route/rules.h"
 
 namespace altorch {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A buffer that grows and is kept warm: fresh pages cost more than the copies that they are for.
+// A buffer that grows, and is kept for reuse: fresh pages cost more than the copies that they are for.
 //
-// Small ones stay with their group. Large ones go back to the process after each operation, and to whichever
-// group asks next, so that what is kept does not grow with the number of groups.
+// A small buffer stays with its group. A large buffer goes back to the pool of the process after each operation, and from
+// there to the group that asks next. So the memory that is kept does not grow with the number of groups.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,9 @@ class ScratchPool {
   }
   // At least `bytes` bytes, aligned to a page. Throws Error(kTransport) when there is no memory.
   ScratchMemory take(std::size_t bytes);
-  // Nobody may touch it any more.
+  // Takes memory back. No thread and no transport may touch it any more.
   void give(ScratchMemory memory);
-  // What is kept now, at most kBudget.
+  // The bytes that the pool keeps now, at most kBudget.
   std::size_t kept() const;
   static constexpr std::size_t kBudget = std::size_t{32} << 20;
 
@@ -57,7 +57,8 @@ class Scratch {
     }
     return held_.memory.get();
   }
-  // Between operations, and only then: what something may still write to must not go to another group.
+  // Gives a large buffer back to the pool. To be called only between operations: memory that a transport may still write
+  // to must not go to another group.
   void trim() {
     if (held_.capacity > kKeep) ScratchPool::instance().give(std::exchange(held_, {}));
   }

@@ -15,7 +15,7 @@
 
 namespace altorch {
 
-// How long something has been waited for, and when to look again whether it is in vain.
+// The state of one wait: how long it has lasted, and when the watchdog checks again whether it can end.
 struct Wait {
   std::chrono::steady_clock::time_point issued{};  // what the deadline counts from
   std::chrono::steady_clock::time_point began{};
@@ -23,12 +23,12 @@ struct Wait {
   AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;  // for its size
   int looks = 0;
   bool suspicion = false;  // a peer was found dead at the last look; its last message may still be on its way
-  int next_question = 0;   // the look at which whoever has passed this operation is asked what it called
-  bool told_by_peer = false;  // the failure is a peer's, which has told everybody already
+  int next_question = 0;   // the look at which ranks past this operation are asked what they called
+  bool told_by_peer = false;  // a peer has failed, and has told all ranks already
   bool written_down = false;  // that this rank waits
 };
 
-// Whatever is being thrown, as an error: nothing may pass through the threads that drive operations.
+// The exception that is being thrown, as an Error. No exception may leave the threads that drive operations.
 inline Error caught() {
   try {
     throw;
@@ -41,19 +41,19 @@ inline Error caught() {
   }
 }
 
-// Thread rules: one thread at a time drives a task (the communicator sees to that); anybody may ask whether
-// it is finished, and read `error` and `source` once it is.
+// Thread rules: one thread at a time drives a task (the communicator sees to that). Any thread may ask whether the task is
+// finished, and may then read `error` and `source`.
 struct Task {
   Operation operation;
   std::vector<std::int64_t> input_counts, output_counts;  // what the operation's spans point to
-  Gate gate;           // it does not begin before; nor does what was submitted after it
+  Gate gate;           // the task begins only when it is open; so do tasks submitted after it
   bool begun = false;  // on the thread that called
   Wait wait;
 
   Request request;  // messages only
-  int source = -1;  // rank in the group of whom a message came from
+  int source = -1;  // group rank of the sender of a received message
 
-  // Called once, by whichever thread finishes the task, before waiters see it finished. Must not block.
+  // Called once, by the thread that finishes the task, before waiting threads see it finished. Must not block.
   std::function<void(Task&)> on_done;
   std::optional<Error> error;
   bool buffers_free = true;  // false: the buffers must be kept until the process ends

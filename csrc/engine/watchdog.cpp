@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/env.h"
-#include "rendezvous/poll_pause.h"
 #include "engine/fingerprint.h"
 #include "observe/trace/late_ranks.h"
+#include "rendezvous/poll_pause.h"
 
 namespace altorch {
 namespace {
@@ -181,7 +181,7 @@ std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
     return std::nullopt;
   }
   if (!finding->gave_up) return mismatch(*finding, mine, group_.rank());
-  wait.told_by_peer = finding->closed;  // who only refused must learn that the others have given up
+  wait.told_by_peer = finding->closed;  // a peer that only refused must learn that the group is closed
   return finding->gave_up;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group's store with the checks of the group's watchdog, for ranks that exchange something before a call can begin. While a rank waits
-// for a key, it checks whether a peer has died, refused the call, or made another call.
+// A group's store with the checks of the group's watchdog, for ranks that exchange data before a call can begin. While a rank
+// waits for a key, it checks whether a peer has died, refused the call, or made another call.
 #pragma once
 
-#include "rendezvous/store_view.h"
 #include "engine/communicator.h"
+#include "rendezvous/store_view.h"
 
 namespace altorch {
 

@@ -11,9 +11,10 @@ namespace altorch {
 namespace {
 
 constexpr const char* kCount = "deaths";
-constexpr int kMostMisses = 5;  // then who counted it died before he could write it
+constexpr int kMostMisses = 5;  // then the rank that counted it died before it wrote the entry
 constexpr std::int64_t kMaxDeathsPerPoll = 256;
-// All neighbours of the dead one see it at once. Two of them tell it, for the first may die over that.
+// All neighbours of a dead process notice its death at once. Two of them report it, because the
+// first one may die while it does.
 constexpr std::int64_t kTellers = 2;
 
 // A process that ends closes its latest connections first: those of liveness a moment before that of a store which it hosts.

@@ -72,13 +72,13 @@ void FlightRecorder::describe(std::uint64_t id, const std::string& description, 
   found->second.published = published;
 }
 
-// The tag is taken away before the fields change and given back behind them: whoever reads the same tag before and after
-// them has read one call's. Released and acquired one by one, so that no fence is needed, which the thread sanitizer
-// does not know.
+// The tag is kBeingWritten while the fields change, and is set behind them. A reader that finds the
+// same tag before and after the fields has read those of one call. Each store releases and each
+// load acquires, so no fence is needed; the thread sanitizer does not know fences.
 void FlightRecorder::issued(const FlightEntry& entry) {
   constexpr auto after = std::memory_order_release;
   Slot& own = slot(entry.number);
-  // Who was held up while the ring came round gives way.
+  // A thread that was delayed until the ring came round to this slot gives way to the later call.
   std::uint64_t before = own.tag.load(std::memory_order_relaxed);
   if (before == kBeingWritten || before >> 2 > entry.number ||
       !own.tag.compare_exchange_strong(before, kBeingWritten, std::memory_order_acq_rel))

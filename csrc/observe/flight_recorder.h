@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The latest calls of this process, of all its groups: what is left to read when a job hangs.
+// The latest calls of this process, in all its groups: to be read when a job hangs.
 //
-// A ring of fixed size. Writing an entry takes two looks at the clock and a few stores: no lock, no allocation, no
-// stack trace. An entry is read while it is written, so its fields are atomics and `tag` says whose they are.
-// Thread rules: any thread, several at once; one waits for news.
+// A ring of fixed size. Writing an entry takes two looks at the clock and a few stores: no lock, no
+// allocation, no stack trace. An entry may be read while it is written, so its fields are atomics,
+// and `tag` identifies the call that they belong to. Thread rules: any thread, several at once; one
+// thread sleeps in sleep_while().
 #pragma once
 
 #include <atomic>
@@ -41,20 +42,21 @@ struct FlightEntry {
   std::uint64_t message = 0;     // of the group's messages, from 1; 0: a collective
   std::int64_t tag = 0;          // of a message; one-sided: which window
   const char* access = nullptr;  // one-sided: what, a literal
-  long thread = 0;               // that made the call, as the system numbers it
+  long thread = 0;               // the system's number of the thread that made the call
   std::optional<std::int64_t> input = {},
                               output = {};  // elements of this rank's; none: it has no such tensor
   std::int64_t timeout_ms = 0;
   std::int64_t issued_ns = 0;        // since the epoch
   std::int64_t ended_ns = 0;         // 0: not yet
-  std::chrono::nanoseconds took{0};  // from its start; 0: nobody knows
+  std::chrono::nanoseconds took{0};  // from its start; 0: not known
 };
 
 class FlightRecorder {
  public:
   explicit FlightRecorder(std::size_t capacity);
 
-  // The one of this process, made with the first answer to `capacity` and never destroyed.
+  // The recorder of this process. The first call makes it, with its `capacity`. It is never
+  // destroyed.
   static FlightRecorder& of_process(std::size_t capacity);
 
   // Remembers a group until it has ended, and as long as the ring holds calls of it; returns its id.
@@ -71,17 +73,18 @@ class FlightRecorder {
   std::vector<FlightEntry> entries() const;
   // Grows with every call that is recorded, and with every nudge.
   std::uint64_t news() const { return news_.load(); }
-  // Sleeps until there are others.
+  // Sleeps until news() is no longer `news`.
   void sleep_while(std::uint64_t news);
   void nudge() {
-    // In one order with what sleep_while() does: either it sees the news or this sees that it sleeps.
+    // In one total order with sleep_while(): either that sees the new count, or this sees that it
+    // sleeps.
     news_.fetch_add(1, std::memory_order_seq_cst);
     if (asleep_.load(std::memory_order_seq_cst)) wake();
   }
 
  private:
   struct alignas(64) Slot {
-    std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: nobody's, all ones: written now
+    std::atomic<std::uint64_t> tag{0};  // number << 2 | state; 0: empty, all ones: being written
     std::atomic<std::uint64_t> group{0}, sequence{0}, message{0}, what{0};
     std::atomic<std::int64_t> input{0}, output{0}, timeout_ms{0}, issued_ns{0}, ended_ns{0}, took_ns{0};
     std::atomic<std::int64_t> tag_of_message{0};
@@ -97,10 +100,11 @@ class FlightRecorder {
   std::atomic<bool> asleep_{false};
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::uint64_t, FlightGroup> groups_;
-  std::uint64_t last_group_ = 1'000'000;  // beyond those that torch numbers itself
+  std::uint64_t last_group_ = 1'000'000;  // above the ids that torch gives to groups
 };
 
-// Tells a recorder, which outlives it, of one group's calls. `number` of a call is the process's (engine/group.h).
+// Records the calls of one group in a recorder, which outlives it. The `number` of a call is unique
+// in the process (engine/group.h).
 class FlightLog : public Observer {
  public:
   FlightLog(FlightRecorder& recorder, FlightGroup group);

@@ -46,7 +46,7 @@ void Inquiries::answer() {
       const auto question = store_->try_get(key_of(next_));
       if (!question && ++unwritten_ < kPatience) return;  // counted, and not written yet
       unwritten_ = 0;
-      if (!question) continue;  // who asked has died meanwhile
+      if (!question) continue;  // the rank that asked died before it wrote the question
       std::istringstream stream(*question);
       CallNote note;
       std::string group;

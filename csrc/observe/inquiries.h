@@ -11,9 +11,9 @@
 #include <mutex>
 #include <string>
 
+#include "observe/stall_board.h"
 #include "rendezvous/key_value_store.h"
 #include "rendezvous/poll_pause.h"
-#include "observe/stall_board.h"
 
 namespace altorch {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the groups of a job share to find out why something stalls. The groups own it: it holds the job's
-// store, which must go with the last of them.
+// What the groups of a job share to find out why a call stalls. The groups own it, because it holds
+// the job's store, which must be released with the last of them.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 namespace altorch {
 
 struct JobWatch {
-  // `name`: the same on all ranks that watch each other, and nobody else's. `ranks`: that ask the store; not said: those that
-  // are watched.
+  // `name`: the same on all ranks that watch each other, and unique to them. `ranks`: how many
+  // ranks ask the store; 0: as many as are watched.
   JobWatch(std::string watch_name, LivenessSettings settings, int ranks = 0)
       : name(std::move(watch_name)),
         liveness(named(settings, name)),
@@ -24,7 +24,7 @@ struct JobWatch {
   const std::string name;
   Liveness liveness;
   Inquiries inquiries;
-  mutable SilentNodes silent;  // to questions about ranks that are missed
+  mutable SilentNodes silent;  // those that left a question about a missing rank unanswered
 
  private:
   static LivenessSettings named(LivenessSettings settings, const std::string& name) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kQuestion = 'Q';
 constexpr int kMostASecond = 16;
-constexpr std::chrono::seconds kPause{10};  // of who has sent many
+constexpr std::chrono::seconds kPause{10};  // between two questions, after LinkWords::kMost of them
 
 }  // namespace
 

@@ -29,8 +29,8 @@ class LinkWords {
  public:
   static constexpr std::string_view kGoodbye = "\nG";
 
-  // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the link has ended: after a goodbye,
-  // or after malformed bytes, which are no evidence of a death.
+  // Takes bytes in pieces of any size and returns the questions that are complete. Empty if the
+  // link has ended: after a goodbye, or after malformed bytes, which are no evidence of a death.
   std::optional<std::vector<LateQuestion>> hear(std::string_view bytes);
   // Whether one more question may be sent. The rate is limited, and more so after kMost questions, because the questions must
   // fit into the socket buffer of a peer that is stopped for hours. A link with a full buffer breaks, which looks like a death.

@@ -3,8 +3,8 @@
 
 #include <unistd.h>
 
-#include "platform/native_thread.h"
 #include "observe/liveness_monitor.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 

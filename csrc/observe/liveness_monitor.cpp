@@ -64,7 +64,7 @@ void LivenessMonitor::mark(int rank, const std::string& evidence) {
   if (deaths_.emplace(rank, evidence).second) ++count_;
 }
 
-// Neighbours of the dead one tell it once each; whoever hears it twice is none the worse.
+// Each neighbour of a dead process reports the death once. A duplicate report does no harm.
 void LivenessMonitor::tell(int rank, const std::string& evidence) {
   mark(rank, evidence);
   news_.tell(rank);  // first, for the store may have died with that rank

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "observe/job_watch.h"
 #include "platform/signal_check.h"
 #include "rendezvous/store_view.h"
-#include "observe/job_watch.h"
 
 namespace altorch {
 

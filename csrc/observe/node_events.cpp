@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "platform/close_on_fork.h"
 #include "base/fnv.h"
+#include "platform/close_on_fork.h"
 #include "platform/unix_socket.h"
 
 namespace altorch {

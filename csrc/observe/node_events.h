@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Datagrams between the processes of one node. A process tells its neighbours of each death that it notices. From the leader,
-// which is linked to other nodes (node_links.h), they learn of deaths there even if the store has died, too. They send it their
-// questions about ranks of other nodes. The sockets are abstract Unix sockets, which end with their processes; datagrams of processes that
-// are not members are ignored. Thread rules: one thread, the liveness monitor's.
+// Datagrams between the processes of one node. A process tells its neighbours of each death that it
+// notices. From the leader, which is linked to other nodes (node_links.h), they learn of deaths
+// there even if the store has died, too. They send it their questions about ranks of other nodes.
+// The sockets are abstract Unix sockets, which end with their processes; datagrams of processes
+// that are not members are ignored. Thread rules: one thread, the liveness monitor's.
 #pragma once
 
 #include <vector>

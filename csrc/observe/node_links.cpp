@@ -10,12 +10,12 @@
 #include <set>
 #include <sstream>
 
-#include "platform/close_on_fork.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/random_name.h"
 #include "observe/sockets.h"
+#include "platform/close_on_fork.h"
 
 namespace altorch {
 namespace {

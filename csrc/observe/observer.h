@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whoever wants to know what a group does: statistics, and what records, profiles or drills it.
+// The interface of everything that follows a group's calls: statistics, recorders, torch's hooks.
 #pragma once
 
 #include <chrono>
@@ -13,22 +13,23 @@ namespace altorch {
 
 struct ObservedCall {
   const Call& call;
-  std::uint64_t sequence;  // of a collective, in its group; of a message the last one's before it
+  std::uint64_t sequence;  // of a collective: in its group; of a message: of the last collective before it
   std::int64_t bytes;      // of the vector, or of all blocks
-  std::uint64_t number;    // of all calls of this process; 0: it was refused before it had a place
+  std::uint64_t number;    // among all calls of this process; 0: refused before it had a place
   std::chrono::milliseconds timeout;
   std::int64_t tag = 0;          // of a message; one-sided: which window
   const char* access = nullptr;  // one-sided: what, a literal
 };
 
-// Told by whichever thread is at work, under no lock: be quick, throw nothing, and call nothing of the group.
-// A call is issued, then started, then finished or failed. It may fail at any time: before it is started, and, when it
-// is refused for its arguments, before it is issued.
+// Called by the thread that works on the call. It may hold locks of the group, so be quick, throw
+// nothing, and do not call the group. A call is issued, then started, then finished or failed. It
+// may fail at any time: before it is started, and, when it is refused for its arguments, before it
+// is issued.
 // Thread rules: any thread, several at once.
 class Observer {
  public:
   virtual ~Observer() = default;
-  // It has its place among the group's calls.
+  // The call has its place among the group's calls.
   virtual void issued(const ObservedCall&) {}
   // Its first message may be on its way.
   virtual void started(const ObservedCall&) {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Remembers for 30 s which nodes left a question unanswered. This process does not ask them meanwhile, so that calls which reach
-// their deadlines together do not wait for the same node one after another. Thread rules: any thread.
+// Remembers for 30 s which nodes left a question unanswered. This process does not ask them
+// meanwhile, so that calls which reach their deadlines together do not wait for the same node one
+// after another. Thread rules: any thread.
 #pragma once
 
 #include <chrono>

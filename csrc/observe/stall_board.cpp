@@ -10,7 +10,7 @@ namespace altorch {
 namespace {
 
 constexpr int kMostNames = 16;              // of ranks, in a message
-constexpr std::chrono::seconds kToLook{5};  // of whoever looks where all are
+constexpr std::chrono::seconds kToLook{5};  // for the rank that looks where all ranks are
 constexpr std::uint64_t kMostCalls = 16;    // before the stalled one that a note tells of
 
 constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
@@ -139,7 +139,8 @@ std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
     }
   }
   if (const auto first = note(first_key(mine.sequence))) {
-    // Of many that write at a time all but one are overwritten: who is the first knows it when it reads its own word.
+    // If many ranks write at the same time, all but one are overwritten. A rank learns that it is
+    // the first when it reads its own note.
     if (std::atoi(first->c_str()) == rank_) first_in_.store(mine.sequence, std::memory_order_relaxed);
     return difference(*first, mine);
   }
@@ -168,7 +169,7 @@ std::string StallBoard::look_round(std::uint64_t sequence) {
   return seen;
 }
 
-// The deadline of all passes at the same time.
+// All ranks reach their deadlines at the same time, so one of them looks for all.
 std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t sequence) {
   const std::string key = "board/whereabouts/" + std::to_string(sequence);
   if (store_->add(key + "/asked", 1) == 1) {
@@ -192,7 +193,7 @@ StallBoard::Whereabouts StallBoard::whereabouts(std::uint64_t sequence) {
     seen = look_round_once_for_all(sequence);
   } catch (const std::exception&) {
   }
-  if (!seen) return {"the job's store does not answer, so that nobody knows where the other ranks are", {}};
+  if (!seen) return {"the job's store does not answer, so where the other ranks are is not known", {}};
   std::vector<int> elsewhere;
   std::string behind, silent;
   int count = 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where ranks that wait too long compare notes, through the store. Costs nothing until an operation stalls,
-// and then a few requests a second from each rank, however many there are.
+// Where ranks that wait too long compare their calls, through the store. Costs nothing until an
+// operation stalls, and then a few requests a second from each rank, however many there are.
 //
-// The first rank that stalls in an operation writes down what it called, and the others compare themselves
-// with that. A rank that refused an operation writes down why; a rank whose operation failed writes down that
-// the group is closed. A rank that is done with its part (a sender) waits nowhere: each remembers its latest
-// calls, and answers for them (inquiries.h). Thread rules: any thread; record() one at a time.
+// The first rank that stalls in an operation writes down what it called, and its peers compare
+// their calls with that. A rank that refused an operation writes down why. A rank whose operation
+// failed writes down that the group is closed. A rank that has finished its part (a sender) waits
+// nowhere. So each rank remembers its latest calls, and answers questions about them (inquiries.h).
+// Thread rules: any thread; record() one at a time.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ namespace altorch {
 struct CallNote {
   std::uint64_t sequence = 0, fingerprint = 0;
   std::uint64_t history = 0;  // of the calls before it
-  // The fingerprint of a call that its rank refused: of no operation.
+  // The fingerprint of a call that its rank refused; no operation has it.
   static constexpr std::uint64_t kRefused = ~std::uint64_t{0};
   bool agrees_with(const CallNote& other) const {
     return fingerprint == other.fingerprint && history == other.history;
@@ -57,24 +58,24 @@ class StallBoard {
 
   // What a peer has written about operation `note`, or about the whole group.
   struct Finding {
-    int rank = 0;                                // who wrote it, in the group
-    bool closed = false;                         // it has told everybody that it closed the group
-    std::optional<Error> gave_up = {};           // why the rank gave it up, or
+    int rank = 0;                                // the rank of the group that wrote it
+    bool closed = false;                         // it has told all ranks that it closed the group
+    std::optional<Error> gave_up = {};           // why the rank refused or aborted the call, or
     CallNote called = {};                        // what it called under the same number
-    std::optional<CallNote> parted_theirs = {};  // of calls before: the first known one that differs,
+    std::optional<CallNote> parted_theirs = {};  // the first earlier call that is known to differ,
     std::optional<CallNote> parted_mine = {};    // and this rank's under that number
   };
   std::optional<Finding> compare(const CallNote& note);
-  // Whether this rank is the one that the others compare themselves with, and so the one that asks.
+  // Whether the peers compare themselves with this rank, which is then the one that asks questions.
   bool is_first(std::uint64_t sequence) const {
     return first_in_.load(std::memory_order_relaxed) == sequence;
   }
   // Only whether a peer has closed the group.
   std::optional<Finding> closed();
-  // A message to or from `peer` waits: notes it down, and returns whether the other end, which waits too, is on
-  // a GPU.
+  // A message to or from `peer` waits: writes that down. Returns whether the other end is on a GPU,
+  // if it waits, too.
   std::optional<bool> meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu);
-  // For the message of a timeout. All ask at the same time: one looks, and tells the others.
+  // For the message of a timeout. All ranks ask at the same time: one looks, and tells its peers.
   struct Whereabouts {
     std::string text;            // "rank 2 waits in #4; ranks not waiting in this group: 3"
     std::vector<int> elsewhere;  // the ranks that do not wait in this operation

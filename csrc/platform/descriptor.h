@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A file descriptor that somebody owns.
+// An owned file descriptor: the destructor closes it.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ class Descriptor {
     if (number_ >= 0) close(number_);
   }
   int operator*() const { return number_; }
-  // It is somebody else's from now on.
+  // Passes the ownership to the caller.
   int release() { return std::exchange(number_, -1); }
 
  private:

@@ -15,8 +15,8 @@ std::string host_namespace(const std::string& kind) {
   std::string boot;
   std::getline(file, boot);
   // Where that is hidden no two processes are taken for neighbours.
-  static const std::string nobodys = random_name(16);
-  if (boot.empty()) boot = nobodys;
+  static const std::string drawn = random_name(16);
+  if (boot.empty()) boot = drawn;
   char target[128];
   const ssize_t length = readlink(("/proc/self/ns/" + kind).c_str(), target, sizeof target);
   const std::string space(target, length < 0 ? 0 : static_cast<std::size_t>(length));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Names of Unix sockets in the kernel's own space, which are no files and go with their sockets; and who is at the other end.
+// Abstract addresses of Unix sockets, which are no files and end with their sockets; and the process at the other end
+// of a connection.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,7 +12,7 @@
 
 namespace altorch {
 
-// What does not fit is cut off.
+// A name that is longer than kLongest is cut off.
 class AbstractAddress {
  public:
   static constexpr std::size_t kLongest = sizeof sockaddr_un{}.sun_path - 1;
@@ -29,7 +30,7 @@ class AbstractAddress {
   socklen_t bytes_ = 0;
 };
 
-// Of the process at the other end: anybody may take a name.
+// The ids of the process at the other end, or nothing. A name proves nothing: any process may bind it.
 inline std::optional<ucred> peer_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;

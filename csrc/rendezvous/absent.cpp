@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kMaxListedRanks = 8;
 constexpr const char* kSomebody = "some rank has not come";
-// Who came last finds all of them, and nobody who gathers them.
+// The text of a late rank that finds the keys of all ranks, while rank 0, which gathers them, has left.
 constexpr const char* kGone = "rank 0 has waited no longer for the last ones that came";
-constexpr std::chrono::seconds kToLook{5};  // of whoever took that upon itself
+constexpr std::chrono::seconds kToLook{5};  // for the rank that reads the keys for all
 
 std::string look(KeyValueStore& store, const AllgatherKeys& keys) {
   std::string names;
@@ -32,7 +32,7 @@ std::string look(KeyValueStore& store, const AllgatherKeys& keys) {
   return "ranks " + names + " have not come";
 }
 
-// What has been seen holds until another one comes, and counts itself.
+// One rank reads the keys for all. Its result holds until another rank comes, and counts itself.
 std::string look_once_for_all(KeyValueStore& store, const AllgatherKeys& keys) {
   const auto came = store.try_get(keys.key + "/count");
   const std::string key = keys.key + "/absent/" + came.value_or("0");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/commit_decision.h"
 
-#include "rendezvous/absent.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "rendezvous/absent.h"
 #include "rendezvous/poll_pause.h"
 #include "rendezvous/retrying_store.h"
 
@@ -18,8 +18,8 @@ constexpr char kCommit[] = "made", kAbort = '!';
 }  // namespace
 
 std::string decide_commit(KeyValueStore& store, const std::string& key, int rank, int size,
-                          std::chrono::milliseconds timeout, const std::string& unsupported_reason) {
-  if (size == 1) return unsupported_reason;
+                          std::chrono::milliseconds timeout, const std::string& abort_reason) {
+  if (size == 1) return abort_reason;
   const auto deadline = WaitClock::now() + timeout;
   bool has_decided = false;
   const auto decide = [&](const std::string& decision) {
@@ -27,10 +27,10 @@ std::string decide_commit(KeyValueStore& store, const std::string& key, int rank
     has_decided = true;
     post_request([&] { store.set_once(key + "/decision", decision); });
   };
-  if (unsupported_reason.empty()) {
+  if (abort_reason.empty()) {
     post_request([&] { store.add(key + "/count", 1); });
   } else {
-    decide(kAbort + ("rank " + std::to_string(rank) + ": " + unsupported_reason));
+    decide(kAbort + ("rank " + std::to_string(rank) + ": " + abort_reason));
   }
   PollPause pause(size, deadline + kToWrite);
   while (true) {

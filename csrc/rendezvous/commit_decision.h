@@ -12,10 +12,10 @@
 
 namespace altorch {
 
-// Returns an empty string if all ranks commit, else the reason of the abort, the same on all ranks. `key`: new for each commit.
-// `unsupported_reason`: why this rank failed; empty if it succeeded. Throws Error(kTimeout) if no decision arrives within some seconds
-// after the timeout, and what the store throws.
+// Returns an empty string if all ranks commit, else the reason of the abort, the same on all ranks. `key`: a new one for
+// each commit. `abort_reason`: why this rank failed; empty if it succeeded. Throws Error(kTimeout) if no decision
+// arrives within 5 s after the timeout, and what the store throws.
 std::string decide_commit(KeyValueStore& store, const std::string& key, int rank, int size,
-                          std::chrono::milliseconds timeout, const std::string& unsupported_reason);
+                          std::chrono::milliseconds timeout, const std::string& abort_reason);
 
 }  // namespace altorch

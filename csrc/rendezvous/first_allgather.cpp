@@ -3,17 +3,17 @@
 
 #include <algorithm>
 
-#include "rendezvous/absent.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/random_name.h"
+#include "rendezvous/absent.h"
 #include "rendezvous/retrying_store.h"
 #include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {
 
-// One rank's part in it.
+// One rank's part in the allgather.
 class AllgatherOfOneRank {
  public:
   AllgatherOfOneRank(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& word)
@@ -25,20 +25,19 @@ class AllgatherOfOneRank {
     post_request([&] { store_.set(challenge_key(), own_name_); });
   }
 
-  // Everybody's words, once they are there.
+  // The words of all ranks, once they are there; until then nothing.
   std::optional<FirstAllgather> look() { return rank_ == 0 ? collect() : read(); }
 
-  // After the end, good or bad: who comes to an empty table waits for the next challenge.
+  // Called at the end, after success or failure. A rank that finds an empty challenge waits for the next one.
   void withdraw_challenge() noexcept {
     if (rank_ != 0) return;
     try {
       store_.set(challenge_key(), "");
-    } catch (const std::exception&) {  // then it is one of those that are answered in vain
+    } catch (const std::exception&) {  // then ranks may answer a challenge that has ended
     }
   }
 
-  // In vain. Rank 0, which may host the store, goes after the others who came, or after a while.
-  // Ranks that have the table already wait for this one in the group's next allgather.
+  // After a failure: ranks that have the table already wait for this rank in the group's next allgather.
   void report(const std::string& why) noexcept {
     if (under_.empty()) return;
     try {
@@ -48,6 +47,7 @@ class AllgatherOfOneRank {
     }
   }
 
+  // After a failure: rank 0, which may host the store, leaves after the other ranks that came, or after kFarewell.
   void leave() noexcept {
     if (under_.empty()) return;
     try {
@@ -69,7 +69,7 @@ class AllgatherOfOneRank {
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(word_key(rank));
     const auto words = store_.multi_get(keys);
-    if (!words) return std::nullopt;  // somebody came twice, after a failure
+    if (!words) return std::nullopt;  // a rank came twice, after a failure
     std::vector<Fields> rows;
     for (const std::string& word : *words) rows.push_back(decode_fields(word));
     store_.set(prefix() + "/table", encode_rows(rows));
@@ -111,14 +111,14 @@ class AllgatherOfOneRank {
     return {prefix(), std::move(rows)};
   }
 
-  // As the store counts them.
+  // How many ranks have come, as the store counts them.
   int came_of(const std::optional<std::string>& count) const {
     if (!count) return 0;
     return static_cast<int>(std::clamp<std::int64_t>(
         number_from<std::int64_t>(*count, "how many ranks have come"), 0, size_ - 1));
   }
 
-  // Also when the store does not say.
+  // True also if the store does not answer.
   bool has_challenge() noexcept {
     try {
       const auto challenge = store_.try_get(challenge_key());

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The first allgather of a new group's ranks. The store may still hold keys of earlier groups of the same name and
-// ranks, some of which were never completed.
+// The first allgather of a new group's ranks. The store may still hold keys of earlier groups with the same name and
+// ranks, among them groups that were never completed.
 //
-// Rank 0 writes a challenge: a random name. The other ranks answer under that name, each with a random name of its own.
-// Rank 0 collects the answers into one table. A rank that does not find its own name there has read an old table. A rank
-// that answered an old challenge sees the new one appear, and answers again. So no rank has to know how often such a
-// group was made before. Thread rules: any thread.
+// Rank 0 writes a challenge: a random name. The other ranks write their answers under that name. Each answer contains a
+// random name that its rank has chosen. Rank 0 collects the answers into one table. A rank that does not find its own
+// random name in the table has read the table of an earlier group, and reads the challenge again. A rank that answered
+// an old challenge sees the new one, and answers again. So no rank needs to know how often a group with this name and
+// these ranks was made before. Thread rules: any thread.
 #pragma once
 
 #include <chrono>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the engine needs of a rendezvous: a shared dictionary. backend/ implements it over the c10d Store,
-// tests over a std::map. Nothing is ever taken out of it: c10d's stores wait, a minute and longer, for a key that was there
-// when they were asked, and is gone when they are to read it.
+// What the engine needs of a rendezvous: a key-value store that all ranks share. backend/ implements it over the c10d
+// Store, tests over a std::map. No key is ever deleted: if a key of a c10d Store disappeared between check() and get(),
+// get() would block for the timeout of that Store.
 //
 // Thread rules: every method may be called from any thread. Errors are thrown as altorch::Error: kTimeout
 // when the store does not answer, or a wait passes its deadline; kTransport when it fails. A set(), set_once() or
-// add() that ends in kTimeout is carried out later, in its place among those of this process.
+// add() that throws kTimeout is not lost: it is carried out later, in the order of this process's requests.
 #pragma once
 
 #include <chrono>

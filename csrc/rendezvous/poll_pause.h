@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Between two looks at a store that something is waited for in: short ones at first, and an eighth of the time waited so far
-// later on. The more ranks wait, the longer: what thousands ask has to stay below what a store can answer.
+// The pause between two polls of a store: short at first, later an eighth of the time waited so far. The pauses grow with
+// the number of ranks that poll, so that thousands of ranks together stay below the request rate that one store can serve.
 // Thread rules: one thread.
 #pragma once
 
@@ -11,18 +11,19 @@
 
 namespace altorch {
 
-// Between two questions of one of `ranks` that all may have waited long: some thousands a second of all of them.
+// The pause between two polls of a rank that may wait long. `ranks` ranks together then poll at most about 1,000 times a
+// second.
 inline std::chrono::milliseconds calm_pace(int ranks) { return std::chrono::seconds(1) * (1 + ranks / 1024); }
 
 class PollPause {
  public:
-  // `ranks`: that look at the same time. None goes on after `deadline`.
+  // `ranks`: how many ranks poll at the same time. Pauses are cut short at `deadline`, but last at least kShortest.
   PollPause(int ranks, WaitClock::time_point deadline)
       : deadline_(deadline),
         shortest_(std::max<WaitClock::duration>(kShortest, ranks * kAnswer)),
         longest_(std::max<WaitClock::duration>(kLongest, ranks * kTogether)) {}
 
-  // Until the next look. `meanwhile` is called ten times a second, for what costs the store little.
+  // Sleeps until the next poll. Calls `meanwhile` every 100 ms during the sleep, for checks that cost the store little.
   template <typename Meanwhile>
   void pause(Meanwhile&& meanwhile) {
     const auto now = WaitClock::now();

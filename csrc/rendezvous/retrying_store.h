@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "rendezvous/absent.h"
 #include "base/error.h"
+#include "rendezvous/absent.h"
 #include "rendezvous/key_value_store.h"
 #include "rendezvous/poll_pause.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/store_allgather.h"
 
-#include "rendezvous/absent.h"
 #include "base/error.h"
 #include "base/fields.h"
 #include "base/number.h"
+#include "rendezvous/absent.h"
 #include "rendezvous/poll_pause.h"
 #include "rendezvous/retrying_store.h"
 

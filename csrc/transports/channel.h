@@ -22,13 +22,15 @@ namespace altorch {
 
 inline constexpr int kAnySource = -1;
 
-// What both ends of a message must agree on, where both name it, over a channel that can tell (over MPI's nobody can).
+// The element type of a message. If both ends name a type, the two must be equal. A channel that transmits the type reports
+// a mismatch; MPI's channel does not transmit it.
 using ElementType = std::uint8_t;  // 1 + DType; 0: not named
 constexpr ElementType element_type(DType dtype) {
   return static_cast<ElementType>(1 + static_cast<int>(dtype));
 }
 
-// An operation in flight. What the fields mean is the channel's own affair, `bytes`, `peer` and `type` excepted.
+// An operation in flight. The caller sets `exact` and `type` before it posts the message, and may read `bytes` and `peer`.
+// What `handle` and `extra` hold is up to the channel, but a `handle` of 0 always means that nothing is in flight.
 struct Request {
   std::uintptr_t handle = 0;  // 0: nothing in flight
   void* extra = nullptr;      // e.g. the tail of a message that was cut into pieces
@@ -59,8 +61,9 @@ class Channel {
   // Requests that are complete may be tested again.
   virtual State test(std::span<Request> requests, std::optional<Error>& error) = 0;
 
-  // Before test(): what happens to this rank's messages from now on, where somebody may sleep until then. It has happened
-  // already where test() itself has more to do, or did something to requests that it was not asked about.
+  // Call it before test(). If test() then returns kPending, the caller may sleep on the returned value until something happens
+  // to a message of this rank. The sleep ends at once if test() left work to do, or changed requests that it was not passed.
+  // An empty value: the channel cannot end a sleep, so the caller must poll.
   virtual Awaited awaited() const { return {}; }
 
   // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are free again;
@@ -68,7 +71,8 @@ class Channel {
   virtual bool cancel(std::span<Request> requests) = 0;
 };
 
-// Of a receive for `expected` bytes that gets `bytes` of `sender`, in words; nothing where they fit.
+// The mismatch error of a receive for `expected` bytes that gets `bytes` bytes from `sender`, a text such as "rank 3".
+// Nothing if the sizes fit.
 inline std::optional<Error> wrong_size(std::size_t bytes, std::size_t expected, bool exact,
                                        const std::string& sender) {
   if (bytes == expected || (bytes < expected && !exact)) return std::nullopt;
@@ -77,7 +81,8 @@ inline std::optional<Error> wrong_size(std::size_t bytes, std::size_t expected, 
                                          ": the ranks disagree about the size or type of a tensor.");
 }
 
-// The same where the sender may have named a type, of which nothing is believed.
+// As wrong_size(), and also compares the element types if both ends name one. `type` comes from the sender, so it may be any
+// number.
 inline std::optional<Error> unfit(std::size_t bytes, std::uint64_t type, std::size_t expected,
                                   ElementType expected_type, bool exact, const std::string& sender) {
   if (auto wrong = wrong_size(bytes, expected, exact, sender)) return wrong;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A dissemination barrier among the ranks of a channel. Its messages have a tag of their own, so it does not mix with other
-// traffic, of this thread or of others. In each round a rank notifies the rank that is twice as far ahead as in the round before.
+// A dissemination barrier among the ranks of a channel. Its messages have a tag of their own, so they never match other
+// messages of this thread or of other threads. In round k, rank r notifies rank (r + 2^k) modulo the number of ranks.
 #pragma once
 
 #include <array>

@@ -20,17 +20,18 @@ class Links {
   virtual Channel& channel() = 0;
   // Best first; none where the transport has messages only.
   virtual std::vector<NativeCollectives*> collectives() { return {}; }
-  // Where the group spans several nodes, and some of them share memory: how. Null otherwise.
+  // The placement of the ranks on nodes, if the group spans several nodes and ranks of one node share memory. Null otherwise.
   virtual const Node* node() { return nullptr; }
-  // What MPI has of all ranks of the group, where its messages go over MPI. Null otherwise.
+  // The MPI communicator of the group's ranks, if its transport is MPI, or shared memory beside MPI. Null otherwise.
   virtual MpiGroup* mpi() { return nullptr; }
-  // Something is still in flight that can never be completed: release nothing that it may touch.
+  // The engine calls it if an operation that can never complete is still in flight. The links must then release nothing that
+  // this operation may touch.
   virtual void mark_broken() = 0;
-  // A call was aborted, and peers may still send large messages for it at any time.
+  // The engine calls it before it destroys the links, if a call was aborted for which peers may still send large messages.
   virtual void mark_tainted() {}
 };
 
-// Of a transport that has messages only, and that gives no buffer back which it may still touch.
+// The links of a transport that has messages only, and that never releases a buffer which it may still touch.
 class MessageLinks : public Links {
  public:
   // `transport`: a literal.

@@ -132,7 +132,7 @@ bool MessageWindow::serve() {
   return moved;
 }
 
-// Whatever is there is carried out, a few requests at a time.
+// Carries out the requests of one rank that have arrived, a few at a time.
 bool MessageWindow::serve(Server& server) {
   using Step = Server::Step;
   bool moved = false;
@@ -144,7 +144,7 @@ bool MessageWindow::serve(Server& server) {
       server.step = Step::kAwaitsRequest;
     }
     std::optional<Error> error;
-    // An error here is the end of the peer, or of the group, and found by those who wait for it.
+    // An error here means that the peer or the group has ended; the threads that wait for it find that themselves.
     if (channel_.test(server.requests, error) != State::kDone) return moved;
     moved = true;
     if (server.step == Step::kAwaitsRequest) {
@@ -205,7 +205,7 @@ void MessageWindow::answer(Server& server) {
   server.step = Server::Step::kAnswers;
 }
 
-// Whoever waits for an answer of this rank, or asks it later, learns that there will be none.
+// Tells all peers that this rank answers no more: a peer that waits for an answer, or asks later, then gets an error.
 void MessageWindow::take_leave() {
   static const WindowRequest kLeave = [] {
     WindowRequest leave;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows over messages: each rank carries out what the others ask of its memory, whenever it is moved on. Slower than any
-// other way, and always there.
+// Windows over messages: each rank carries out the requests of its peers on its own memory, whenever serve() is
+// called. Slower than any other way, and always available.
 //
-// A call is a request, the data of a put or an accumulate, and an answer, with the data of a get. Each rank answers the
-// requests of another one by one, in their order.
+// A call consists of a request, the data of a put or an accumulate, an answer, and the data of a get. A rank answers
+// the requests of each peer one by one, in their order.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace altorch {
 
 class MessageWindow : public RemoteMemory {
  public:
-  // `memory`, `bytes`: what this rank has registered. `tags`: the first of kTags that nobody else uses.
+  // `memory`, `bytes`: what this rank has registered. `tags`: the first of kTags tags that no other messages use.
   MessageWindow(Channel& channel, std::int64_t tags, std::byte* memory, std::size_t bytes);
   ~MessageWindow() override;
   static constexpr std::int64_t kTags = 4;
@@ -49,7 +49,7 @@ class MessageWindow : public RemoteMemory {
   const std::size_t bytes_;
   std::mutex asking_;   // a request and its data are sent one behind the other
   std::mutex serving_;  // guards the memory, as far as this window writes to it, and what follows
-  std::vector<std::unique_ptr<Server>> servers_;  // by rank; this rank's own has its signals alone
+  std::vector<std::unique_ptr<Server>> servers_;  // by rank; this rank's own has only its signals
   bool closed_ = false, free_ = true;
 };
 

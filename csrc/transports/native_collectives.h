@@ -25,12 +25,14 @@ class NativeCollectives {
   // Whether they detect that ranks make different calls: no rank receives data of another call. If not, the engine
   // compares the ranks' calls first, which costs a barrier.
   virtual bool compares_calls() const { return false; }
-  // Whether they add half types in float32, and carry out AVG and PREMUL_SUM. If not, the engine does so before and after.
+  // Whether they accumulate half types in float32, and support AVG and PREMUL_SUM. If not, the engine does this itself,
+  // before and after the call.
   virtual bool finishes_reductions() const { return false; }
-  // Whether the engine may pass half types as float32, and scaled inputs, piece by piece.
+  // Whether the engine may split a call into pieces in staging memory (half types as float32, scaled inputs; see
+  // engine/staging.h), and start one native call for each piece.
   virtual bool takes_staged() const { return false; }
-  // Posts the call without blocking. The spans of `call` live until the call is done. `identity`: the same on all ranks that
-  // make the same call after the same history. All ranks must start their calls in the same order.
+  // Posts the call without blocking. The spans of `call` must live until the call is done. `identity`: a hash of this call and
+  // of the group's collectives before it, to compare among ranks. All ranks must start their calls in the same order.
   virtual void start(const Call& call, std::uint64_t identity, Request& request) = 0;
   // The number of steps that all calls have taken so far, if the library shows it: progress restarts the spin budget.
   virtual std::uint64_t steps() const { return 0; }

@@ -13,10 +13,11 @@ namespace altorch {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Collective over a group of several ranks. `store`: of its keys; it checks the group's ranks while one waits. Throws
-  // Error, and what check_peers() throws.
+  // Collective: all ranks of the group, at least two, call it. `store`: for keys of this group; its check_peers() throws if
+  // a peer of the group cannot come any more. Throws Error, and what check_peers() throws.
   virtual std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) = 0;
-  // Whether its links have native collectives. A rule may ask for these although a faster way exists.
+  // Whether its links have native collectives. The shm transport then opens these links beside its own, because a rule of
+  // ALTORCH_ROUTE may name their collectives.
   virtual bool has_collectives() const { return false; }
   // Called when a group that it was opened for is destroyed. Idempotent.
   virtual void group_ends(const Membership&) {}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided access to memory of other ranks: what a window is asked for, and what carries it.
+// One-sided access to memory of other ranks: the calls on a window, and what carries them.
 //
-// Each rank of a group has registered some memory with the window. The others write to it, read it and count in it without
-// its help, and tell it by signals. Calls of one rank to another take effect in the order in which they were begun.
+// Each rank of a group has registered some memory with the window. Its peers write to it, read it and count in it
+// without its help, and notify it by signals. Calls of one rank to another take effect in the order in which they
+// were begun.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ inline constexpr EnumTable<Access, AccessTraits> kAccesses({
     {Access::kSignal, {"signal", "signal to", false, false}},
 });
 
-// What a call is told whose peer has closed the window, or ended its group, before it was done.
+// The error of a call whose peer has closed the window, or ended its group, before the call was done.
 inline Error window_closed_by(int rank) {
   return Error(ErrorKind::kClosed,
                "rank " + std::to_string(rank) +
@@ -54,8 +55,8 @@ inline Error window_left_by(int rank) {
 inline constexpr int kSignalSlots = 8;  // of each pair of ranks, in each direction
 inline constexpr int kNoSlot = -1;
 
-// One call. The target's memory is `rows` rows of `row_bytes`, `stride` bytes from one to the next; this rank's is one
-// block. Whoever calls has compared all of it with what the target registered.
+// One call. The target's memory is `rows` rows of `row_bytes`, `stride` bytes from one to the next; this rank's is
+// one block. The caller has compared all of it with what the target registered.
 struct WindowCall {
   Access access = Access::kSignal;
   int peer = 0;
@@ -69,20 +70,20 @@ struct WindowCall {
   std::int64_t operand = 0;    // fetch_add: what is added; compare_swap: what is stored
   std::int64_t expected = 0;   // compare_swap
   std::int64_t found = 0;      // result of both: what was there before
-  void* stream = nullptr;      // of memory on a device: where it takes its place
-  bool captured = false;       // a graph takes it, which may be replayed
-  // Set where the stream then waits for the peer: in which lane, until it has answered so many requests there.
+  void* stream = nullptr;      // for device memory: the stream that the call is enqueued on
+  bool captured = false;       // it goes into a graph, which may be replayed
+  // Set if the stream then waits for the peer: the lane, and how many requests there the peer must have answered.
   int held_at = kNoSlot;
   std::uint32_t held_until = 0;
 
-  // Of whoever carries it, until it is done.
+  // What the RemoteMemory keeps of the call until it is done.
   struct State {
     virtual ~State() = default;
   };
   std::unique_ptr<State> state = {};
 
   std::size_t bytes() const { return row_bytes * rows; }
-  // Of the target's memory, from `offset` on.
+  // The length in the target's memory, from `offset` on.
   std::size_t span() const { return rows == 0 ? 0 : (rows - 1) * stride + row_bytes; }
 };
 
@@ -92,31 +93,33 @@ struct Registered {
   DType dtype = DType::kUInt8;
 };
 
-// What a way to memory on devices has beside: calls are enqueued on their streams, and take effect in their order. Thread
-// rules: any thread; nothing asks the device anything but wait() and mark().
+// What a RemoteMemory over device memory has in addition: its calls are enqueued on their streams, and take effect in
+// their order. Thread rules: any thread; only wait() and mark() call the device.
 class StreamOrdered {
  public:
   virtual ~StreamOrdered() = default;
   // Holds call.stream up until call.peer has signalled in call.slot once more than was waited for before.
   virtual void wait(const WindowCall& call) = 0;
-  // How many such waits are over, of those that no graph took. Behind the slots of signals: how many requests to `source`
-  // the streams are past, by lane.
+  // How many such waits are over, without those in graphs. A slot of kSignalSlots or more stands for a lane: how many
+  // requests to `source` the streams are past there.
   virtual std::uint32_t over(int source, int slot) const = 0;
-  // Of the latter, how many the streams have come to.
+  // For a lane, as in over(): how many requests the streams have come to.
   virtual std::uint32_t begun(int source, int slot) const = 0;
-  // The same of what graphs replay: how many have begun, and are over.
+  // The same for waits that graphs replay: how many have begun, and how many are over.
   struct Replayed {
     std::uint32_t begun = 0, over = 0;
   };
   virtual Replayed replayed(int source, int slot) const = 0;
-  // Lets everything that waits go on, now and from now on; what it waited for is marked, unless nobody wants that.
+  // Ends all waits, now and from now on. The memory that they waited for is poisoned if the group's on_error is
+  // `poison`.
   virtual void end() = 0;
-  // Notes how far the streams are that were given accesses, or anything; is_past() when they have come there.
+  // Marks the present end of all streams that were given accesses; with `waits_too` also of those that were given
+  // only waits. is_past(): whether all streams have come to their marks.
   virtual void mark(bool waits_too) = 0;
   virtual bool is_past() const = 0;
 };
 
-// A window's way to the memory of the others. Thread rules: any thread; one call by one thread at a time.
+// Carries a window's calls to the memory of other ranks. Thread rules: any thread; one call by one thread at a time.
 class RemoteMemory {
  public:
   virtual ~RemoteMemory() = default;
@@ -124,32 +127,32 @@ class RemoteMemory {
   // kDone: it has taken effect. kPending: to be tested until it has. kFailed: `error` is set.
   virtual State begin(WindowCall& call, std::optional<Error>& error) = 0;
   virtual State test(WindowCall& call, std::optional<Error>& error) = 0;
-  // Gives up one that is pending. False where its buffer may be touched yet, and must be kept until the process ends.
+  // Aborts a pending call. False if its buffer may still be touched, and must be kept until the process ends.
   virtual bool cancel(WindowCall& call) = 0;
   // How often `source` has signalled this rank, since the window was made.
   virtual std::uint64_t signals(int source, int slot) const = 0;
-  // That they are `least`.
+  // Raised when signals() is `least` or more.
   virtual Awaited awaited(int, int, std::uint64_t) const { return {}; }
-  // Whether that rank has closed its part: what it has not signalled yet it never will.
+  // Whether that rank has closed its part: it will send no more signals.
   virtual bool has_left(int rank) const = 0;
-  // Whether this rank carries out itself what others ask of its memory. serve() does that, for whatever is there, and has to
-  // be called again and again; true: there was something.
+  // Whether this rank itself carries out what its peers ask of its memory. serve() does that for all requests that
+  // have arrived, and must be called again and again; it returns true if there were any.
   virtual bool is_served() const { return false; }
-  // Whether calls to one target that are begun one after another take effect so; else the next is begun when the one
-  // before it is done.
+  // Whether calls to one target take effect in the order in which they are begun. If not, the next call is begun when
+  // the one before it is done.
   virtual bool keeps_order() const { return false; }
   virtual bool serve() { return false; }
-  // Null: calls have taken effect when they are done. Else begin() of what has no result is done when it is enqueued.
+  // Null: a call has taken effect when it is done. Otherwise a call without a result is done when it is enqueued.
   virtual StreamOrdered* streams() { return nullptr; }
   // The memory of another rank as this process sees it; null: it does not.
   virtual std::byte* map(int) { return nullptr; }
-  // From now on nobody touches this rank's memory; who tries is told. False where somebody may touch it yet. `agreed`: all
-  // ranks close it, and nothing is under way.
+  // From now on no peer touches this rank's memory, and a peer that tries gets an error. False if a peer may still
+  // touch it. `agreed`: all ranks close it, and nothing is in flight.
   virtual bool close(bool agreed) = 0;
 };
 
-// Carries out a call on memory that is at hand: `target` is that of the peer. Signals are not its business. The caller
-// keeps others out where the access is more than a copy.
+// Carries out a call on `target`, the peer's memory as this process can access it. It does not signal. The caller
+// keeps other ranks out if the access is more than a copy.
 void access_memory(WindowCall& call, std::byte* target);
 inline bool is_atomic(Access access) {
   return access == Access::kAccumulate || access == Access::kFetchAdd || access == Access::kCompareSwap;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A call on another rank's window as that rank is told of it: in a message, or in memory that both share.
 //
-// Fixed sizes, no pointers; ranks of one job run one build. Whoever gets one has not written it, and asks whether it fits
-// before he does anything.
+// Fixed sizes, no pointers; all ranks of a job run one build. The receiving rank has not written the request, so it
+// calls fits() before it does anything.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct WindowRequest {
   static WindowRequest of(const WindowCall& call);
   // Whether it is a call on memory of so many bytes, and lies within.
   bool fits(std::size_t bytes) const;
-  // Of what fits. It has neither peer nor buffers.
+  // The call of a request that fits. It has neither peer nor buffers.
   WindowCall call() const;
 };
 

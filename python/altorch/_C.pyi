@@ -180,7 +180,7 @@ class MpiStart:
     def __init__(self, *, library: str, shim_directory: str, job: str, master_address: str) -> None: ...
 
 class Membership:
-    """Who is in a group."""
+    """The members of a group."""
 
     def __init__(
         self,

@@ -141,10 +141,11 @@ def survivors(
 
 
 def publish_flight_record() -> None:
-    """Shows torch's flight recorder of "al" every call until now; by itself altorch does so once a second.
+    """Passes all calls until now to torch's flight recorder of "al"; altorch itself does so once a second.
 
-    For whoever asks torch at once, `torch._C._distributed_c10d._dump_fr_trace_json(backend="al")` for instance. Does
-    nothing where torch is older than 2.15 or its recorder is off.
+    Call it before you read torch's records directly, for instance with
+    `torch._C._distributed_c10d._dump_fr_trace_json(backend="al")`. It does nothing if torch is older than
+    2.15 or its recorder is off.
     """
     from altorch._extension import extension
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the backend of one process group: settles with the other ranks what carries it.
+"""Makes the backend of one process group: agrees with the other ranks on what carries it.
 
-Ranks of one node share memory and need nothing else; where some are on other nodes MPI carries the group, else Gloo
-does. MPI comes in on one node too where somebody wants it: a launcher of its own, ALTORCH_MPI, or a rule for its own
-collectives in ALTORCH_ROUTE.
+Ranks of one node share memory and need nothing else. If the ranks are on several nodes, MPI carries the
+group, or Gloo if there is no MPI. On one node MPI comes in, too, if one of these asks for it: an MPI
+launcher, ALTORCH_MPI, or a rule in ALTORCH_ROUTE for MPI's own collectives or windows.
 
-The ranks agree before anybody looks for MPI, which takes longer than all the rest; before anybody touches it, so that
-one rank without MPI cannot leave the others waiting in MPI_Init; and once more after it started, because starting may
-fail on one rank alone.
+The ranks agree three times. First before any rank looks for MPI, because that takes longer than all the rest.
+Then before any rank touches MPI, so that one rank without MPI cannot leave the others waiting in MPI_Init.
+And once more after MPI has started, because the start may fail on one rank alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _warned = False
 
 @dataclass
 class _Place:
-    """What a rank tells the others of the group first."""
+    """What a rank tells the other ranks of the group first."""
 
     job: str = ""  # the MPI job this process belongs to already; empty: MPI has not been started
     mpi_rank: int = -1  # its rank there
@@ -51,7 +51,7 @@ class _Place:
 
 @dataclass
 class _Standing:
-    """What it tells them of MPI, where memory is not enough."""
+    """What a rank tells them about MPI, if shared memory is not enough."""
 
     library: str = ""  # path of the MPI library; empty: none
     reason: str = ""  # why this one, or why none
@@ -169,7 +169,7 @@ def carrying(backend: Any) -> Any:
 
 @dataclass
 class Member:
-    """Who this rank is in a group that is to be made."""
+    """This rank and its group, which is to be made."""
 
     name: str
     rank: int

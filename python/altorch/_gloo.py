@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes torch's Gloo for the ranks of a group, on the network interface that leads to the master.
 
-Left alone, Gloo listens where the host's own name points to: on many machines that is a loopback address, and on two of
-them nobody finds the other.
+By default Gloo listens at the address of the host's own name. On many machines that is a loopback address,
+and ranks on two such machines do not find each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def local_address() -> str:
-    """The address that this host shows the master; empty when the user chose an interface, or nobody knows a master."""
+    """This host's address towards the master; empty if the user chose an interface, or no master is known."""
     master = os.environ.get("MASTER_ADDR", "")
     if not master or os.environ.get("GLOO_SOCKET_IFNAME"):
         return ""
@@ -31,18 +31,18 @@ def local_address() -> str:
 
 
 def agree(addresses: list[str], own: str) -> str:
-    """The address to listen on, from everybody's `local_address`; empty: Gloo's own choice."""
+    """The address to listen on, from the `local_address` of all ranks; empty: Gloo's own choice."""
     if not all(addresses):
         return ""
     import ipaddress
 
     loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
-    # A loopback address serves when everybody is behind it; when only some are, they know the master by a wrong name.
+    # A loopback address serves if all ranks have one. If only some do, these know the master by a wrong name.
     return own if all(loopback) or not any(loopback) else ""
 
 
 def make(store: Store, rank: int, size: int, timeout: float, addresses: list[str]) -> Any:
-    """The ProcessGroupGloo of a group. `timeout`: seconds. `addresses`: everybody's `local_address`, by rank."""
+    """The ProcessGroupGloo of a group. `timeout`: seconds. `addresses`: each rank's `local_address`."""
     from torch.distributed import DistBackendError, ProcessGroupGloo
 
     address = agree(addresses, addresses[rank])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def create(store: Store, member: _backend.Member, options: Any) -> Any:
-    """A backend that waits for its first reconfigure(). Meets nobody."""
+    """A backend that waits for its first reconfigure(). Does not wait for other ranks."""
     options = copy.copy(options)
     options._timeout = member.timeout
 

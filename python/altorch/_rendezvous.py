@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`init_method="mpi://"`: under mpirun or srun nobody need name a host for torch's store.
+"""`init_method="mpi://"`: under mpirun or srun the user need not name a host for torch's store.
 
 MPI starts first; rank 0 then opens a store on any free port, and MPI tells the others where. `env://` takes the same
 way when a launcher started the process and MASTER_ADDR is not set.

@@ -26,7 +26,7 @@ _CREDENTIALS = "3i"  # pid, uid, gid
 
 
 def is_gone(store: Store) -> bool:
-    """Whether nobody serves it any more. A host that is stopped is not gone, nor one that is only slow."""
+    """Whether no process serves the store any more. A host that is stopped or only slow is not gone."""
     import torch.distributed as dist
 
     while isinstance(store, dist.PrefixStore):
@@ -42,11 +42,14 @@ def is_gone(store: Store) -> bool:
     return False
 
 
-_found: dict[str, Store] = {}  # by place: for whoever asks once more
+_found: dict[str, Store] = {}  # by place, for a later call of found()
 
 
 def goes(store: Store) -> bool:
-    """The same of a store that has just failed: of a killed process the kernel takes calls until it has cleared up."""
+    """As is_gone(), for a store that has just failed.
+
+    The kernel accepts connections for a killed process until it has cleared up, so this looks for a while.
+    """
     end, pause = time.monotonic() + _CLEARED_UP, 0.02
     while time.monotonic() < end:
         if is_gone(store):
@@ -95,13 +98,13 @@ def _host(place: str, timeout: timedelta) -> Store:
             f"the place where the others look for the job's next store is taken: {error}"
         ) from None
     listener.listen(128)
-    # Whoever comes late is told, too; the thread ends with the process.
+    # A late rank gets the port, too; the thread ends with the process.
     threading.Thread(target=_tell, args=(listener, store.port), name="al-store-port", daemon=True).start()
     return store
 
 
 def _tell(listener: socket.socket, port: int) -> None:
-    """To whoever asks; what one of them does, or a lack of descriptors, is no reason to leave the others alone."""
+    """Sends the port to each process that asks. Goes on after an error of one, or a lack of descriptors."""
     while listener.fileno() >= 0:
         try:
             connection, _ = listener.accept()
@@ -114,7 +117,7 @@ def _tell(listener: socket.socket, port: int) -> None:
 
 
 def _ask(place: str) -> int:
-    """The port, or 0 where nobody tells it yet."""
+    """The port, or 0 if no rank serves it yet."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_LOOK)
         try:

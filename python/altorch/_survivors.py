@@ -110,7 +110,7 @@ def survivors(group: ProcessGroup | None, patience: timedelta) -> ProcessGroup:
             f"altorch.survivors: group '{backend.membership.name}': the other ranks have gone on without this one, "
             f"which came more than {seconds:g} s after them; end this process"
         )
-    # torch's own half of shrink_group(), which refuses to leave nobody out and asks the backend by itself.
+    # torch's own half of shrink_group(), which itself refuses an empty list of ranks, and calls the backend.
     if store is not None:
         c10d._world.pg_map[old] = (c10d._world.pg_map[old][0], store)
     is_default = old == c10d._get_default_group()

@@ -33,8 +33,10 @@ def all_reduce_rms_norm(
     eps: float = 1e-6,
     group: ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What stands between two layers of a tensor-parallel transformer: the sum of everybody's `part` and this rank's
-    `residual`, and its rows divided by their root mean square. Collective over `group` (default: the whole world).
+    """An all_reduce and the RMS norm after it, as between two layers of a tensor-parallel transformer.
+
+    It sums the `part` of all ranks and this rank's `residual`, and divides the rows of that sum by their root
+    mean square. Collective over `group` (default: the whole world).
 
     `part`, `residual`: floating point, of the same shape, type and device; the last dimension is a row. `weight`: a
     number for each column. `eps` is added to the mean square.
@@ -106,5 +108,5 @@ def _shapes(
 torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mutates_args=()).register_fake(
     _shapes
 )
-# Other ranks wait in it, whether or not somebody looks at what it returns here.
+# Other ranks wait in this call, so a compiler must keep it even if its result is not used here.
 torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)

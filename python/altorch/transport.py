@@ -10,8 +10,8 @@
     transport.read(memory.to_mutable_view(), peers_buffer)
 
 The system copies (process_vm_readv, process_vm_writev), at once and in the calling thread, or in one of the transport's
-with async_op=True: the peer takes no part. What is written in torch.distributed._transport of deadlines, of overlapping
-copies and of who may end what, holds. Any thread.
+with async_op=True: the peer takes no part. What torch.distributed._transport documents about deadlines,
+overlapping copies, and which side may end what, holds here. Any thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from altorch._extension import extension
 _VERSION = 1
 _WORD = 8  # bytes
 _kept: list[Any] = []  # words that peers may look at as long as this process lives
-_live: set[AlTransport] = set()  # with memory that peers may copy from and to until somebody says otherwise
+_live: set[AlTransport] = set()  # with registered memory, which peers may access until it is unregistered
 
 
 def _check_timeout(timeout: float | None) -> None:
@@ -64,7 +64,7 @@ def _message(**fields: Any) -> bytes:
 
 @dataclass(frozen=True)
 class AlRemoteBuffer:
-    """Where a peer's registered memory is. Who has it may read and write there."""
+    """Where a peer's registered memory is. A process that has it may read and write there."""
 
     endpoint: str
     word: int  # address of a number there ...

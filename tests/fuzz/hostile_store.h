@@ -3,9 +3,9 @@
 // an empty one a key that is missing. At its end, or after some missing keys, the ranks are lost.
 #pragma once
 
-#include "rendezvous/key_value_store.h"
 #include "base/number.h"
 #include "fuzz/target.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch::fuzz {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What ranks tell each other before they start MPI.
 #include "bootstrap/peer_info.h"
-#include "platform/cores.h"
 #include "fuzz/hostile_store.h"
+#include "platform/cores.h"
 
 namespace altorch {
 

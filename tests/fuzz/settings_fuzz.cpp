@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Numbers in the environment: altorch's own settings, and what launchers set.
-#include "bootstrap/launcher.h"
-#include "platform/cores.h"
 #include "base/env.h"
 #include "base/number.h"
+#include "bootstrap/launcher.h"
 #include "engine/host_staged/layout.h"
 #include "fuzz/target.h"
 #include "fuzz/variable.h"
+#include "platform/cores.h"
 #include "transports/shm/collectives.h"
 
 namespace altorch {

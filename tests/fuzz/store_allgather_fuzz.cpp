@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The allgathers of a group's ranks through the store, and the settings that they compare there.
+#include "fuzz/hostile_store.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/first_allgather.h"
 #include "rendezvous/store_allgather.h"
-#include "fuzz/hostile_store.h"
 
 namespace altorch {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Who is left of a group, as the store has it.
-#include "rendezvous/survivors.h"
 #include "fuzz/hostile_store.h"
+#include "rendezvous/survivors.h"
 
 namespace altorch {
 

@@ -27,6 +27,9 @@ REPLACED = {
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }
 
+# A sentence of the source names its actor: the caller, a peer, all ranks, no rank.
+NAMELESS = re.compile(r"\b(nobody|somebody|everybody|whoever|anybody)\b", re.IGNORECASE)
+
 
 def sources():
     yield from ROOT.glob("*.md")
@@ -45,4 +48,15 @@ def test_replaced_words_stay_away():
             if match := pattern.search(line):
                 kind = next(name for name, text in match.groupdict().items() if text is not None)
                 found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}: say {terms[int(kind[1:])]}")
+    assert not found, "\n".join(found)
+
+
+def test_comments_name_the_actor():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in sources()
+        if path.is_relative_to(ROOT / "csrc")
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if (match := NAMELESS.search(line))
+    ]
     assert not found, "\n".join(found)

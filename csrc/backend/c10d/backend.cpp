@@ -5,11 +5,11 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "backend/cuda/cuda_watch.h"
-#include "backend/store/group_making.h"
 #include "backend/c10d/issue.h"
-#include "backend/cuda/publish_nccl.h"
 #include "backend/c10d/without_python.h"
+#include "backend/cuda/cuda_watch.h"
+#include "backend/cuda/publish_nccl.h"
+#include "backend/store/group_making.h"
 #include "base/leak_intentionally.h"
 #include "engine/progress.h"
 #include "transports/loopback/channel.h"
@@ -127,7 +127,8 @@ std::vector<std::shared_ptr<CudaGroup>> AlBackend::cuda_groups() {
   return cuda_groups_;
 }
 
-// Nobody who only asks may be the last to hold a group of a device: what its end waits for is not for him.
+// Copies no shared_ptr: the last owner of a CudaGroup waits for the device in its destructor, and a
+// thread that only reports must not wait.
 std::vector<std::uint64_t> AlBackend::calls_on_devices() {
   const std::unique_lock lock(cuda_mutex_, std::try_to_lock);
   std::vector<std::uint64_t> numbers;

@@ -13,16 +13,16 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/c10d/coalescing_window.h"
-#include "backend/cuda/cuda_group.h"
-#include "backend/recorder/group_trace.h"
 #include "backend/c10d/one_sided.h"
 #include "backend/c10d/options.h"
 #include "backend/c10d/prepared_call.h"
-#include "backend/store/rendezvous.h"
 #include "backend/c10d/tensors.h"
-#include "backend/hooks/torch_hooks.h"
-#include "backend/recorder/torch_recorder.h"
 #include "backend/c10d/work.h"
+#include "backend/cuda/cuda_group.h"
+#include "backend/hooks/torch_hooks.h"
+#include "backend/recorder/group_trace.h"
+#include "backend/recorder/torch_recorder.h"
+#include "backend/store/rendezvous.h"
 #include "rendezvous/survivors.h"
 #include "transports/transport.h"
 
@@ -32,10 +32,11 @@ struct SparseCall;
 
 class AlBackend : public c10d::Backend {
  public:
-  // Collective over the group, whose ranks have just met. Throws Error.
+  // Collective over the group. Its ranks have just completed the rendezvous. Throws Error.
   AlBackend(Rendezvous& group, std::shared_ptr<Transport> transport, const AlOptions& options);
   ~AlBackend() override;
-  // Weak pointers to a group put its end off; what it holds goes before that. For c10 alone.
+  // Releases what the group holds. c10 calls it when the last strong reference goes while weak
+  // pointers remain, because those delay the destructor. Only c10 and the destructor call it.
   void release_resources() override;
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -51,37 +52,40 @@ class AlBackend : public c10d::Backend {
 #endif
   }
   bool supportsSplitting() const override { return true; }
-  // Over the Python side (altorch._survivors), which chooses what carries a group.
+  // altorch._survivors implements it in Python, where the transport of a group is chosen.
   bool supportsShrinking() const override { return true; }
-  // Who is left, when something went wrong: ranks of the group; and then whether all of them have made what comes next.
-  // Collective over them. `patience`: with a rank that lives and does not call it; then it is left out. `store`: which they
-  // all reach; null: the one that the group was made over.
+  // Survivor agreement after a failure (rendezvous/survivors.h): which ranks of the group survive,
+  // and then whether all of them have made the next group. Collective over the survivors. A live
+  // rank that does not call it within `patience` is left out. `store`: one that all survivors
+  // reach; null: the store that the group was made over.
   Survivors find_survivors(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store);
   bool all_succeeded(std::chrono::milliseconds patience, const Survivors& left, bool made,
                      const c10::intrusive_ptr<c10d::Store>& store);
-  // Whether a rank of the group is known to be dead, as far as this process sees it.
+  // Whether this process knows that a rank of the group is dead.
   bool is_lost(int rank) const;
   const Membership& membership() const { return communicator_->membership(); }
-  // The group's keys, over the connection that it was made over.
+  // The group's keys in the store, over the connection that the group was made over.
   c10::intrusive_ptr<c10d::Store> callers_store() const;
-  // What torch keeps of a window it keeps for all threads, and for ever where something was thrown in it: its
-  // calls in between are lost. A batch of messages between CPUs needs no window, so none is offered there.
+  // torch keeps the state of a coalescing window for all threads. If an exception leaves a window
+  // open, torch keeps that state for ever, and the calls made meanwhile are lost. A batch of
+  // messages between CPUs needs no window, so none is offered there.
   bool supportsCoalescing() const override { return carries_cuda(); }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
-  // A group of `size` ranks that meet in `store`, from any groups of theirs; collective over those.
+  // Makes a group of `size` ranks that meet in `store`; they may come from different groups.
+  // Collective over these ranks.
   c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                     const c10::intrusive_ptr<Options>& options, const int& rank,
                                     const int& size) override;
-  // A group that was to be made, or why it was not.
+  // A new group; or null, and the reason why it was not made.
   using Made = std::pair<c10::intrusive_ptr<AlBackend>, std::string>;
-  // How merge() makes one, which is the Python side's to choose; of the process.
+  // Makes the group for merge(). Python sets it, once for the process.
   using MergeMaker = std::function<Made(const c10::intrusive_ptr<c10d::Store>&, const Membership&,
                                         const c10::intrusive_ptr<AlOptions>&)>;
   static void set_merge_maker(MergeMaker maker);
-  // With device_id: the group's share of the GPU is made at once instead of with the first tensor;
-  // collective.
+  // torch calls it for a group with a device_id: makes the group's state on the GPU at once,
+  // instead of with the first tensor. Collective.
   void eagerConnectSingleDevice(at::Device device) override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = clamp_timeout(timeout); }
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
@@ -102,7 +106,8 @@ class AlBackend : public c10d::Backend {
     hooks_->completion_hooks()->add(id, for_torch(std::move(hook)));
   }
   void unregisterCompletionHook(std::int64_t id) override { hooks_->completion_hooks()->remove(id); }
-  // Those of several groups, before the first call.
+  // Uses these completion hooks, which several groups share. To be called before the first call of
+  // the group.
   void share(std::shared_ptr<CompletionHooks> hooks) { hooks_->share(std::move(hooks)); }
 #endif
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
@@ -115,23 +120,26 @@ class AlBackend : public c10d::Backend {
   // reconfigure() has replaced this group: calls under way fail, and peers do not wait for this rank. Idempotent.
   void close_for_reconfigure();
 
-  // Of the memory that the group has taken on this rank's GPU; GpuRoutes says what is collective, docs/streams.md what users
-  // are told. Virtuals of torch's from 2.12 on, hence no `override`.
+  // Release the memory that the group has taken on this rank's GPU, and take it back. GpuRoutes
+  // says which of it is collective, docs/streams.md what users are told. torch declares these
+  // virtuals from 2.12 on, hence no `override`.
   void suspend();  // NOLINT(modernize-use-override)
   void resume();   // NOLINT(modernize-use-override)
-  // Bytes, by the names that torch gives NCCL's: suspend, suspended (0 or 1), persist, total; and host.
+  // Bytes, under torch's names for NCCL's statistics: suspend, suspended (0 or 1), persist, total.
+  // `host` is added.
   std::unordered_map<std::string, std::uint64_t> getMemoryStats();  // NOLINT(modernize-use-override)
 
   // NCCL's communicator of this group. Throws where there is none, or not yet.
   std::shared_ptr<nccl::NcclComm> nccl_communicator();
-  // Buffers that NCCL may prepare for: nccl::NcclComm::add_buffer().
+  // Registers a buffer with NCCL: see nccl::NcclComm::add_buffer().
   void add_buffer(std::uintptr_t address, std::size_t bytes, bool symmetric);
   void remove_buffer(std::uintptr_t address);
   int nccl_splits() const { return nccl_splits_; }
 
   // backend_coalescing.cpp
   void startCoalescing() override;
-  // Something was thrown in this thread's window, if it has one: nothing that it kept is launched.
+  // An exception was thrown in this thread's coalescing window, if it has one: the calls that the
+  // window kept are never launched.
   void abandon_window() { spoil_window(); }
   WorkPtr endCoalescing() override;
 
@@ -148,8 +156,9 @@ class AlBackend : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
 
-  // backend_norm.cpp. The sum of everybody's `part` and this rank's `residual`, and before it that divided by the root mean
-  // square of each row, times `weight`. New tensors; the host goes on as after any synchronous call.
+  // backend_norm.cpp. Returns two new tensors. The second is the sum of `part` over all ranks, plus
+  // this rank's `residual`. The first is the second with each row divided by its root mean square,
+  // times `weight`. The host goes on as after any synchronous call.
   std::pair<at::Tensor, at::Tensor> all_reduce_rms_norm(const at::Tensor& part, const at::Tensor& residual,
                                                         const std::optional<at::Tensor>& weight,
                                                         double epsilon);
@@ -190,15 +199,15 @@ class AlBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Window> new_window(
       const std::optional<at::Tensor>& tensor = std::nullopt) override;
 #endif
-  // Collective. Without a tensor, it has to be given one before it is used.
+  // Collective. A window without a tensor must be given one before it is used.
   c10::intrusive_ptr<AlWindow> open_window(const std::optional<at::Tensor>& tensor);
 
   std::vector<StatisticsRow> statistics() const { return communicator_->statistics().rows(); }
   const char* transport() const { return communicator_->transport(); }
 
  private:
-  // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it. What `fill`
-  // throws is told to the peers, who may already wait.
+  // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
+  // What `fill` throws is reported to the peers, because they may already wait in the call.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
   // backend_launch.cpp
@@ -206,27 +215,28 @@ class AlBackend : public c10d::Backend {
   bool blocks(const PreparedCall& call, bool async) const;
   void load(PreparedCall& call);
   WorkPtr run(c10d::OpType type, PreparedCall& call, Communicator::Place& place);
-  // Any other.
+  // Runs a call for which blocks() is false.
   WorkPtr launch(c10d::OpType type, PreparedCall call, bool async);
   WorkPtr launch_on_host(c10d::OpType type, PreparedCall call);
   Error not_launched(const Operation& operation, const Error& error);
-  // The group's links, opened together with the other ranks; one rank alone needs no transport.
+  // Opens the group's links; collective. A group of one rank needs no transport.
   static std::shared_ptr<Communicator> join(Rendezvous& group, Transport& transport);
-  // The group's share of a GPU; made, together with the other ranks, when the first tensor comes.
+  // Returns the group's state on a GPU. The first tensor on a GPU makes it, which is collective.
   std::shared_ptr<CudaGroup> cuda_group(const Operation& operation);
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups();
-  // What concerns the group's share of a GPU and is no call of anybody's.
+  // An Operation that stands for work on the group's state on a GPU, and for no call of the
+  // program.
   Operation about_gpu(int device) const;
   template <typename Body>
   void on_gpu_together(const char* what, Body&& body);
-  // Numbers of calls that a device has. Does not wait.
+  // The numbers of the calls that a device is not known to have finished. Does not wait.
   std::vector<std::uint64_t> calls_on_devices();
   c10::intrusive_ptr<Backend> make_split(const c10::intrusive_ptr<c10d::Store>& store,
                                          const std::vector<int>& ranks,
                                          const c10::intrusive_ptr<Options>& options);
-  // What NCCL makes of this group's communicator for the ranks of a split; collective over this group.
+  // Splits this group's NCCL communicator for the ranks of a split. Collective over this group.
   void split_nccl(AlBackend* child, int color, int key, int size);
-  // This group once more, for what CUDA tensors need of the host.
+  // Makes a second communicator of the same ranks, for the host's part of calls on CUDA tensors.
   std::shared_ptr<Communicator> make_carrier();
   WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
   template <typename Ask>
@@ -242,20 +252,22 @@ class AlBackend : public c10d::Backend {
   WorkPtr coalesce(std::size_t count, bool async, Each&& each);
 
   std::shared_ptr<CoalescingWindow> make_window(bool own);
-  // The Work of what joined it, begun now.
+  // Launches the calls that the window kept, and returns the Work of all that joined it.
   WorkPtr end_window(CoalescingWindow& window);
-  // Of a window that torch will not end: what was begun goes on, what was kept is told that it never will.
+  // For a window that torch will not end: calls in flight go on, and calls that it kept are
+  // refused.
   void give_up(CoalescingWindow& window, const std::string& why);
-  // After a call that failed.
+  // Called after a call that failed: marks this thread's window as broken, if torch opened it.
   void spoil_window() noexcept;
   // Runs `body`, a call that torch may have made within a window of its own.
   template <typename Body>
   WorkPtr called(Body&& body);
-  // Of a synchronous call that is done, or is in order on the caller's stream.
+  // The Work of a synchronous call that is done, or is in order on the caller's stream. Null where
+  // torch does not look at it.
   WorkPtr finished(c10d::OpType type, const Operation& operation, const Tensors& outputs) const;
-  // The same, whoever looks. `source`: the rank that a message came from.
+  // The same, but never null. `source`: the rank that a message came from.
   WorkPtr done_work(c10d::OpType type, const Operation& operation, Tensors outputs, int source = -1) const;
-  // Of tasks that it is yet to be given.
+  // A Work without tasks, which the caller adds.
   c10::intrusive_ptr<AlWork> work_of_tasks(c10d::OpType type, std::uint64_t sequence, Tensors outputs,
                                            std::chrono::milliseconds timeout) const;
 
@@ -263,17 +275,18 @@ class AlBackend : public c10d::Backend {
   std::shared_ptr<StoreLease> store_lease_;
   std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<AlOptions> options_;
-  const std::shared_ptr<TorchFlightLog> log_;  // null: nothing of ours
+  const std::shared_ptr<TorchFlightLog> log_;  // null: altorch does not record the group's calls
   const std::shared_ptr<TorchHooks> hooks_ = std::make_shared<TorchHooks>();
   std::unique_ptr<GroupTrace> trace_;
-  // What a synchronous call gives where torch's recorder looks; else nothing, as a Work costs half a microsecond in Python.
+  // What finished() returns where torch's recorder needs a Work. Elsewhere finished() returns null,
+  // because a Work costs half a microsecond in Python.
   const c10::intrusive_ptr<AlWork> finished_;
   int splits_ = 0;
   c10::weak_intrusive_ptr<c10d::Store> last_split_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   c10::weak_intrusive_ptr<c10d::Store> last_merge_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_merge_{c10::intrusive_ptr<c10d::Backend>()};
-  std::mutex order_mutex_;  // from the number of a call to its place in the queue
+  std::mutex order_mutex_;  // held from taking a call's number to taking its place in the queue
   CoalescingWindows windows_;
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;

@@ -79,7 +79,7 @@ AlBackend::WorkPtr AlBackend::launch_on_host(c10d::OpType type, PreparedCall cal
   task->operation.input_counts = task->input_counts;
   task->operation.output_counts = task->output_counts;
   // What is stored behind the call may fail, and the Work says so.
-  if (!window && call.stores.empty() && communicator_->attempt(*task)) {
+  if (!window && call.stores.empty() && communicator_->try_inline(*task)) {
     return done_work(type, task->operation, std::move(call.outputs));
   }
   std::function<void()> finish;

@@ -113,7 +113,8 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
                [](PreparedCall&) {});
 }
 
-// Rank 0 hears from everyone, then lets everyone go: unlike a barrier it can say who has not come.
+// Rank 0 waits for a message of every peer, and then answers all of them. Unlike a barrier, it can
+// name the ranks that have not come.
 void AlBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   guarded([&] {
     SignalCheck::refuse_in_handler();

@@ -7,16 +7,16 @@
 #include <mutex>
 
 #include "backend/c10d/backend.h"
-#include "backend/cuda/cuda_guard.h"
-#include "backend/cuda/cuda_watch.h"
 #include "backend/c10d/errors.h"
 #include "backend/c10d/one_sided.h"
 #include "backend/c10d/without_python.h"
+#include "backend/cuda/cuda_guard.h"
+#include "backend/cuda/cuda_watch.h"
 #include "base/leak_intentionally.h"
 #include "base/reduce_op.h"
-#include "platform/signal_check.h"
 #include "device/cuda_device.h"
 #include "engine/explain.h"
+#include "platform/signal_check.h"
 #include "transports/shm/shareable.h"
 
 namespace altorch::backend {
@@ -106,8 +106,8 @@ c10::OptionalDeviceGuard on_device_of(const std::shared_ptr<WindowStreams>& stre
   return streams ? c10::OptionalDeviceGuard(streams->device()) : c10::OptionalDeviceGuard();
 }
 
-// The tensor of a row of elements. The device is named, for torch would ask CUDA whose memory it is, and a peer's is another
-// GPU's.
+// Makes a tensor of a row of elements. The device is named, because torch would otherwise ask CUDA
+// which GPU owns the memory, and a peer's memory belongs to another GPU.
 at::Tensor row_at(std::byte* memory, std::int64_t count, const at::TensorOptions& options,
                   std::function<void(void*)> release) {
   return at::for_blob(memory, {count})

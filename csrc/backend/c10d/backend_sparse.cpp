@@ -6,10 +6,10 @@
 // gate until the first says how long it is.
 #include <c10/core/DeviceGuard.h>
 
-#include "backend/cuda/cuda_guard.h"
-#include "backend/cuda/cuda_work.h"
 #include "backend/c10d/issue.h"
 #include "backend/c10d/sparse_sum.h"
+#include "backend/cuda/cuda_guard.h"
+#include "backend/cuda/cuda_work.h"
 #include "engine/callback_thread.h"
 
 namespace altorch::backend {
@@ -33,8 +33,8 @@ struct SparseCall {
     failure = Error(error->kind(), std::string(error->what()) +
                                        " (it is one of the two all_gathers that make a sparse all_reduce)");
   }
-  // Ranks whose tensors do not go together all find that out, and exchange nothing. One that has failed
-  // alone ends its part at once, which ends that of the others.
+  // If the tensors of the ranks mismatch, all ranks notice that and exchange nothing. If one rank
+  // alone fails, its part times out at once, which ends the parts of its peers.
   void prepare(Operation& operation, std::vector<std::int64_t>& counts, const Communicator& group) {
     try {
       if (!failure) {
@@ -123,7 +123,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
       throw communicator_->refuse(whole, cause);
     }
     communicator_->append_to_history(call->first);
-    communicator_->append_to_history(call->second);  // of whose size nothing is known yet
+    communicator_->append_to_history(call->second);  // its size is not known yet
     if (tensors[0].is_cuda()) return allreduce_sparse_cuda(*call, options.asyncOp);
     if (!options.asyncOp) {
       const auto last = submit(communicator_, call, {});

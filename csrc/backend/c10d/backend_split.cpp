@@ -37,7 +37,8 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::merge(const c10::intrusive_ptr<c10d
                                                    std::to_string(rank) + " of " + std::to_string(size) +
                                                    " ranks; more of them have come than there shall be");
     }
-    // They may be of several jobs, whose numbers mean nothing to each other.
+    // The ranks may belong to several jobs, so their global ranks do not identify them. They are
+    // numbered anew.
     for (int each = 0; each < size; ++each) merged.global_ranks.push_back(each);
     auto own = c10::dynamic_intrusive_pointer_cast<AlOptions>(options);
     const auto [made, unsupported_reason] = merge_maker()(store, merged, own ? own : options_);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Coalescing windows: what one thread calls between startCoalescing() and endCoalescing().
+// Coalescing windows: the calls of one thread between startCoalescing() and endCoalescing().
 //
-// torch does not end a window in which something was thrown, so no call may need the window's end to be done.
-// A call on CPU tensors is begun at once and has a Work of its own, which the window's Work only includes.
-// Calls on CUDA tensors are kept for the end, and begun before it when somebody waits for one of them.
-// A synchronous call takes no part. Only the backend's own windows, which it always ends, take everything.
+// torch does not end a window in which an exception was thrown, so no call may need the window's
+// end to complete. A call on CPU tensors begins at once and has a Work of its own, which the
+// window's Work only includes. Calls on CUDA tensors are kept until the window ends. They are
+// launched earlier if a caller uses the Work of one of them. A synchronous call does not join a
+// window of torch. The backend's own windows, which it always ends, take every call.
 #pragma once
 
 #include <atomic>
@@ -25,11 +26,12 @@ class Batch {
   using Launch = std::function<WorkPtr(std::vector<PreparedCall> calls)>;
   explicit Batch(Launch launch) : launch_(std::move(launch)) {}
 
-  // False when it was begun already.
+  // False if the batch was launched already.
   bool add(PreparedCall& call);
-  // The Work of all its calls; launches them the first time. Throws what launching threw, then and later.
+  // Returns the Work of all its calls, which the first begin() launches. If the launch threw, every
+  // begin() throws the same.
   WorkPtr begin();
-  // Its calls, which will never be launched: begin() throws `why`.
+  // Takes out its calls, which will never be launched: begin() then throws `why`.
   std::vector<PreparedCall> drop(std::exception_ptr why);
 
  private:
@@ -44,7 +46,7 @@ class Batch {
 // What torch gets for a call on CUDA tensors that a window keeps.
 class KeptWork : public c10d::Work {
  public:
-  // `key`: of backend/hooks/completion_hooks.h.
+  // `key`: the completion key (backend/hooks/completion_hooks.h).
   KeptWork(int rank, c10d::OpType type, std::uint64_t sequence, std::chrono::milliseconds timeout,
            std::uint64_t key, std::shared_ptr<Batch> batch)
       : Work(rank, type), sequence_(sequence), timeout_(timeout), key_(key), batch_(std::move(batch)) {}
@@ -88,17 +90,17 @@ struct CoalescingWindow {
   std::shared_ptr<Batch> keep(PreparedCall call);
 
   const std::thread::id owner = std::this_thread::get_id();
-  const bool own;  // the backend's, around the calls of one *_coalesced call; else torch's
+  const bool own;  // the backend opened it, for the calls of one *_coalesced call; else torch did
   const c10::intrusive_ptr<AlWork> work;  // of the calls on CPU tensors
   const Batch::Launch launch;
   std::vector<std::shared_ptr<Batch>> batches;
-  bool broken = false;  // a call within it failed: nothing joins it any more
+  bool broken = false;  // a call within it failed: no call joins it any more
 };
 
-// The open windows of a group. Thread rules: any thread; each sees its own.
+// The open windows of a group. Thread rules: any thread; a thread sees its own windows only.
 class CoalescingWindows {
  public:
-  // The calling thread's innermost one, broken or not. Null: it has none.
+  // The calling thread's innermost window, broken or not; null: it has none.
   std::shared_ptr<CoalescingWindow> innermost() const;
   // The same, unless it is broken.
   std::shared_ptr<CoalescingWindow> joinable() const;
@@ -106,7 +108,7 @@ class CoalescingWindows {
   void close(const std::shared_ptr<CoalescingWindow>& window);
 
  private:
-  std::atomic<int> count_{0};  // of all threads: mostly none, and then nobody takes the lock
+  std::atomic<int> count_{0};  // open windows of all threads; mostly 0, and then no thread takes the lock
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<CoalescingWindow>> windows_;
 };

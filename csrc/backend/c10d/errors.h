@@ -16,14 +16,14 @@ namespace altorch::backend {
 [[noreturn]] void throw_as_torch(const Error& error);
 std::exception_ptr as_torch(const Error& error);
 
-// What torch is told about a group that failed so. A refused call is none of its errors, nor is a group that
-// was closed at the caller's wish.
+// What torch is told about a group that failed with this kind of error. A refused call is no error
+// of the group, nor is its closing at the caller's wish.
 c10d::ErrorType error_type(ErrorKind kind);
 
-// What a signal handler of the program raised while a call waited (platform/signal_check.h), until the call ends: guarded() throws
-// it then in place of the Error. Of the calling thread.
+// Keeps an exception for the calling thread: a signal handler of the program raised it while a call
+// waited (platform/signal_check.h). When the call ends, guarded() throws it in place of the Error.
 void keep_for_caller(std::exception_ptr raised);
-// Does nothing where nothing is kept.
+// Throws the exception that is kept for the calling thread, if there is one.
 void rethrow_kept();
 
 // Runs `body`, mapping what it throws.
@@ -32,7 +32,7 @@ auto guarded(Body&& body) -> decltype(body()) {
   try {
     if constexpr (std::is_void_v<decltype(body())>) {
       body();
-      rethrow_kept();  // of a wait whose end was no error
+      rethrow_kept();  // the call may have ended without an Error
     } else {
       auto result = body();
       rethrow_kept();

@@ -16,8 +16,8 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
   ProfilerRange range(kind);
   return called([&] {
     PreparedCall call;
-    // Threads that call at once have their turns in the order of their numbers: peers know a call by its
-    // number, and would wait for one that stands behind another here.
+    // Calls of several threads enter the queue in the order of their sequence numbers. Peers match
+    // calls by number, and would wait if a call stood behind a later one here.
     std::unique_lock turn(order_mutex_);
     call.operation.kind = kind;
     call.operation.timeout = deadline(timeout);
@@ -38,7 +38,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     communicator_->append_to_history(call.operation);
     if (!blocks(call, async)) return launch(type, std::move(call), async);
     load(call);
-    auto place = communicator_->take_place(call.operation);
+    auto place = communicator_->reserve(call.operation);
     turn.unlock();
     return run(type, call, place);
   });
@@ -60,7 +60,7 @@ AlBackend::WorkPtr AlBackend::called(Body&& body) {
 template <typename Each>
 AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
   WorkPtr last;
-  if (async && windows_.joinable()) {  // torch's, whose end gives the Work of all
+  if (async && windows_.joinable()) {  // torch opened it, and its end gives the Work of all
     for (std::size_t i = 0; i < count; ++i) last = each(i);
     return last;
   }
@@ -70,7 +70,7 @@ AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& eac
     for (std::size_t i = 0; i < count; ++i) each(i);
   } catch (...) {
     windows_.close(window);
-    end_window(*window);  // what was called is called: the peers wait in it
+    end_window(*window);  // the calls made so far are valid: the peers wait in them
     spoil_window();
     throw;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// c10d::Window over the engine's: checks tensors, describes the access, gives back a Work.
+// c10d::Window over the engine's Window: checks tensors, describes the access, returns a Work.
 //
-// torch has the interface from 2.14 on; the same class serves older ones as altorch.Window. What torch's lacks is added.
+// torch declares the interface from 2.14 on. With older versions the same class is altorch.Window.
+// It also has calls that torch's interface lacks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,21 +26,22 @@ using WindowBase = torch::CustomClassHolder;
 class AlWindow : public WindowBase {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  // Where an access lies: rows of `stride` elements from one to the next; nothing: one block.
+  // The target of an access: rows that begin `stride` elements apart; without a stride, one block.
   struct Place {
     std::int64_t rank = 0, offset = 0;
     std::optional<std::int64_t> stride = {};
   };
-  using Patience = std::optional<std::chrono::milliseconds>;  // nothing: the group's
+  using Patience = std::optional<std::chrono::milliseconds>;  // none: the group's timeout
 
   AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
 
-  // What follows throws torch's errors.
-  // Collective. `owning`: the tensor lives as long as the others may touch it; else that is the caller's affair.
+  // All methods from here on throw torch's errors.
+  // Collective. `owning`: the window keeps the tensor alive for as long as peers may access it;
+  // otherwise the caller must.
   void register_tensor(const at::Tensor& tensor, bool owning);
   void deregister_tensor();
 
-  // `slot`: it signals there, too.
+  // `slot`: also signals the target in this slot.
   WorkPtr put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
               std::optional<int> slot = std::nullopt);
   WorkPtr accumulate(const at::Tensor& tensor, const Place& place, const std::string& op, bool async,
@@ -51,9 +53,11 @@ class AlWindow : public WindowBase {
   WorkPtr signal_rank(std::int64_t rank, int slot, bool async, Patience patience);
   WorkPtr wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience);
   void flush(std::optional<std::int64_t> rank);
-  // All ranks have come, and what any of them began before has taken effect.
+  // Collective. Returns when all ranks have called it, and all accesses that any of them began
+  // before have taken effect.
   void fence();
-  // What a rank has registered, as a row; throws Error where this process cannot map it.
+  // The tensor that a rank has registered, as one row. Throws an error if this process cannot map
+  // it.
   at::Tensor map(std::int64_t rank);
   std::string route();
 
@@ -69,13 +73,14 @@ class AlWindow : public WindowBase {
 #endif
 
  private:
-  // Calls `body(rank)`, once there is such a rank; nothing stands for all. What is refused before the engine is asked says
-  // what was asked, as the engine's own errors do.
+  // Checks that the rank exists and calls `body(rank)`; without a rank it passes kAnySource, for
+  // all ranks. Errors that are raised before the engine is called name the access, as the engine's
+  // own errors do.
   template <class Body>
   auto asked(const Asking& asking, std::optional<std::int64_t> rank, Body&& body) const -> decltype(body(0));
   void set_tensor(const at::Tensor& tensor, bool owning);
   void release_tensor();
-  // What is registered. `streams`: null where that lies on the CPU.
+  // What is registered. `streams`: null if the tensor is on the CPU.
   struct Open {
     std::shared_ptr<altorch::Window> window;
     std::shared_ptr<WindowStreams> streams;
@@ -96,11 +101,11 @@ class AlWindow : public WindowBase {
   const std::shared_ptr<Communicator> communicator_;
   const std::chrono::milliseconds timeout_;
   const OnError on_error_;
-  const WorkPtr finished_;  // of what is done when it returns
+  const WorkPtr finished_;  // the Work of a call that is done when it returns
   std::mutex registering_;
   mutable std::mutex mutex_;  // guards what follows
   Open open_;
-  at::Tensor own_;  // what is registered, as a row
+  at::Tensor own_;  // the registered tensor, as one row
 };
 
 // A tensor whose memory other processes of this node can map. Thread rules: any thread.

@@ -7,8 +7,8 @@
 
 #include <optional>
 
-#include "backend/cuda/normed_tensors.h"
 #include "backend/c10d/tensors.h"
+#include "backend/cuda/normed_tensors.h"
 #include "engine/operation.h"
 
 namespace altorch::backend {
@@ -22,7 +22,8 @@ struct PreparedCall {
   std::vector<at::Tensor> outputs;       // of the Work
   std::shared_ptr<NormedTensors> norm;   // of an all_reduce with one behind it
   std::optional<c10::Stream> called_on;  // where a window keeps it: the stream that was current at the call
-  std::uint64_t kept_key = 0;  // of the KeptWork that was given for it (backend/hooks/completion_hooks.h); 0: none
+  std::uint64_t kept_key =
+      0;  // of the KeptWork that was given for it (backend/hooks/completion_hooks.h); 0: none
 
   // Lets the operation's spans point to this call's counts: after the last move.
   void bind() {

@@ -80,7 +80,8 @@ c10::intrusive_ptr<AlBackend> ReconfigurableBackend::use() const {
                                                 : "has no ranks yet; all of them call reconfigure() first")));
 }
 
-// A rank that tries again has another handle: what is left of an attempt in the store is nobody's.
+// The handle changes with each attempt, so no rank reads the keys that an earlier attempt left in
+// the store.
 c10d::ReconfigureHandle ReconfigurableBackend::get_reconfigure_handle() const {
   const std::lock_guard lock(mutex_);
   const ProcessId own = ProcessId::own();
@@ -271,7 +272,8 @@ void ReconfigurableBackend::release_resources() {
   completion_hook_.swap(completion_hook);
 }
 
-// Called as the group is made, before there is anybody to connect to.
+// torch calls it while it makes the group, before the first generation. There are no peers to
+// connect to then.
 void ReconfigurableBackend::eagerConnectSingleDevice(at::Device device) {
   if (const auto backend = now()) backend->eagerConnectSingleDevice(device);
 }

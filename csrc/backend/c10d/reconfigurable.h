@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A backend whose ranks change: torch's reconfigure(), for groups made with enable_reconfigure=True.
 //
-// Every set of ranks is a group of its own, a generation: an AlBackend, which this one stands in front of. Until the first
-// one there is nobody to talk to, and calls say so. What is whole is needed until all ranks of the next generation have
-// come, since one of them may still be in a call of this one; what has failed is cleared away before.
+// Every set of ranks is a group of its own, a generation: an AlBackend behind this class. Before
+// the first generation there are no peers, and calls raise an error that says so. A working
+// generation is kept until all ranks of the next one have come, because one of them may still be in
+// a call of it. A failed generation is closed before.
 //
-// Thread rules: any thread, but one reconfigure() at a time, and rank and size change in it.
+// Thread rules: any thread, but one reconfigure() at a time. It changes the rank and the size.
 #pragma once
 
 #include "backend/c10d/backend.h"
@@ -13,7 +14,7 @@
 #include "base/random_name.h"
 #include "observe/process_id.h"
 
-// From this version on the interface is what stands below.
+// From this version on, torch's interface is the one below.
 #if defined(C10D_BACKEND_HAS_RECONFIGURE) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
 #define ALTORCH_HAS_RECONFIGURE 1
 #endif
@@ -27,29 +28,31 @@ class ReconfigurableBackend : public c10d::Backend {
   using Tensors = AlBackend::Tensors;
   using TensorLists = AlBackend::TensorLists;
 
-  // What to make: the group of these ranks, of which this process is one.
+  // A request to make the group of these ranks. This process is one of them.
   struct Asked {
-    std::int64_t uuid = 0;  // which was never used for another set of ranks
+    std::int64_t uuid = 0;  // never used for another set of ranks
     std::vector<std::string> handles;
-    std::vector<ProcessId> processes;  // theirs
+    std::vector<ProcessId> processes;  // of the handles, in the same order
     int rank = 0;
     std::chrono::milliseconds timeout{0};
   };
-  // Collective over those ranks, and alike on all of them.
+  // Makes a generation. Collective over its ranks, with the same outcome on all of them.
   using Make = std::function<AlBackend::Made(const Asked&)>;
 
-  // `rank`, `size`: as the job was started, which sets of handles without an order are ordered by.
+  // `rank`, `size`: as at the start of the job. Handles in an unordered set are sorted by this
+  // rank.
   ReconfigurableBackend(int rank, int size, std::string name, c10::intrusive_ptr<AlOptions> options,
                         Make make);
 
-  // The generation of now; null: none yet.
+  // The current generation; null: there is none.
   c10::intrusive_ptr<AlBackend> now() const;
 
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override;
-  // Collective over the new ranks, and done when it returns. What is under way fails. Throws Error: kInvalidArgument for
-  // handles that cannot be; whatever else went wrong, on all of those ranks. The group is what it was then, unless it had
-  // failed. abort() and shutdown() in another thread end it on this rank; the others miss it at their deadline.
+  // Collective over the new ranks, and done when it returns. Calls in flight fail. Throws Error:
+  // kInvalidArgument for invalid handles; after any other problem, on all of the new ranks. The
+  // group is then what it was before, unless it had failed. abort() and shutdown() in another
+  // thread end the call on this rank; its peers time out.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   const std::string getBackendName() const override { return "al"; }
@@ -126,7 +129,7 @@ class ReconfigurableBackend : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
  private:
-  // The same for a call; throws where there is none.
+  // The current generation, for a call. Throws if there is none.
   c10::intrusive_ptr<AlBackend> use() const;
   Asked check(const c10d::ReconfigureOptions& options) const;
   void replace(const Asked& asked);
@@ -134,7 +137,7 @@ class ReconfigurableBackend : public c10d::Backend {
   void interrupt(const char* why);
 
   const std::string name_;
-  const std::string own_name_ = random_name();  // in handles: of this object, and no other
+  const std::string own_name_ = random_name();  // in handles: identifies this object
   const int first_rank_;
   const c10::intrusive_ptr<AlOptions> options_;
   const std::shared_ptr<CompletionHooks> completion_hooks_ =
@@ -143,9 +146,10 @@ class ReconfigurableBackend : public c10d::Backend {
   std::shared_ptr<const Make> make_;
   c10::intrusive_ptr<AlBackend> now_;
   std::int64_t attempts_ = 0;
-  std::shared_ptr<Interrupt> under_way_;  // of the reconfigure() that a thread is in
+  std::shared_ptr<Interrupt> under_way_;  // of the reconfigure() in progress
   bool is_closed_ = false;
-  // Of one object each: what belongs to Python is neither copied nor freed under the lock, for that takes Python's.
+  // All copies of an entry share one object. An object of Python is neither copied nor freed under
+  // mutex_, because that takes Python's lock.
   std::map<std::int64_t, c10d::AbortHook> hooks_;
   std::function<void(std::shared_ptr<c10d::WorkInfo>)> completion_hook_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a backend whose ranks change hands on to those of now.
+// The calls that a ReconfigurableBackend forwards to its current generation.
 #include "backend/c10d/reconfigurable.h"
 
 #ifdef ALTORCH_HAS_RECONFIGURE

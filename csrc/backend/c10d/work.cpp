@@ -10,8 +10,8 @@
 #include "base/adaptive_wait.h"
 #include "base/leak_intentionally.h"
 #include "base/longest_timeout.h"
-#include "platform/signal_check.h"
 #include "engine/callback_thread.h"
+#include "platform/signal_check.h"
 
 namespace altorch::backend {
 namespace {
@@ -32,7 +32,8 @@ std::optional<Error> failure_of(const std::function<void()>& finish) {
                "altorch: the operation is done, but its result could not be copied to the output: " + cause);
 }
 
-// The work that this thread is busy with, for its caller, who holds it and its tensors.
+// The Work that this thread posts or waits for. The caller holds that Work and its tensors
+// meanwhile.
 thread_local const AlWork* attended = nullptr;
 
 }  // namespace

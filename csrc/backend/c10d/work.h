@@ -14,33 +14,36 @@
 
 namespace altorch::backend {
 
-// torch keeps works for wait_tensor() when it is told to: one that was waited for otherwise is taken out
-// again.
+// torch registers Works for wait_tensor() if allow_inflight_collective_as_graph_input is set. This
+// removes a Work that was waited for in another way.
 void forget_in_registry(c10d::Work& work);
 
-// One or several operations of the engine. An operation that ran inline has none left: it is born complete.
+// The Work of one or several operations of the engine. If they ran inline, it is complete from the
+// start.
 //
-// wait() helps the operation along. Errors surface in wait() and in the Future. Tensors are kept until
-// everything is done, and released on the callback thread, because a tensor may belong to Python. Thread
-// rules: any thread.
+// wait() drives the operations. Errors are raised in wait() and set in the Future. Tensors are kept
+// until all operations are done. They are released on the callback thread or by an Attended,
+// because a tensor may belong to Python. Thread rules: any thread.
 class AlWork : public c10d::Work {
  public:
-  // Born complete. `source`: the rank that a message came from.
+  // Complete from the start. `source`: the rank that a message came from.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
          int source = -1, std::chrono::milliseconds timeout = kNoTimeout);
-  // For tasks that add_task() brings; `hooks`, where there are any, are told when all have ended well.
+  // For tasks that add_task() adds. `hooks`, if there are any, are called when all tasks have
+  // succeeded.
   AlWork(int rank, c10d::OpType type, std::uint64_t sequence, std::vector<at::Tensor> outputs,
          std::shared_ptr<Communicator> communicator, std::shared_ptr<const CompletionHooks> hooks = nullptr,
          std::chrono::milliseconds timeout = kNoTimeout);
 
-  // Adds a task before it is submitted. `keep` lives until it is done, `finish` (may be empty) runs then. A
-  // task may be part of two works.
+  // Adds a task before it is submitted. `keep` lives until the task is done. `finish` (may be
+  // empty) runs when it is, unless the task failed. A task may be part of two Works.
   void add_task(const std::shared_ptr<Task>& task, std::vector<at::Tensor> keep,
                 std::function<void()> finish);
   bool has_tasks() const { return !parts_.empty(); }
   // All tasks are submitted: completion may be announced.
   void seal();
-  // While it lives, what ends on this thread wakes no other to release tensors: its end does so, here.
+  // While it lives, tasks of the Work that end on this thread do not wake the callback thread to
+  // release tensors. Its destructor releases them, on this thread.
   class Attended {
    public:
     explicit Attended(AlWork& work);
@@ -51,11 +54,12 @@ class AlWork : public c10d::Work {
     AlWork& work_;
     const AlWork* const before_;
   };
-  // A task that could not be submitted after all.
+  // Removes a task that could not be submitted.
   void abandon(Task& task);
-  // Tensors of an operation that failed half-way: MPI may still write to them. Never released.
+  // Never releases these tensors: they belong to an operation that failed half-way, and MPI may
+  // still write to them.
   static void leak_intentionally(std::vector<at::Tensor> tensors);
-  // More results, of a task that joins later: for coalescing windows.
+  // Adds the results of a task that joins later, for coalescing windows.
   void add_outputs(const std::vector<at::Tensor>& outputs);
 
   bool isCompleted() override;
@@ -65,7 +69,7 @@ class AlWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout) override;
-  // With everything else of the group. Does nothing once it is complete.
+  // Aborts the whole group. Does nothing if this Work is complete.
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
@@ -76,7 +80,7 @@ class AlWork : public c10d::Work {
   std::chrono::milliseconds getTimeout() const { return timeout_; }
   std::uint64_t getCompletionKey() const;
   // NOLINTEND(modernize-use-override)
-  // That it has ended well.
+  // Tells the hooks that this Work has succeeded.
   void tell(const CompletionHooks& hooks) const { hooks.tell(getCompletionKey(), getDuration()); }
 
  private:
@@ -96,13 +100,13 @@ class AlWork : public c10d::Work {
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<const CompletionHooks> hooks_;
   const std::chrono::milliseconds timeout_;
-  mutable std::atomic<std::uint64_t> key_{0};  // 0: nobody has asked for it
+  mutable std::atomic<std::uint64_t> key_{0};  // 0: not requested yet
   std::atomic<int> pending_{0};
   std::atomic<bool> done_{false};
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point ended_{};
 
-  mutable std::mutex guard_;  // what follows
+  mutable std::mutex guard_;  // guards what follows
   std::vector<Part> parts_;   // grows only before seal()
   std::exception_ptr failure_;
   bool timed_out_ = false;

@@ -12,17 +12,17 @@
 #include <thread>
 #include <unordered_map>
 
+#include "backend/c10d/work.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_watch.h"
 #include "backend/cuda/cuda_work.h"
-#include "backend/c10d/work.h"
 #include "base/adaptive_wait.h"
 #include "base/log.h"
 #include "base/longest_timeout.h"
-#include "platform/native_thread.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
 #include "engine/fingerprint.h"
+#include "platform/native_thread.h"
 
 namespace altorch::backend {
 namespace {
@@ -33,7 +33,8 @@ constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
 
-// By a graph that somebody makes: an event recorded now would become a part of it.
+// Whether a CUDA graph captures the stream: an event that is recorded now would become part of the
+// graph.
 bool is_captured(const c10::Stream& stream) {
   return CudaRuntime::instance().is_capturing(stream.native_handle());
 }
@@ -110,7 +111,8 @@ CudaGroup::CudaGroup(std::shared_ptr<Communicator> communicator, const Operation
       future_stream_(own_stream(streams_.get(), device_, /*high_priority=*/true)),
       last_(c10::DeviceType::CUDA) {}
 
-// A launch that opens a route holds up whoever would record an event later: what came before has one.
+// A launch that opens a route may hold launch_mutex_ for long, and poll() cannot record an event
+// meanwhile. So the earlier calls get their event first.
 GpuRouteOptions CudaGroup::marking(GpuRouteOptions options) {
   options.before_opening = [this] {
     if (!calls_.idle()) mark(calls_.count(), /*surely=*/true);
@@ -151,7 +153,7 @@ CudaGroup::~CudaGroup() {
   }
   over = true;
   if (ender) ender->join();
-  // Nobody looks any more, and somebody may wait for how they ended.
+  // No thread watches these calls any more, and callers may wait for their outcomes.
   const bool is_done = is_idle();
   const auto keep = [](InFlight& left) {
     const std::lock_guard lock(left.mutex);
@@ -181,8 +183,8 @@ void CudaGroup::keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stre
   }
 }
 
-// Recorded when somebody asks only: later work of the stream may be waited for too, and most calls need no
-// event.
+// Recorded only when it is needed, as most calls need no event. A thread that waits for it may then
+// also wait for later work of the stream.
 void CudaGroup::settle() {
   if (settled_ || !last_stream_ || is_captured(*last_stream_)) return;
   const c10::DeviceGuard on_device(device_);
@@ -355,7 +357,8 @@ c10::intrusive_ptr<c10d::Work> CudaGroup::launch(c10d::OpType type, std::vector<
                                        shared_from_this(), std::move(entry), source, first.timeout);
 }
 
-// Its own error the call before has nobody to tell but this one.
+// An earlier synchronous call has returned before it failed, so only a later call can report its
+// error.
 void CudaGroup::refuse_if_failed() const {
   if (const auto error = failure())
     throw Error(error->kind(),
@@ -422,7 +425,7 @@ std::optional<std::uint64_t> CudaGroup::forget_what_is_done() {
     if (!front || !front->event.query()) return calls_.done_up_to(reached);
     reached = front->calls;
     const std::lock_guard lock(mutex_);
-    markers_.pop_front();  // nobody else takes from the front
+    markers_.pop_front();  // no other thread takes from the front
   }
 }
 
@@ -445,7 +448,7 @@ void CudaGroup::mark(std::uint64_t calls, bool surely) {
   const std::lock_guard lock(mutex_);
   if (markers_.size() >= kMostMarkers) {
     replaced =
-        std::move(markers_.back());  // whoever polls may be about to take it away, when it is the first
+        std::move(markers_.back());  // poll() may be about to take this marker away, if it is the first one
     markers_.back() = std::move(marker);
     return;
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process group has on one GPU: the routes that operations take, a stream of its own, and what is in
-// flight there.
+// The state of a process group on one GPU: its routes, a stream of its own, and the calls in
+// flight.
 //
-// A synchronous call is enqueued on the caller's current stream: no other stream, nothing to wait for. An
-// asynchronous one runs on the group's own high-priority stream, after what the current stream held;
-// Work::wait() orders the current stream after it. The host never waits, but in barrier() and in wait() with
-// a timeout.
+// A synchronous call is enqueued on the caller's current stream, and uses no other one. An
+// asynchronous call runs on the group's own high-priority stream, after the work that the current
+// stream held; Work::wait() orders the current stream after it. Of the calls, only barrier() and
+// wait() with a timeout make the host wait for the device.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -19,8 +19,8 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "backend/hooks/completion_hooks.h"
 #include "backend/c10d/prepared_call.h"
+#include "backend/hooks/completion_hooks.h"
 #include "device/cuda_device.h"
 #include "engine/communicator.h"
 #include "engine/gpu/device_calls.h"
@@ -29,7 +29,7 @@
 
 namespace altorch::backend {
 
-// What an asynchronous call leaves behind until the device is done.
+// What an asynchronous call leaves behind until the device has finished it.
 struct InFlight {
   explicit InFlight(c10::Event event) : end(std::move(event)) {}
   c10::Event end;
@@ -39,17 +39,18 @@ struct InFlight {
   std::mutex mutex;  // guards tensors
   std::vector<at::Tensor>
       tensors;  // kept until the end, or until a stream has waited behind which they may go (release_rule.h)
-  // How it ended, once that is known, and who wants to be told; guarded by the mutex, too.
+  // The outcome, once it is known, and the Future that is completed with it. Guarded by the mutex,
+  // too.
   std::optional<c10d::WorkResult> outcome;
   c10::intrusive_ptr<c10::ivalue::Future> result;
-  std::atomic<bool> failed{false};  // it was under way when the group failed
-  // For completion hooks: of its own Work, and of those of the calls that a window had kept.
+  std::atomic<bool> failed{false};  // it was in flight when the group failed
+  // Completion keys: of its own Work, and of the Works of the calls that a coalescing window kept.
   const std::uint64_t key = CompletionHooks::next_key();
   std::vector<std::uint64_t> kept_keys;
 
-  // Where callbacks may run. Once.
+  // Marks it as ended. Called once, on a thread on which callbacks may run.
   void ended(c10d::WorkResult how);
-  // Complete once it has ended; torch's c10d::WorkResult as a number.
+  // Completes when it has ended, with torch's c10d::WorkResult as a number.
   c10::intrusive_ptr<c10::ivalue::Future> future_result();
 };
 
@@ -64,10 +65,12 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
 
   // Makes the route that this operation takes; collective over the group.
   void connect(const Operation& usual);
-  // Enqueues the calls, as one group where they are several. Null where nobody has to wait: not `async`.
+  // Enqueues the calls, several of them together. Null if not `async`: then the caller's stream is
+  // in order already.
   c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, std::vector<PreparedCall> calls, bool async);
 
-  // GpuRoutes::suspend(), once the device has done what this rank has given it, and resume(). Throw Error.
+  // suspend() waits until the device has finished what this rank has given to it, and calls
+  // GpuRoutes::suspend(). resume() calls GpuRoutes::resume(). Both throw Error.
   void suspend(const Operation& call);
   void resume(const Operation& call);
   GpuRoutes::Memory memory() { return routes_.memory(); }
@@ -81,19 +84,19 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   // Blocks the host until the event is done. Throws Error(kTimeout), or what made the group fail.
   void wait_on_host(const c10::Event& event, std::chrono::milliseconds timeout, const char* what);
   void throw_if_failed() const { calls_.throw_if_failed(); }
-  // Of a call that is not begun.
+  // The same for a call that has not begun; the error says that an earlier call failed.
   void refuse_if_failed() const;
   std::optional<Error> failure() const { return calls_.failure(); }
-  // wait() on another stream than the call's has left the tensors in flight.
+  // Another stream than the call's has waited for it, so wait() could not release the tensors.
   void note_wait_elsewhere() { waited_elsewhere_.store(true, std::memory_order_relaxed); }
   // DeviceCalls::under_way()
   std::vector<std::uint64_t> under_way() const { return calls_.under_way(); }
   // A stream that waits for one operation and for nothing else, for Futures.
   c10::Stream future_stream() const { return future_stream_; }
 
-  // Both called by the watch, by a thread each; false when nothing is under way. poll() asks CUDA how far the
-  // device is, which may hold it up, and releases what is done. look() calls nothing of CUDA's, whatever
-  // holds up the others (engine/gpu/device_calls.h).
+  // The watch calls both, each on a thread of its own; false: nothing is in flight. poll() asks
+  // CUDA how far the device is, which may block, and releases what is done. look() never calls
+  // CUDA, whatever blocks other threads in it (engine/gpu/device_calls.h).
   bool poll() override;
   bool look() override { return calls_.look(); }
   void abort(const std::string& why);
@@ -106,19 +109,23 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   bool record_last(c10::Event& event);
   void follow(const c10::Stream& stream);
   bool is_idle();
-  // So that who looks can tell a call from those that came a while before it.
+  // Marks the end of the earlier calls after a pause, so that poll() can tell whether the device is
+  // in one of them or in the next.
   void mark_what_came_before();
-  // After the last launch, which was the call of this number. `surely`: in place of the last mark, where there are many.
+  // Records an event behind the last launch. `calls`: how many calls there were up to it. `surely`:
+  // replaces the last marker if there are too many.
   void mark(std::uint64_t calls, bool surely = false);
-  // By the one who polls, whether or not a launch is under way. How many calls there were, if some of them are left.
+  // Only poll() calls it, also during a launch. Returns how many calls there were, if some of them
+  // are not done.
   std::optional<std::uint64_t> forget_what_is_done();
   void release_what_is_done();
   void release_soon() noexcept;
   void release_what_was_captured();
-  // With launch_mutex_ held: `entry` keeps what a call that failed may have enqueued.
+  // With launch_mutex_ held, after a call that failed: `entry` keeps the tensors of what it may
+  // have enqueued.
   void keep_until_done(std::shared_ptr<InFlight> entry, const c10::Stream& stream) noexcept;
   c10d::WorkResult outcome_of(const InFlight& done) const;
-  // Another group is about to put something on a stream that this one was the last to use.
+  // Called when another group is about to use a stream that this group was the last to use.
   void settle_before_another();
 
   const std::shared_ptr<Communicator> communicator_;
@@ -126,7 +133,8 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   const c10::Device device_;
   GpuRoutes routes_;
   DeviceCalls calls_;
-  // Streams of nobody else: in torch's pools, groups would wait for each other's.
+  // The group's own streams. Streams of torch's pools are shared, so groups would wait for each
+  // other.
   const std::unique_ptr<CudaDevice> streams_;
   const c10::Stream stream_, future_stream_;
 
@@ -134,12 +142,12 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
   c10::Event last_;          // after the last launch, whichever stream it was on, once settled
   std::optional<c10::Stream> last_stream_;
   bool settled_ = true;
-  std::optional<c10::Stream> captured_on_;  // the last that a graph took
+  std::optional<c10::Stream> captured_on_;  // the stream of the last captured call
   std::chrono::steady_clock::time_point last_launch_;
   struct Marker {
     Marker(c10::Event event, std::uint64_t calls) : event(std::move(event)), calls(calls) {}
     c10::Event event;
-    const std::uint64_t calls;  // of all that there ever were, before it
+    const std::uint64_t calls;  // how many calls of the group came before it
   };
 
   std::mutex release_mutex_;                     // one thread at a time takes from the front of in_flight_

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/log.h"
-#include "platform/native_thread.h"
 #include "device/cuda_runtime.h"
 #include "engine/callback_thread.h"
+#include "platform/native_thread.h"
 
 namespace altorch::backend {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two threads that look after the groups and windows that have something in flight on a GPU, ten times a second: the host
-// does not wait for the device, so somebody else must see that a peer is lost or a deadline has passed. One
-// asks CUDA how far the device is; the other, which ends what hangs, never calls CUDA, for that may hold up
-// every caller while what hangs hangs. Asleep while nothing is in flight.
+// Two threads that watch the groups and windows with something in flight on a GPU, ten times a
+// second. The host does not wait for the device, so these threads must notice that a peer is lost
+// or that a deadline has passed. One thread (al-cuda-poll) asks CUDA how far the device is. The
+// other one (al-cuda-watch) ends what hangs. It never calls CUDA, which may block every caller
+// while a kernel hangs. Both sleep while nothing is in flight.
 #pragma once
 
 #include <atomic>
@@ -22,10 +23,11 @@ class CudaWatch {
   static CudaWatch& instance();
 
   void add(const std::shared_ptr<Watched>& group);
-  // Something was launched. Costs one atomic read while the watch is awake.
+  // Something was launched. While both threads are awake, it only reads two atomics.
   void wake();
-  // At exit, before CUDA goes: no look is under way when it returns, nor begins afterwards. Waits for some
-  // seconds at most; false when one still is. Does nothing where there is no watch.
+  // Called at exit, before CUDA is unloaded. When it returns, no visit of a group is in progress,
+  // and none begins afterwards. Waits for a few seconds at most; false if a visit still goes on.
+  // Does nothing if there is no watch.
   static bool stop();
   // Whether this process has used a GPU.
   static bool is_there();

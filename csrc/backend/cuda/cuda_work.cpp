@@ -4,9 +4,9 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/StreamGuard.h>
 
-#include "backend/cuda/cuda_guard.h"
 #include "backend/c10d/errors.h"
 #include "backend/c10d/work.h"
+#include "backend/cuda/cuda_guard.h"
 #include "engine/gpu/release_rule.h"
 
 namespace altorch::backend {

@@ -5,9 +5,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
-#include "backend/cuda/cuda_guard.h"
 #include "backend/c10d/errors.h"
 #include "backend/c10d/work.h"
+#include "backend/cuda/cuda_guard.h"
 #include "base/adaptive_wait.h"
 #include "base/longest_timeout.h"
 #include "device/cuda_runtime.h"

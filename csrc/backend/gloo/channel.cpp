@@ -90,11 +90,11 @@ void GlooChannel::receive(void* data, std::size_t bytes, int from, std::int64_t 
   inbox_->receive(transfer);
 }
 
-// Whoever moves several requests on tests them in turn; of those, only one may put the thread to sleep, and
-// only when nothing at all has happened since it was tested before.
+// A thread that drives several requests tests them in turn. Only the test of one of them may put
+// the thread to sleep, and only if nothing has happened since the test of that request before.
 void GlooChannel::sleep_over(const GlooTransfer* pending, std::uint64_t seen) {
-  const GlooTransfer* nobody = nullptr;
-  if (waited_for_.compare_exchange_strong(nobody, pending) || nobody != pending) return;
+  const GlooTransfer* expected = nullptr;
+  if (waited_for_.compare_exchange_strong(expected, pending) || expected != pending) return;
   if (last_seen_.exchange(seen) == seen) GlooEvent::instance().wait(seen, kSleep);
 }
 

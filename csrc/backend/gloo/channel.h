@@ -38,9 +38,11 @@ class GlooChannel final : public Channel {
   const std::uint64_t group_;
   const int rank_;
   const long process_;
-  const std::vector<int> mesh_ranks_;  // of the ranks
+  const std::vector<int> mesh_ranks_;  // by rank of the group
   std::shared_ptr<GlooInbox> inbox_;
-  std::atomic<const GlooTransfer*> waited_for_{nullptr};  // see test()
+  // Several requests of a group may be tested in turn. Only the test of this one may sleep, and only if the count of
+  // GlooEvent is still last_seen_, its value at the test before.
+  std::atomic<const GlooTransfer*> waited_for_{nullptr};
   std::atomic<std::uint64_t> last_seen_{0};
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Wakes who waits for messages over Gloo.
+// Wakes threads that wait for messages over Gloo.
 //
-// Other transports are polled, which makes them move. Here threads of our own move the messages, and a caller
-// that polls only takes the processor from them; so it sleeps a little between two looks. Thread rules: any
-// thread.
+// Other transports make progress only while a thread polls them. Over Gloo altorch's own threads
+// move the messages, and a caller that polls takes the processor from them. So the caller sleeps
+// briefly between two polls. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace altorch::backend {
 
 class GlooEvent {
  public:
-  // One for the process: whoever waits may be waiting for several groups.
+  // One for the process, because a thread may wait for several groups at once.
   static GlooEvent& instance() {
     static auto* event = new GlooEvent();
     return *event;

@@ -124,7 +124,7 @@ std::optional<Error> GlooInbox::failure_now(int mesh_rank) const {
   for (const int each : mesh_ranks_) {
     if (each == own_mesh_rank_) continue;
     cause = failure_now(each);
-    if (!cause) return std::nullopt;  // somebody may still send
+    if (!cause) return std::nullopt;  // this peer may still send
   }
   return cause;
 }
@@ -134,7 +134,7 @@ std::optional<Error> GlooInbox::failure(int mesh_rank) const {
   return failure_now(mesh_rank);
 }
 
-void GlooInbox::fail_in_vain() {
+void GlooInbox::fail_unmatchable() {
   std::erase_if(awaited_, [&](const GlooTransferPtr& transfer) {
     auto cause = failure_now(transfer->peer);
     if (!cause) return false;
@@ -146,12 +146,12 @@ void GlooInbox::fail_in_vain() {
 void GlooInbox::left(int mesh_rank) {
   const std::lock_guard lock(mutex_);
   left_.insert(mesh_rank);
-  fail_in_vain();
+  fail_unmatchable();
 }
 
 void GlooInbox::lost() {
   const std::lock_guard lock(mutex_);
-  fail_in_vain();
+  fail_unmatchable();
 }
 
 }  // namespace altorch::backend

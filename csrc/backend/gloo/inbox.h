@@ -22,39 +22,42 @@ class GlooInbox {
   // The mesh outlives its use.
   explicit GlooInbox(GlooMesh& mesh) : mesh_(mesh) {}
 
-  // The group exists on this rank from now on; `mesh_ranks`: of its ranks. Messages may have arrived before.
+  // The group exists on this rank from now on. `mesh_ranks`: by rank of the group. Messages may have arrived before.
   void open(std::vector<int> mesh_ranks, int own_mesh_rank);
-  // The group is destroyed here. What nobody has asked for is dropped, and so is what comes.
+  // The group is destroyed on this rank. Drops the messages that no receive has matched, and all that arrive later.
   void close();
-  // Whether nothing can come any more, nor be asked for.
+  // Whether the group is destroyed on this rank and on all peers, so that no message can arrive any more.
   bool is_over() const;
 
+  // Posts a receive.
   void receive(const GlooTransferPtr& transfer);
-  // False when it is on its way.
+  // Cancels a posted receive. False if a message has matched it already, or if it has failed.
   bool withdraw(const GlooTransferPtr& transfer);
-  // Why no message can reach this peer or come from it (kAnySource: from any), if so.
+  // Why no message can be exchanged with this peer (kAnySource: with any peer), or nothing.
   std::optional<Error> failure(int mesh_rank) const;
   int rank_of(int mesh_rank) const;
 
-  // For the mesh. left(): the peer has destroyed its part of the group; lost(): nothing comes from it at all.
+  // The mesh calls these. left(): the peer has destroyed its part of the group. lost(): a connection has failed, so receives
+  // that no message can match any more fail.
   void arrived(const GlooArrival& arrival);
   void left(int mesh_rank);
   void lost();
 
  private:
-  // A message that nobody has asked for yet.
+  // A message that has arrived before its receive was posted.
   struct Unexpected {
     GlooArrival arrival;
     std::unique_ptr<std::byte[]> payload;
   };
   void deliver(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   void drop(const GlooArrival& arrival);
-  std::optional<Error> failure_now(int mesh_rank) const;  // with mutex_ held, as the next
-  void fail_in_vain();
+  std::optional<Error> failure_now(int mesh_rank) const;  // with mutex_ held
+  // Fails the posted receives that no message can match any more. With mutex_ held.
+  void fail_unmatchable();
 
   GlooMesh& mesh_;
-  mutable std::mutex mutex_;     // what follows; taken before a peer's
-  std::vector<int> mesh_ranks_;  // of the ranks
+  mutable std::mutex mutex_;     // guards what follows; locked before the mutex of a GlooPeer
+  std::vector<int> mesh_ranks_;  // by rank of the group
   int own_mesh_rank_ = 0;
   bool closed_ = false;
   std::unordered_set<int> left_;

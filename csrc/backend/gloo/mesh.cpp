@@ -97,7 +97,7 @@ void GlooMesh::leave(std::uint64_t id, const std::vector<int>& mesh_ranks) {
   forget_if_over(id, *closed);
 }
 
-// An inbox that is closed stays until everybody has left: to drop what was sent before.
+// A closed inbox stays until all peers have left the group: it drops what they sent before.
 void GlooMesh::forget_if_over(std::uint64_t id, const GlooInbox& inbox) {
   if (!inbox.is_over()) return;
   const std::lock_guard lock(mutex_);

@@ -2,9 +2,10 @@
 // The connections of one process to its peers, over one ProcessGroupGloo. Many groups share them, so a further group costs
 // no thread, socket or buffer.
 //
-// The job's first group makes the mesh. Groups of its ranks use it as long as the first group lives; the mesh lives as long
-// as one of them. A broken connection fails all of them. If the first group has another backend, each group makes a mesh of
-// its own. A mesh rank is a rank of the group that made the mesh. Thread rules: any thread.
+// The job's first group makes the mesh. While that group exists, new groups of its ranks use the same mesh. The mesh exists
+// until the last of these groups is destroyed. If a connection breaks, messages between its two ranks fail in all groups.
+// If the first group has another backend, each group makes a mesh of its own. A mesh rank is a rank of the group that made
+// the mesh. Thread rules: any thread.
 #pragma once
 
 #include <memory>
@@ -36,7 +37,8 @@ class GlooMesh final : private GlooListener {
   // Throws Error(kInternal) for a rank outside the mesh.
   std::vector<int> mesh_ranks_of(const std::vector<int>& job_ranks) const;
 
-  // A group begins and ends here. `id`: the same on all its ranks, and no other group's.
+  // Called when this process creates and destroys its part of a group. `id`: equal on all ranks of the group, and different
+  // from the id of every other group.
   std::shared_ptr<GlooInbox> enter(std::uint64_t id, const std::vector<int>& mesh_ranks);
   void leave(std::uint64_t id, const std::vector<int>& mesh_ranks);
 
@@ -44,7 +46,7 @@ class GlooMesh final : private GlooListener {
   void arrived(const GlooArrival& arrival) override;
   void left(int mesh_rank, std::uint64_t group) override;
   void lost(int mesh_rank) override;
-  // Made when the first of its ranks speaks, which may be before this one knows of the group.
+  // Creates the inbox if there is none yet: a message may arrive before this process has called enter() for its group.
   std::shared_ptr<GlooInbox> inbox(std::uint64_t id);
   void forget_if_over(std::uint64_t id, const GlooInbox& inbox);
 

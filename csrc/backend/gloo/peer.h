@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The connection to one other process, over torch's Gloo: frames of all groups that both are in, and the
-// bodies of large messages.
+// The connection to one peer process over torch's Gloo, shared by all groups that both processes are in. It carries frames
+// (a header and the bytes of a small message) and the bodies of large messages.
 //
-// Gloo ends the process when a message is larger than its receive, and it cannot be asked whether a message
-// is done, only waited for. So a thread reads frames (a header, and the bytes of a small message behind it),
-// and a large message is announced first: request -> clear -> body, with the size known on both sides. What
-// is posted to Gloo therefore always completes without help from the callers, and one more thread waits for it
-// in order. Both start before the first call, which therefore does not fail because no thread can be started. Thread
-// rules: any thread, but start() and stop() once each.
+// Gloo ends the process if a message is larger than its receive, and it can wait for a message, but not test it. So a reader
+// thread receives frames of a fixed maximum size. A large message is announced first: the sender sends a request frame, the
+// receiver posts its receive and sends a clear frame, and the sender sends the body. A send or receive that is posted to Gloo
+// therefore completes without help from the callers. A second thread waits for these operations, in order. start() starts
+// both threads, so that no later call fails because a thread cannot be started.
+// Thread rules: any thread; only the owner calls start() and stop().
 #pragma once
 
 #include <atomic>
@@ -30,16 +30,16 @@
 
 namespace altorch::backend {
 
-// A message up to this size travels in its frame: two copies, but one trip instead of three. The engine's
-// segments do.
+// A message of at most this size travels in its frame: two copies, but one message instead of three (request, clear, body).
 inline constexpr std::size_t kGlooFrameBytes = 256 << 10;
 
-// Messages above this size go into frames only as long as the receiver has asked for the ones before: what
-// nobody awaits yet must not fill its memory, nor what is not sent yet ours.
+// Flow control: a message above kGlooUncountedBytes travels in a frame only while the sender has credit for its bytes. The
+// receiver returns the credit when a receive matches the message, or the message is dropped. This bounds the memory of
+// unexpected messages at the receiver, and of unsent frames at the sender.
 inline constexpr std::size_t kGlooUncountedBytes = 4 << 10;
 inline constexpr std::size_t kGlooCreditBytes = 4 << 20;
 
-// A message in flight. Who sees `done` may read the rest and release the buffer.
+// A message in flight. When `done` is true, its owner may read the other fields and release the buffer.
 struct GlooTransfer {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -104,16 +104,16 @@ class GlooPeer {
   // Answers to a message that the peer announced.
   void accept(const GlooTransferPtr& transfer, const GlooArrival& arrival);
   void refuse(const GlooArrival& arrival, GlooRefusal why);
-  // A message that came in its frame was taken.
+  // Returns the credit of a message that came in its frame, when a receive has matched it or it was dropped.
   void consumed(std::size_t bytes);
   // This process has destroyed its part of a group.
   void leave(std::uint64_t group);
 
   // Takes an announced message back; false when its body is on its way.
   bool withdraw(const GlooTransferPtr& transfer);
-  // Gives up a body half-way. The connection cannot be used afterwards.
+  // Aborts a body that is partly transferred. The connection cannot be used afterwards.
   void break_off(const GlooTransferPtr& transfer);
-  // Why nothing can be sent or received, if so.
+  // Why nothing can be sent or received, or nothing.
   std::optional<Error> failure() const;
 
  private:
@@ -150,8 +150,8 @@ class GlooPeer {
   const int peer_, global_rank_;
   GlooListener& listener_;
 
-  mutable std::mutex
-      mutex_;  // what follows; held while posting to Gloo, which keeps the order and never blocks
+  // Guards what follows. Held while something is posted to Gloo: this keeps the order of the posts, and posting never blocks.
+  mutable std::mutex mutex_;
   bool stopping_ = false, flushing_ = false;
   std::optional<Error> failure_;
   std::uint64_t last_id_ = 0;

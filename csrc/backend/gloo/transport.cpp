@@ -7,8 +7,8 @@
 
 #include "backend/gloo/channel.h"
 #include "backend/store/rendezvous.h"
-#include "platform/fast_exit.h"
 #include "base/fnv.h"
+#include "platform/fast_exit.h"
 #include "platform/native_thread.h"
 #include "rendezvous/store_allgather.h"
 
@@ -25,8 +25,9 @@ std::uint64_t group_id(const Membership& group) {
 
 using Made = c10::intrusive_ptr<c10d::Backend>;
 
-// What `make` returns, on a thread of its own, for Gloo looks after nobody while it connects. Throws what it throws, or what the
-// store says of who will not come; the thread is left behind then, and ends by Gloo's own deadline.
+// Returns what `make` returns. It runs on a thread of its own, because Gloo does not notice dead
+// peers while it connects. Throws what `make` throws, or the store's error about a peer that cannot
+// come. After that error the thread goes on, until Gloo's own deadline.
 Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
   auto promise = std::make_shared<std::promise<Made>>();
   auto made = promise->get_future();
@@ -52,7 +53,8 @@ Made made_while_all_live(std::function<Made()> make, KeyValueStore& store) {
 std::unique_ptr<Links> GlooTransport::open(const Membership& group, KeyValueStore& store) {
   auto mesh = group.is_job || group.is_apart ? nullptr : GlooMesh::current();
   if (!mesh) {
-    // All have just met. Gloo tries several times as long as it is told, and looks after nobody meanwhile.
+    // All ranks have just met, so a short timeout is enough. Gloo tries for several times as long
+    // as its timeout, and notices no dead peer meanwhile.
     constexpr double kMost = 15;
     const double seconds = std::min(std::chrono::duration<double>(group.timeout).count(), kMost);
     const auto addresses = store_allgather(store, "gloo/addresses", group.rank, group.size(), group.timeout,

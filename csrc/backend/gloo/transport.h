@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where no MPI is viable: torch's Gloo as the transport of messages.
+// torch's Gloo as the transport of messages, where no MPI is viable.
 //
-// Everything above the Channel is what runs over MPI: checks, algorithms, reductions, deadlines, messages.
+// Everything above the Channel is the same as over MPI: checks, algorithms, reductions, deadlines,
+// messages.
 #pragma once
 
 #include <functional>
@@ -13,21 +14,22 @@
 
 namespace altorch::backend {
 
-// Makes a ProcessGroupGloo for these ranks, whose addresses come by rank; collective. Only Python can, for want of
-// Gloo's headers.
+// Makes a ProcessGroupGloo for these ranks; collective. `addresses`: by rank. Only Python can make
+// one: C++ would need Gloo's headers.
 using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_seconds,
     const std::vector<std::string>& addresses)>;
 
 class GlooTransport : public Transport {
  public:
-  // `address`: says where this rank may be reached, for the factory. Asked only when there is something to connect.
+  // `address` returns the address at which peers reach this rank, for the factory. It is called
+  // only when there is something to connect.
   GlooTransport(GlooFactory factory, std::function<std::string()> address)
       : factory_(std::move(factory)), address_(std::move(address)) {}
   // A group of all ranks of the job makes the connections that later groups use. Throws what the factory throws, too.
   std::unique_ptr<Links> open(const Membership& group, KeyValueStore& store) override;
-  // All ranks destroy the job's first group between the same two calls, so that they agree which later groups share
-  // its connections, whoever still holds them.
+  // All ranks destroy the job's first group between the same two calls. So they agree which later
+  // groups share its connections, although other groups may still hold these.
   void group_ends(const Membership& group) override;
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch's completion hooks: each is told of every Work of a group that has ended well, once, when it has.
+// torch's completion hooks: each hook is called once for every Work of a group that has succeeded.
 //
-// What failed they are never told of. On CUDA tensors only an asynchronous call leaves a Work, and it has ended when the
-// watch has seen that the device is done, some 0.1 s later at most. Costs a call one look at a flag while there is no hook.
+// They are not called for a Work that failed. On CUDA tensors only an asynchronous call leaves a
+// Work. It has ended when the watch (backend/cuda/cuda_watch.h) notices that the device is done,
+// some 0.1 s later at most. Without a hook, a call costs one look at a flag.
 // Source: torch/csrc/distributed/c10d/Hooks.hpp (torch 2.15).
 #pragma once
 
@@ -26,19 +27,20 @@ namespace altorch::backend {
 // Thread rules: any thread.
 class CompletionHooks {
  public:
-  // The key of the Work, and how many milliseconds it took, where that was measured. On the thread that ended it, which
-  // holds no lock of ours.
+  // Called with the key of the Work, and with the milliseconds that it took, if they were measured.
+  // It runs on the thread that ended the Work, and mutex_ is not held.
   using Hook = std::function<void(std::uint64_t key, std::optional<float> milliseconds)>;
 
-  // By which hooks know a Work again; no two of a process have the same.
+  // A key by which hooks identify a Work; unique in the process.
   static std::uint64_t next_key();
 
   bool are_there() const { return are_there_.load(std::memory_order_relaxed); }
-  // `id` of one that is there already: replaces it.
+  // Replaces the hook with the same `id`, if there is one.
   void add(std::int64_t id, Hook hook);
-  // Another thread may still be running it.
+  // Another thread may still be running the hook.
   void remove(std::int64_t id);
-  // Those that there were: their end is the caller's, who holds no lock then.
+  // Removes all hooks and returns them. The caller destroys them, and must hold no lock when it
+  // does.
   using Hooks = std::map<std::int64_t, std::shared_ptr<const Hook>>;
   Hooks take_all();
   // What a hook throws is logged.

@@ -64,7 +64,7 @@ void Completions::finished(const ObservedCall& call, std::chrono::nanoseconds to
   const std::lock_guard lock(mutex_);
   if (!hook_ || !ends(call)) return;
   auto done = std::make_shared<c10d::WorkInfo>(kTypes[call.call.kind], call.sequence, now - took, now, took);
-  // Under the lock, and so before anybody who waits sees the call as ended.
+  // Pushed under the lock, and so before wait_for_pending() can see that the call has ended.
   CallbackThread::instance().push(
       [hook = hook_, done = std::move(done)]() mutable { tell(*hook, std::move(done)); });
 }

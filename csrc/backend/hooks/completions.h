@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch's completion hook: told of every call of a group that is done, from the moment it is registered.
+// torch's completion hook: from its registration on, it is called for every call of a group that is
+// done.
 //
-// On CUDA tensors a call is done, as told here, when it is in order on its stream; how long the device takes nobody has
-// measured then, and the duration is 0. Thread rules: any thread; the hook runs on the callback thread, in the order in which
-// the calls ended.
+// A call on CUDA tensors counts as done when it is in order on its stream. The time that the device
+// takes is not measured then, so the duration is 0. Thread rules: any thread; the hook runs on the
+// callback thread, in the order in which the calls ended.
 #pragma once
 
 #include <condition_variable>
@@ -21,10 +22,10 @@ class Completions {
  public:
   using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // Instead of the one before, if any, which it returns: that may belong to Python, so no lock may be held where it goes.
-  // Empty: none from now on.
+  // Replaces the hook and returns the one before, if any. That one may belong to Python, so the
+  // caller must hold no lock when it destroys it. An empty `hook` removes the hook.
   std::shared_ptr<Hook> set(Hook hook);
-  // Until the calls that are under way have ended, and the hook has been told of all that had.
+  // Waits until the calls in flight have ended, and the hook was called for all that are done.
   void wait_for_pending();
 
   void issued(const ObservedCall& call);

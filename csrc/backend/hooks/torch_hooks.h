@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What torch wants to be told, and what it may change, while a group is at work: abort and completion hooks, temporary
-// timeouts.
+// torch's hooks into a group at work: abort hooks, completion hooks, and temporary timeouts.
 //
-// Costs a call one look at a counter while nobody uses it. Thread rules: any thread.
+// While none is set, a call costs one look at a counter. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -20,8 +19,8 @@
 
 namespace altorch::backend {
 
-// Whether a call that fails so has failed under way, which ends a job. The rest is a slip of one call's, or follows from
-// something that was told before.
+// Whether an error of this kind means that a call failed in flight, which ends a job. An error of
+// another kind concerns one call only, or follows from one that was reported before.
 bool failed_under_way(ErrorKind kind);
 
 class TorchHooks : public Observer {
@@ -29,32 +28,34 @@ class TorchHooks : public Observer {
   using AbortHook = std::function<void()>;
   static constexpr std::chrono::seconds kHookPatience{2};
 
-  // None runs from now on, in any group, and none is kept: they may belong to Python, which ends. Waits a second at most
-  // for those that run.
+  // Ends the hooks of all groups: none runs from now on. All are released, because they may belong
+  // to Python, which ends. Waits for those that run, a second at most.
   static void end_all();
-  // Whether this thread is in a hook, which cannot wait for what it is told of.
+  // Whether this thread is in an abort hook. A hook cannot wait for the call that it is told of.
   static bool runs_here();
 
-  // `id` of one that is there already: replaces it.
+  // Replaces the hook with the same `id`, if there is one.
   void add(std::int64_t id, AbortHook hook);
-  // Another thread may still be running it.
+  // Another thread may still be running the hook.
   void remove(std::int64_t id);
-  // In the order of their ids, on the callback thread: a hook may wait for Python's lock, and its holder for what the calling
-  // thread is about to end. Returns when all have returned, or after kHookPatience; the hooks then go on beside what follows.
-  // What a hook throws is logged. Does nothing within a hook.
+  // Runs the hooks in the order of their ids, on the callback thread. A hook may wait for Python's
+  // lock, and the holder of that lock may wait for what the calling thread is about to end. So this
+  // returns when all hooks have returned, or after kHookPatience; hooks that are left then run
+  // concurrently. Logs what a hook throws. Does nothing within a hook.
   void run_abort_hooks() noexcept;
 
-  // Added to the timeouts of the calls made from now on, until the first of them is done (on CUDA: is enqueued).
+  // Adds to the timeouts of the calls made from now on, until the first of them is done (on CUDA:
+  // enqueued).
   void extend(std::chrono::milliseconds by);
   std::chrono::milliseconds extension() const {
     return std::chrono::milliseconds(extension_ms_.load(std::memory_order_relaxed));
   }
 
-  // Of every call that is done; one hook. Empty: none from now on. Returns the one before, as Completions::set().
+  // Sets the one hook that is called for every call that is done; see Completions::set().
   std::shared_ptr<Completions::Hook> on_completion(Completions::Hook hook);
   Completions& completions() { return completions_; }
   const std::shared_ptr<CompletionHooks>& completion_hooks() const { return completion_hooks_; }
-  // Those of several groups, before the first call.
+  // Uses these hooks, which several groups share. To be called before the first call of the group.
   void share(std::shared_ptr<CompletionHooks> hooks) { completion_hooks_ = std::move(hooks); }
 
   TorchHooks();
@@ -74,7 +75,7 @@ class TorchHooks : public Observer {
  private:
   struct Extension {
     std::int64_t ms;
-    std::uint64_t first_call;  // of those that have it; 0: none yet
+    std::uint64_t first_call;  // the first call that has it; 0: none yet
   };
   bool tells_completion() const { return tells_completion_.load(std::memory_order_relaxed); }
   void begin(std::uint64_t call);

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "rendezvous/membership.h"
 #include "observe/job_watch.h"
 #include "observe/trace/trace_board.h"
+#include "rendezvous/membership.h"
 
 namespace altorch::backend {
 

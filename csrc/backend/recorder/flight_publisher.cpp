@@ -103,7 +103,8 @@ void count(Theirs& theirs, const FlightEntry& entry) {
   if (entry.state == FlightState::kFinished) raise(status->lastCompletedSeq);
 }
 
-// Where torch writes, unless somebody has given it a writer of his own. It says so itself only when it makes the folder.
+// The prefix of the file that torch writes, unless the program has given torch another writer.
+// torch itself reports the file only when it creates its folder.
 std::string file_prefix() {
   for (const char* name : {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}) {
     if (const char* given = std::getenv(name); given && *given) return given;
@@ -166,7 +167,8 @@ void FlightPublisher::publish() {
   if (!stopped_) copy();
 }
 
-// Whoever has the lock may wait for torch's, and that for Python's: then the thread learns of it a second later.
+// The thread that holds mutex_ may wait for torch's mutex, and the holder of that one for Python's
+// lock. So this does not wait for mutex_; al-recorder may then notice the request a second later.
 std::string FlightPublisher::dump(int rank) {
   if (getpid() != process_) return "none, in a forked child";
   theirs_.setRank(rank);
@@ -232,7 +234,7 @@ bool FlightPublisher::copy() {
     }
     count(theirs, entry);
   }
-  // What the ring has lost is over, or nobody will hear of it again.
+  // A call that the ring has lost is over, or nothing more will be recorded of it.
   if (!entries.empty())
     std::erase_if(shown_, [&](const auto& known) { return known.first < entries.front().number; });
   return busy;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What torch's profiler, and NVTX with it, shows of a call: the time that the host needs for it, and what is communicated.
+// A call's range in torch's profiler, and in NVTX with it: the time that the host needs for the
+// call, and what is communicated.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -17,8 +18,8 @@ class ProfilerRange {
   explicit ProfilerRange(OpKind kind) : range_(at::RecordScope::USER_SCOPE) {
     if (range_.isActive()) range_.before(std::string("al:") + std::string(name_of(kind)));
   }
-  // Once it is known what moves; nothing unless somebody profiles. What tools know as "record_param_comms": collective, type,
-  // elements, group and its ranks.
+  // Called once it is known what moves; does nothing unless a profiler is active. Adds the event
+  // that tools know as "record_param_comms": collective, type, elements, group and its ranks.
   void describe(const Operation& operation, const Communicator& group) {
     if (range_.isActive()) comms_.emplace(operation, group);
   }
@@ -26,7 +27,7 @@ class ProfilerRange {
  private:
   struct Comms {
     Comms(const Operation& operation, const Communicator& group);
-    c10::DebugInfoGuard info;  // read as the range ends
+    c10::DebugInfoGuard info;  // the range reads it when it ends
     at::RecordFunction range;
   };
 

@@ -156,7 +156,7 @@ int run(int fd) {
   }
   std::error_code ignored;
   if (!directory.empty()) std::filesystem::remove_all(directory, ignored);
-  // Without PMIx_server_finalize: nobody is left, and it waits for its threads.
+  // PMIx_server_finalize is left out: no rank of the node is left, and it would wait for its threads.
   _exit(0);
 }
 
@@ -165,8 +165,8 @@ int run(int fd) {
 
 int main(int count, char** words) {
   if (count != 2) return 2;
-  // Belongs to nobody's terminal and is nobody's child: a program that waits for its children must not meet
-  // this one.
+  // The server belongs to no terminal, and is not a child of the rank that starts it: a program that waits for its
+  // children must not find this one.
   if (fork() != 0) _exit(0);
   setsid();
   signal(SIGINT, SIG_IGN);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In round s each rank sends to the one s further on and receives from the one s before: (p-1) (a + n b),
-// without scratch, everyone with a different partner at any time. For large blocks, and for blocks of
-// different sizes.
+// In round s, rank r sends to rank r+s and receives from rank r-s (mod p): (p-1) (a + n b), without scratch. In each
+// round all ranks have different partners. For large blocks, and for blocks of different sizes.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"

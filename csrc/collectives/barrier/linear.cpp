@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Everyone tells everyone: (p-1) a, one wait for the peers. For few ranks.
+// Every rank tells every other rank: (p-1) a, one wait for the peers. For few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

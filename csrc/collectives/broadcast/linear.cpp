@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The root sends to everyone: (p-1) (a + n b), one wait. For small vectors among few ranks.
+// The root sends to all other ranks: (p-1) (a + n b), one wait. For small vectors among few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/blocks.h"
 #include "collectives/schedule_builder.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The root sends one block to each rank, which sends it on to everyone: 2 (p-1) (a + n/p b), two waits. The
-// root sends each byte once, or twice where its own block is concerned. For large vectors among few ranks.
+// The root sends one block to each rank, which sends it on to all ranks but the root: 2 (p-1) (a + n/p b), two waits. The
+// root sends each other rank's block once, and its own block to all p-1 ranks. For large vectors among few ranks.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every rank's part of a block goes straight to the block's rank, which combines the parts in rank order:
-// (p-1) (a + n b + n g). As many bytes as the ring, but nobody passes anything on, so that a late rank holds
-// up no one's other blocks, and empty blocks are cheap. Half types travel as they are and are rounded once.
+// Every rank sends its part of a block straight to the block's rank, which combines the parts in rank order:
+// (p-1) (a + n b + n g). This moves as many bytes as the ring, but no rank forwards data. So a straggler delays only
+// the parts that it sends itself, and empty blocks are cheap. Half types travel as they are and are rounded once.
 #include "collectives/cost.h"
 #include "collectives/phases/exchange.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The LL128 protocol, as NCCL has it. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes with the number of the
-// round. Between linked GPUs (CudaDevice::links) a line that a warp stores in one instruction becomes visible from its beginning
-// on. So a reader that sees the number may load the data: the protocol needs no flag and no fence. The hardware documents this
-// no more for altorch than for NCCL. Include after exchange.cuh.
+// The LL128 protocol, as in NCCL. A warp pushes lines of 128 bytes: 120 bytes of data, then 8 bytes with the number of the
+// round. Between linked GPUs (CudaDevice::links), a line that a warp stores in one instruction becomes visible in the order of
+// its addresses. So a reader that sees the number may load the data: the protocol needs no flag and no fence. No hardware
+// documentation promises this; NCCL relies on it, too. Include after exchange.cuh.
 //
 // Each warp has slots of its own, and exchanges rounds with the warp of the same index on other ranks: it never waits for a
 // thread block. It has four slots with each other rank, used in turn, and pushes one round ahead of the round that it reads. In
@@ -45,8 +45,12 @@ struct Ll128Slots {
 
 // How many rounds a warp pushes ahead. Three make 16 MiB between two H100s slower: 71 us, not 64 (docs/benchmarks.md).
 constexpr int kAhead = 1;
-// A unit has eight lines, stored in two rows: 60 packs of 16 bytes. The last lane of each line carries the number. It has one
-// pack, in two halves; every other lane has two packs.
+// A unit is 60 packs p[i] of 16 bytes, in two rows of four lines. Each lane of a warp stores 16 bytes in each row. Every eighth
+// lane carries the number (#) at the end of its lines, and has one pack, in two halves. Every other lane has two packs.
+//
+//   lane      0      1    ...    6          7          8    ...       31
+//   row 0   p[0]   p[1]   ...  p[6]   p[56].low  #   p[7]   ...  p[59].low  #
+//   row 1   p[28]  p[29]  ...  p[34]  p[56].high #   p[35]  ...  p[59].high #
 constexpr int kUnitPacks = 60, kUnitWords = 128, kLinesOfUnit = 8, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
               kWarpsOfBlock = 16, kRowPacks = 28;
 constexpr long long kRoundWords = kUnitsOfRound * kUnitWords;
@@ -81,12 +85,12 @@ AL_DEVICE Halves load_halves(const unsigned long long* at) {
   return found;
 }
 
-// One of the warps that divide the data between the same ranks.
+// A warp: its index among the warps that divide the data between the same ranks, and the number of these warps.
 struct Warp {
   int index, number;
 };
 #ifdef __CUDACC__
-// However many a block of threads has.
+// This warp's index in its row of the grid, for any block size.
 AL_DEVICE int own_warp() { return static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32); }
 #endif
 AL_DEVICE int unit_of(const Warp& warp, int round, int place) {
@@ -235,8 +239,8 @@ AL_DEVICE void WholePacks::store_all(void* data, long long bytes, int unit, int 
   if (first_pack(lane) != within && !is_second) return;
   store_pack(static_cast<unsigned char*>(data) + last * 16LL, bytes % 16, is_second ? given.second : given.first);
 }
-// The incomplete last pack is stored separately, so that the loop has no test for it. Returns the turn in which this warp has
-// its unit, or a turn before the first round if there is none, or another warp has it.
+// The incomplete last pack is stored separately, so that the loop has no test for it. Returns the index, among this warp's
+// units, of the unit that has this pack; -kUnitsOfRound if all packs are complete, or another warp has that unit.
 AL_DEVICE int turn_of_end(long long bytes, const Warp& warp) {
   const int unit = static_cast<int>(bytes / 16) / kUnitPacks;
   return bytes % 16 == 0 || unit % warp.number != warp.index ? -kUnitsOfRound : unit / warp.number;
@@ -331,7 +335,7 @@ AL_DEVICE LanePacks take_unit(const Ll128Peer& peer, int round, int place, int l
 AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
 // Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would count rounds with itself.
-AL_DEVICE bool has_given_up(const Ll128Slots& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
+AL_DEVICE bool has_aborted(const Ll128Slots& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
 
 // Called after all rounds with the ranks first to behind - 1. `here`: not aborted.
 AL_DEVICE void count_rounds(const Ll128Slots& places, int first, int behind, int warp, int rounds, bool here) {

@@ -23,7 +23,7 @@ AL_DEVICE void exchange_with(const Ll128Exchange& job, int rank, const Warp& war
   const int sent = given.units(), units = units_in(packs_in(job.taken[rank]));
   const int rounds = rounds_for(units < sent ? sent : units, warp);
   const int end = Packs::kEndsApart ? turn_of_end(job.taken[rank], warp) : -kUnitsOfRound;
-  bool here = !has_given_up(places);
+  bool here = !has_aborted(places);
   for (int round = -kAhead; round < rounds; ++round) {
     if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);
     if (round < 0) continue;
@@ -75,7 +75,7 @@ AL_DEVICE void run_ll128_exchange(const Ll128Exchange& job) {
   const int rank = static_cast<int>(blockIdx.y), warps = job.blocks[rank] * kWarpsOfBlock;
   if (own_warp() < warps) exchange_rank(job, rank, {own_warp(), warps});
   AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
 }
 #endif
 

@@ -55,7 +55,8 @@ AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds
   }
 }
 
-// Waits for a round of all other ranks: a unit of those that have one. Returns false if the call was aborted.
+// Waits for a round of all other ranks: a unit from each rank for which holds(rank) is true, and from the others a line with
+// the number. Returns false if the call was aborted.
 template <class Holds>
 AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
   const Ll128Slots& places = all.places;
@@ -80,9 +81,9 @@ AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
   return true;
 }
 
-// What a lane has of a unit that has come.
+// A lane's packs of a unit that has arrived.
 AL_DEVICE LanePacks take_from(const WithAll& all, int turn, int rank, int lane) {
-  if (rank == all.places.rank || rank >= all.places.number) rank = all.other(1);  // anything
+  if (rank == all.places.rank || rank >= all.places.number) rank = all.other(1);  // the caller ignores these packs
   return taken_unit(all.places.mine[rank] + all.place(all.number(rank, turn)), lane);
 }
 

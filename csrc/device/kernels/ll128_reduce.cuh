@@ -97,7 +97,7 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
   const long long bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
   const int units = own.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
   const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);
-  bool here = !has_given_up(places);
+  bool here = !has_aborted(places);
   const auto folded = [&](Halves mine, Halves other) {
     Sums<Number> sums{};
     add_pack<Number, Operator>(sums, rank == 0 ? mine : other, true);

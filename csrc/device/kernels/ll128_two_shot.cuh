@@ -8,8 +8,8 @@
 namespace altorch::kernels {
 
 // Ll128Reduce::passed_to
-constexpr int kToAll = -1, kToNobody = -2;
-AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != kToNobody; }
+constexpr int kToAll = -1, kToNone = -2;
+AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != kToNone; }
 AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) { return job.passed_to == kToAll || job.passed_to == rank; }
 
 // Where the share of rank `of` lies in the output. All shares are aligned if the first one is.
@@ -20,7 +20,7 @@ AL_DEVICE Stored* share_in(const Ll128Reduce& job, int of) {
 
 // Fills what this warp would have stored with the poison pattern.
 template <class Stored>
-AL_DEVICE void mark_shares(const Ll128Reduce& job, const Warp& warp) {
+AL_DEVICE void poison_shares(const Ll128Reduce& job, const Warp& warp) {
   const int rank = job.places.rank;
   for (int of = 0; of < job.places.number; ++of) {
     if (is_passed_on(job) ? !is_passed_to(job, rank) : of != rank) continue;
@@ -48,7 +48,8 @@ AL_DEVICE void take_shares(const Ll128Reduce& job, const WithAll& all, int turn,
   }
 }
 
-// A unit of this rank's share, of everybody's part in the order of the ranks; two of them are under way together.
+// Reduces a unit of this rank's share from the parts of all ranks, in the order of the ranks. The loads of two parts are in
+// flight at once.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
   constexpr int kPair = 2;
@@ -81,7 +82,7 @@ AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
   const int kinds = passes ? 2 : 1, ahead = passes ? 0 : kAhead;
   const int rounds = job.most_units <= warp.number ? 1 : (job.most_units + warp.number - 1) / warp.number;
   const WithAll all(job.places, warp);
-  bool here = !has_given_up(job.places);
+  bool here = !has_aborted(job.places);
   for (int round = -ahead; round < rounds + kinds - 1; ++round) {
     const int unit = round * warp.number + warp.index, next = unit + ahead * warp.number, last = unit - warp.number;
     if (round + ahead < rounds)
@@ -109,7 +110,7 @@ AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
           all, round * kinds + 1, here, [&](int to) { return reduces && is_passed_to(job, to); },
           [&](int, int lane) { return result[AL_LANES == 1 ? 0 : lane]; });
   }
-  if (!here) mark_shares<Stored>(job, warp);
+  if (!here) poison_shares<Stored>(job, warp);
   count_rounds(job.places, 0, job.places.number, warp.index, rounds * kinds, here);
 }
 
@@ -126,12 +127,12 @@ AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
 }
 
 #ifdef __CUDACC__
-// The next kernel comes when no warp of the block waits any more.
+// Lets the next kernel of the stream launch (programmatic dependent launch) when no warp of this block waits any more.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void run_ll128_reduce(const Ll128Reduce& job) {
   reduce_ll128<Number, Operator, kMean>(job, {own_warp(), job.blocks * kWarpsOfBlock});
   AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
 }
 #endif
 

@@ -37,7 +37,7 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
   }
   return {symbol, "extern \"C\" __global__ void __launch_bounds__(512, 2) " + symbol +
                       "(const altorch::kernels::" + job +
-                      " job) {\n  using namespace altorch::kernels;\n  AL_AFTER_WHAT_CAME_BEFORE();\n  run_" +
+                      " job) {\n  using namespace altorch::kernels;\n  AL_WAIT_FOR_PRIMARY();\n  run_" +
                       function + arguments + "(job);\n}\n"};
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What comes behind an all_reduce in a layer of a transformer, in the same kernel: the sum is added to what the layer before
-// has left, and every row of that is divided by its root mean square. Posted and taken word by word as in small.cuh, after which
-// this comes. A block of threads has whole rows, so that nobody waits for another block.
+// An all_reduce and the RMS norm that follows it in a layer of a transformer, in one kernel: the sum is added to the
+// residual of the layer before, and each row of that is divided by its root mean square. Ranks post and take words as
+// in small.cuh. Include after small.cuh. A thread block has whole rows, so no thread block waits for another one of
+// the same rank.
 //
-// Every result is narrowed as if each step were a kernel of its own, so that the sums are the same as those of all_reduce and +.
+// Each result is narrowed as if each step were a kernel of its own, so the sums are the same as those of all_reduce
+// and +.
 
-// Lanes of a warp, which add among themselves. On the host every thread is alone.
+// The lanes of a warp add among themselves. On the host each thread is a warp of one lane.
 #ifdef __CUDACC__
 #define AL_WARP 32
 #else
@@ -24,7 +26,7 @@ struct SmallNorm {
   double epsilon;
 };
 
-// Of all threads of the block, added in the same order by each of them.
+// The sum over all threads of the block. All threads add in the same order, so they get the same bits.
 template <class Value>
 AL_DEVICE Value sum_of_block(Value own) {
   struct Partials {
@@ -34,7 +36,7 @@ AL_DEVICE Value sum_of_block(Value own) {
 #ifdef __CUDACC__
   AL_UNROLL for (int apart = AL_WARP / 2; apart > 0; apart /= 2) own += __shfl_xor_sync(0xFFFFFFFFu, own, apart);
 #endif
-  AL_SYNCHRONIZE();  // nobody reads those of the row before any more
+  AL_SYNCHRONIZE();  // no thread reads the sums of the previous row any more
   if (AL_THREAD % AL_WARP == 0) partials.of_warp[AL_THREAD / AL_WARP] = own;
   AL_SYNCHRONIZE();
   Value sum = 0;
@@ -42,7 +44,8 @@ AL_DEVICE Value sum_of_block(Value own) {
   return sum;
 }
 
-// Units of the row, of this block, whose sums and squares are made; the sum of their squares.
+// Computes and stores the sums of one row. Returns the sum of the squares of those elements that this thread has
+// computed.
 template <class Number, class Operator>
 AL_DEVICE typename Number::Computed add_row(const SmallNorm& job, const Turn& turn, long long posted, const Range& row) {
   using Stored = typename Number::Stored;
@@ -73,7 +76,7 @@ AL_DEVICE typename Number::Computed add_row(const SmallNorm& job, const Turn& tu
 AL_DEVICE float root_of(float value) { return sqrtf(value); }
 AL_DEVICE double root_of(double value) { return sqrt(value); }
 
-// A thread divides what it has added itself.
+// Divides a row: each thread divides the elements that it has added itself.
 template <class Number>
 AL_DEVICE void divide_row(const SmallNorm& job, const Range& row, typename Number::Computed factor) {
   using Stored = typename Number::Stored;
@@ -91,7 +94,7 @@ AL_DEVICE void divide_row(const SmallNorm& job, const Range& row, typename Numbe
   });
 }
 
-// Rows of which every block has as many as the others, but for the last ones; in units.
+// The rows of a thread block, in units. All blocks have equally many, except for the last ones.
 template <class Number>
 AL_DEVICE Range rows_of(const SmallNorm& job, long long block, long long blocks) {
   const long long units = job.row / Words<typename Number::Stored>::kElements;

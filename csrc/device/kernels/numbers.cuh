@@ -20,11 +20,11 @@
 // has ended: what a launch takes is hidden so. A kernel says from when on the next one may come: not while it waits for
 // another rank, for what is parked on a multiprocessor keeps others from it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define AL_AFTER_WHAT_CAME_BEFORE() asm volatile("griddepcontrol.wait;" ::: "memory")
-#define AL_LET_THE_NEXT_COME() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+#define AL_WAIT_FOR_PRIMARY() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define AL_LAUNCH_DEPENDENTS() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
 #else
-#define AL_AFTER_WHAT_CAME_BEFORE()
-#define AL_LET_THE_NEXT_COME()
+#define AL_WAIT_FOR_PRIMARY()
+#define AL_LAUNCH_DEPENDENTS()
 #endif
 
 namespace altorch::kernels {

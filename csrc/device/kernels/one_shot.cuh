@@ -14,8 +14,8 @@ struct OneShotReduce {
   unsigned long long poison;
 };
 
-// Each rank pushes to every rank the slice that this one wants. It raises a flag for itself, too, when it has pushed: its
-// result may overwrite its input.
+// Each rank pushes to each peer the slice of its input that the peer reduces. After each round it also raises a flag for
+// itself. The block that pulls waits for this flag, because its result may overwrite the input.
 AL_DEVICE Chunks chunks_for(const OneShotReduce& job, int rank, long long block) {
   return {job.counts[rank], job.chunk, block, job.blocks};
 }
@@ -71,7 +71,7 @@ AL_DEVICE void pull_one_shot(const OneShotReduce& job, long long block) {
   // After an abort, the block that pushes may still read the input.
   if (taken < rounds && AL_THREAD == 0) await_flag(one_shot_count(places, kOneShotCallsPushed, block), *calls + 1, nullptr);
   AL_SYNCHRONIZE();
-  for (; taken < rounds; ++taken) mark_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
+  for (; taken < rounds; ++taken) poison_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
   keep_number(last, number);
   if (AL_THREAD == 0) ++*calls;
 }

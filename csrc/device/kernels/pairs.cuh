@@ -71,7 +71,7 @@ AL_DEVICE void take_pair(const Pairs& job, const Pairs::Pair& pair, const Turn& 
 
 AL_DEVICE void end_turn(const Pairs::Pair& pair, const Turn& turn) {
   AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   if (AL_THREAD == 0) pair.numbers[turn.block] = turn.exchange;
 }
 

@@ -21,7 +21,7 @@ AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
   share.results_number = 0;
 }
 
-// So many groups of elements at once, from `at` on, `stride` apart: their loads are under way together.
+// Reduces kAtOnce groups of elements, from `at` on, `stride` apart. Their loads are in flight at once.
 template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
 AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {
   using Stored = typename Number::Stored;
@@ -80,7 +80,7 @@ AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
     reduce_groups<Number, Operator, kMean, Stored, 1>(job, at, 0);
 }
 
-// What this rank sends of its vector: multiplied where that is asked for.
+// Pushes elements of this rank's vector, scaled if the call asks for it.
 template <class Number, class Job>
 AL_DEVICE void push_part(const Job& job, void* to, long long begin, long long count) {
   using Stored = typename Number::Stored;
@@ -93,9 +93,9 @@ AL_DEVICE void push_part(const Job& job, void* to, long long begin, long long co
   copy_bytes(to, from, count * static_cast<long long>(sizeof(Stored)));
 }
 
-// Elements of the result that do not come.
+// Overwrites elements of the result that will not arrive with the poison pattern.
 template <class Number, class Job>
-AL_DEVICE void mark_part(const Job& job, long long begin, long long count) {
+AL_DEVICE void poison_part(const Job& job, long long begin, long long count) {
   using Stored = typename Number::Stored;
   overwrite({static_cast<Stored*>(job.output) + begin, count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
             0, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Overwrites the result of a call that was given up, in the stream's order, before anybody can read it. Behind
-// every call whose own kernels do not see to that; it looks at one word, and that is all while all is well.
-// After small.cuh.
+// Overwrites the result of an aborted call with the poison pattern, in the order of the stream, before later work can
+// read it. It runs after every call whose own kernels do not poison their results. If no call was aborted, it only
+// reads one word. Include after small.cuh.
 
 namespace altorch::kernels {
 
@@ -10,7 +10,7 @@ struct Poison {
   void* data;
   long long bytes;
   unsigned long long pattern;
-  const unsigned* given_up;  // not 0: the call was
+  const unsigned* given_up;  // not 0: the call was aborted
 };
 
 AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
@@ -27,9 +27,9 @@ AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
 }
 
 #ifdef __CUDACC__
-// One thread of a block looks: the word may lie on the host.
+// Only one thread of a block reads the word, because it may lie on the host.
 AL_DEVICE void run_poison_given_up(const Poison& job) {
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   __shared__ bool given_up;
   if (threadIdx.x == 0) given_up = is_set(job.given_up);
   __syncthreads();

@@ -25,7 +25,7 @@ struct BulkSlots {
 
 // Rounds are counted, and every fourth one uses the same slot, also when the counter wraps. A block that has aborted stores
 // this in place of its last number.
-constexpr unsigned kGivenUp = 0xFFFFFFFFu;
+constexpr unsigned kAborted = 0xFFFFFFFFu;
 AL_DEVICE unsigned next_round(unsigned last) { return last == 0xFFFFFFFBu ? 0 : last + 1; }
 AL_DEVICE unsigned fourth_before(unsigned round) { return round <= 3 ? round - 8 : round - 4; }
 
@@ -80,14 +80,14 @@ AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
   copy_units<unsigned char>(to, from, wide, bytes);
 }
 
-// By all threads of a block: raises a flag of this rank's at each of the ranks first to behind - 1, when what they have
-// written is there. Nothing for a rank without one.
+// Called by all threads of a block. Raises this rank's flag at each of the ranks first to behind - 1, after all that the
+// block has stored. Skips a rank that has no flag.
 AL_DEVICE void tell(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
   AL_SYNCHRONIZE();
   for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
     if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
 }
-// Waits for theirs. False when it is given up instead.
+// Waits for the flags of these ranks. Returns false if the call was aborted.
 AL_DEVICE bool await(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
   bool here = true;
   for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
@@ -95,32 +95,32 @@ AL_DEVICE bool await(const BulkSlots& places, long long flag, unsigned number, i
   return AL_ALL(here);
 }
 
-// Where a block has its data of a round, in a place.
+// The offset of a block's slot for a round.
 AL_DEVICE long long slot_at(const BulkSlots& places, long long block, unsigned number) {
   return (number % 4 * places.blocks + block) * places.part;
 }
 
-// Rounds in which a block pushes to the ranks first to behind - 1. `push` is given the round's place among them, and where
-// its data lies. Returns the number of the last round, or kGivenUp.
+// Runs the rounds in which a block pushes to the ranks first to behind - 1. Calls push(round, offset of the slot), with rounds
+// from 0. Returns the number of the last round, or kAborted if the call was aborted.
 template <class Push>
 AL_DEVICE unsigned push_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
                                int behind, const Push& push) {
   for (long long round = 0; round < rounds; ++round) {
     const unsigned next = next_round(number);
-    if (number == kGivenUp || !await(places, places.blocks + block, fourth_before(next), first, behind)) return kGivenUp;
+    if (number == kAborted || !await(places, places.blocks + block, fourth_before(next), first, behind)) return kAborted;
     number = next;
     push(round, slot_at(places, block, number));
     tell(places, block, number, first, behind);
   }
   return number;
 }
-// The same of what these have pushed. `taken` is how many rounds were taken.
+// As push_rounds(), for the rounds in which the block pulls from these ranks. `taken`: how many rounds were pulled.
 template <class Take>
 AL_DEVICE unsigned take_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
                                int behind, long long& taken, const Take& take) {
   for (taken = 0; taken < rounds; ++taken) {
     const unsigned next = next_round(number);
-    if (number == kGivenUp || !await(places, block, next, first, behind)) return kGivenUp;
+    if (number == kAborted || !await(places, block, next, first, behind)) return kAborted;
     number = next;
     take(taken, slot_at(places, block, number));
     tell(places, places.blocks + block, number, first, behind);
@@ -129,12 +129,12 @@ AL_DEVICE unsigned take_rounds(const BulkSlots& places, long long block, unsigne
 }
 // After everything that the threads of the block do.
 AL_DEVICE void keep_number(unsigned* at, unsigned number) {
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   AL_SYNCHRONIZE();
   if (AL_THREAD == 0) *at = number;
 }
 
-// What comes in chunks, of which each of so many blocks has every so manieth.
+// Data that is divided into chunks. Chunk i belongs to thread block i % blocks.
 struct Chunks {
   long long all, chunk, block, blocks;
 };

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small collectives in one kernel per rank: every rank posts its part where the others look for it, four bytes of
-// data beside a four-byte number of the exchange in one store, and takes the others' parts as soon as they carry
-// that number. No flag comes before or after. A rank posts once for all in pinned memory that they share, or for
-// each of the others in memory of its GPU. After numbers.cuh.
+// Small collectives in one kernel per rank, by the LL protocol, as in NCCL: a word has 4 bytes of data and the 4-byte number of
+// the exchange, and is written by one store. A rank posts its words where its peers read them. A peer that reads the number has
+// the data, so no flag is needed. In pinned memory that the ranks share, a rank posts once for all peers; in GPU memory it
+// posts once for each peer. Include after numbers.cuh.
 //
-// The numbers are counted on the device, so that a captured call can be replayed. Every block counts its own
-// exchanges and has a region of its own in every place, so that blocks of a rank need not wait for each other:
-// block b of a rank exchanges with block b of the others. There are two areas, used in turn. That is enough: every
-// block posts at least one word in every exchange for everybody and waits for one of everybody, so nobody is two
-// exchanges ahead of anybody.
+// The numbers are counted on the device, so that a captured call can be replayed. Each thread block counts its own exchanges
+// and has a region of its own in every place (slot). Block b of a rank exchanges only with block b of other ranks, so blocks
+// of one rank do not wait for each other. A place has two halves, used in turn. Two are enough: in each exchange each block
+// posts at least one word for each rank and waits for one word from each rank, so no rank is two exchanges ahead of another.
 
 #ifndef AL_PAUSE
 #define AL_PAUSE()
 #endif
-// A block of threads: where a thread is in it, what all of them wait for, whether something holds for all of them, and an
-// object that they share. Tests bring blocks of their own.
+// A thread block: the index of a thread, a barrier, whether a condition holds for all threads, and an object that
+// they share. Tests bring blocks of their own.
 #ifdef __CUDACC__
 #define AL_THREADS blockDim.x
 #define AL_THREAD threadIdx.x
@@ -78,15 +77,15 @@ AL_DEVICE bool is_set(const unsigned* aborted) {
 #endif
 }
 
-// What comes after 0xFFFFFFFF is even again, as it is odd itself, and not 0.
+// After 0xFFFFFFFF, which is odd, comes 2: it is even, so that the two areas still alternate, and it is not 0.
 AL_DEVICE unsigned next_number(unsigned last) { return last == 0xFFFFFFFFu ? 2 : last + 1; }
 
-// Where a block has its words of this exchange, from the beginning of a place.
+// The offset of a block's words of this exchange from the beginning of a place.
 AL_DEVICE long long words_of(unsigned exchange, long long half, long long region, long long block) {
   return (exchange & 1) * half + block * region;
 }
 
-// Units of which each block has as many as the others, but for the last ones.
+// A range of units. part_of() gives each block the same number of units; the last blocks may have fewer.
 struct Range {
   long long begin, end;
 };
@@ -95,7 +94,7 @@ AL_DEVICE Range part_of(long long units, long long block, long long blocks) {
   return {begin < units ? begin : units, end < units ? end : units};
 }
 
-// Waits until the word belongs to this exchange; false when the exchange is given up instead.
+// Waits until the word belongs to this exchange. Returns false if the call was aborted.
 AL_DEVICE bool take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted,
                          unsigned& data) {
   for (int polls = 1;; ++polls) {
@@ -115,7 +114,7 @@ union Words {
   Stored elements[kElements];
 };
 
-// Four bytes at an address of which they are aligned.
+// Loads 4 bytes from an address that is aligned to 4 bytes.
 AL_DEVICE unsigned load_four(const void* at) {
 #ifdef __CUDACC__
   return *static_cast<const unsigned*>(at);
@@ -132,14 +131,14 @@ AL_DEVICE void store_four(void* at, unsigned four) {
   __builtin_memcpy(at, &four, sizeof four);
 #endif
 }
-// Whether the elements of a unit, of which `left` are left, can go as one word.
+// Whether the elements of a unit can move as one word. `left`: how many elements of the vector are left.
 template <class Stored>
 AL_DEVICE bool goes_whole(const Stored* at, long long left) {
   return Words<Stored>::kElements > 1 && left >= Words<Stored>::kElements &&
          reinterpret_cast<unsigned long long>(at) % 4 == 0;
 }
 
-// A unit of a vector of which `left` elements are left there; what is behind its end is 0.
+// Loads a unit of a vector that has `left` elements left there. Elements after its end are 0.
 template <class Stored>
 AL_DEVICE Words<Stored> load_unit(const Stored* at, long long left) {
   Words<Stored> unit;
@@ -163,11 +162,12 @@ AL_DEVICE long long whole_units(const Stored* vector, long long count) {
   if (Words<Stored>::kElements == 1) return count;
   return reinterpret_cast<unsigned long long>(vector) % 4 == 0 ? count / Words<Stored>::kElements : 0;
 }
-// Units of a thread that are under way together: each of them takes as long as all.
+// How many units of a thread are in flight together: one unit takes as long as all of them.
 template <class Stored>
 constexpr int kUnitsAtOnce = Words<Stored>::kWords > 2 ? 1 : 4 / Words<Stored>::kWords;
 
-// Units of this rank's input, `first` elements from its beginning, `stride` apart; several at once are whole.
+// Loads units of this rank's input, `first` elements from its beginning, `stride` apart. Several units at once must
+// be whole.
 template <class Number, int kAtOnce>
 AL_DEVICE void own_units(const Small& job, long long first, long long unit, long long stride,
                          Words<typename Number::Stored> (&own)[kAtOnce]) {
@@ -194,17 +194,17 @@ AL_DEVICE void own_units(const Small& job, long long first, long long unit, long
 // One block's part of one exchange.
 struct Turn {
   unsigned exchange;
-  long long at;  // its words
+  long long at;  // the offset of its words
   long long block, blocks;
 };
 AL_DEVICE Turn turn_of(const Small& job, long long block, long long blocks) {
   const unsigned exchange = next_number(job.numbers[block]);
   return {exchange, words_of(exchange, job.half, job.region, block), block, blocks};
 }
-// After everything that the threads of the block do in the exchange.
+// Called after everything that the threads of the block do in the exchange.
 AL_DEVICE void end_turn(const Small& job, const Turn& turn) {
   AL_SYNCHRONIZE();
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   if (AL_THREAD == 0) job.numbers[turn.block] = turn.exchange;
 }
 
@@ -214,8 +214,8 @@ AL_DEVICE Range units_of(const Small& job, const Turn& turn) {
   return part_of((job.count + Unit::kElements - 1) / Unit::kElements, turn.block, turn.blocks);
 }
 
-// What a thread does of a range: several units at once while so many are whole, then one by one. `act` is called with how many
-// (Several<>) and the first; the others are AL_THREADS apart.
+// Calls act(Several<n>(), first) for the units of a range that belong to this thread: n units, AL_THREADS apart. n is kAtOnce
+// while so many whole units are left, then 1.
 template <int kNumber>
 struct Several {
   static constexpr int kAtOnce = kNumber;
@@ -231,7 +231,7 @@ AL_DEVICE void for_each_unit(const Range& units, long long whole, const Act& act
   for (; at < units.end; at += AL_THREADS) act(Several<1>(), at);
 }
 
-// Those units of the block.
+// Posts these units of this rank's part in each place. In a place that gets no data it posts one word with only the number.
 template <class Number>
 AL_DEVICE void post(const Small& job, const Turn& turn, const Range& units) {
   using Stored = typename Number::Stored;
@@ -264,7 +264,7 @@ AL_DEVICE void post(const Small& job, const Turn& turn) {
   post<Number>(job, turn, units_of<Number>(job, turn));
 }
 
-// Units that a rank has posted, `stride` apart; false where they have not come.
+// Waits for units that a rank posts, `stride` apart, and loads them. Returns false if the call was aborted.
 template <class Stored, int kAtOnce>
 AL_DEVICE bool take_units(const unsigned long long* words, long long unit, long long stride, unsigned exchange,
                           const unsigned* aborted, Words<Stored> (&taken)[kAtOnce]) {
@@ -286,7 +286,7 @@ AL_DEVICE bool take_units(const unsigned long long* words, long long unit, long 
   }
 }
 
-// An element of the type that looks like no result.
+// The poison pattern as an element.
 template <class Number>
 AL_DEVICE typename Number::Stored poisoned(const Small& job) {
   union {
@@ -297,7 +297,7 @@ AL_DEVICE typename Number::Stored poisoned(const Small& job) {
   return made.element;
 }
 
-// One word of every rank from which this block has taken nothing else: see above.
+// Waits for one word from each rank from which this block has taken no data, so that no rank gets two exchanges ahead.
 AL_DEVICE void meet(const Small& job, const Turn& turn, bool took, int first, int behind) {
   unsigned ignored;
   for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) {
@@ -306,8 +306,8 @@ AL_DEVICE void meet(const Small& job, const Turn& turn, bool took, int first, in
   }
 }
 
-// Units of everybody, AL_THREADS apart, in the order of the ranks, of which `begin` is the first that the block has posted; false
-// where some have not come.
+// Reduces units of all ranks, AL_THREADS apart, in the order of the ranks. `begin`: the first unit that the block has posted.
+// Returns false if the call was aborted.
 template <class Number, class Operator, int kAtOnce, int kElements>
 AL_DEVICE bool reduce_units(const Small& job, const Turn& turn, long long first, long long begin,
                             typename Number::Computed (&sums)[kAtOnce][kElements]) {
@@ -329,7 +329,7 @@ AL_DEVICE bool reduce_units(const Small& job, const Turn& turn, long long first,
   return here;
 }
 
-// In place, too: a thread writes the elements that it has read itself, and posted before.
+// Works in place, too: a thread writes only elements that it has read and posted before.
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks) {
   using Stored = typename Number::Stored;
@@ -356,7 +356,7 @@ AL_DEVICE void reduce_small(const Small& job, long long block, long long blocks)
   end_turn(job, turn);
 }
 
-// Parts of `count` bytes from the ranks first to behind, side by side.
+// Moves parts of `count` bytes from the ranks first to behind - 1 into the output, side by side.
 AL_DEVICE void move_small(const Small& job, long long block, long long blocks) {
   using Byte = Plain<unsigned char>;
   using Unit = Words<unsigned char>;

@@ -34,11 +34,11 @@ AL_DEVICE Share share_of(const TwoShotReduce& job, long long tile, int rank) {
 
 // Poisons the results of a block's tiles from `first` on, which have not arrived.
 template <class Number>
-AL_DEVICE void mark_tiles(const TwoShotReduce& job, long long first, bool takes_all) {
+AL_DEVICE void poison_tiles(const TwoShotReduce& job, long long first, bool takes_all) {
   for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
     for (int rank = 0; rank < job.places.number; ++rank) {
       const Share share = share_of(job, tile, rank);
-      mark_part<Number>(job, share.at, share.count);
+      poison_part<Number>(job, share.at, share.count);
     }
   }
 }
@@ -55,24 +55,24 @@ AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
   const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
   AL_SHARED(ShareJob, work);
   unsigned number = places.numbers[block];
-  long long before = -1;  // the tile whose results are under way
+  long long before = -1;  // the tile whose results are in flight
   for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
     const bool reduces = tile < job.tiles;
-    if (number == kGivenUp) {
-      mark_tiles<Number>(job, tile, takes_all);
+    if (number == kAborted) {
+      poison_tiles<Number>(job, tile, takes_all);
       break;
     }
     number = next_round(number);
     const long long data = parts_at(places, block, number);
     for (int turn = 1; reduces && turn < places.number; ++turn) {
-      const int rank = (places.rank + turn) % places.number;  // not everybody to the same one first
+      const int rank = (places.rank + turn) % places.number;  // so that ranks do not all push to the same rank first
       const Share share = share_of(job, tile, rank);
       push_part<Number>(job, places.theirs[rank] + data, share.at, share.count);
     }
     tell(places, block, number, 0, places.number);
     if (!await(places, block, number, 0, places.number)) {
-      mark_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
-      number = kGivenUp;
+      poison_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
+      number = kAborted;
       break;
     }
     for (int turn = 1; before >= 0 && takes_all && turn < places.number; ++turn) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided access to memory of other ranks' GPUs, and the signals that tell of it. After small.cuh.
+// One-sided access to memory of other ranks' GPUs, and the signals that announce it. Include after small.cuh.
 //
-// Nothing but a wait for a signal waits for another rank. What is counted is counted on the device, so that a captured
-// call can be replayed: a signal adds one where it is awaited, or, where atomic operations do not reach that, stores how
-// often it has done so; a wait knows how many it has taken.
-// Streams of one rank may do so at the same time.
+// Only a wait for a signal waits for another rank. The device counts signals and waits, so that a captured call can
+// be replayed. A signal adds 1 to a number in the memory of the waiting rank. If atomic operations do not reach that
+// memory, it stores how often it has signalled there. A wait counts how many signals it has taken. Several streams of
+// one rank may do so at the same time.
 
 namespace altorch::kernels {
 
-// How often something happened: the count, and who is raising it.
+// A counter in device memory, and a lock for the threads that raise it.
 struct WindowCount {
   unsigned number, raising;
 };
@@ -19,7 +19,7 @@ struct WindowMove {
   unsigned char* to;
   long long row_bytes, rows;
   long long from_stride, to_stride;  // bytes
-  unsigned* raised;                  // null: nobody is told
+  unsigned* raised;                  // null: no signal
   WindowCount* count;                // null: atomic operations reach `raised`
   const unsigned* ended;             // not 0: leave everything as it is
 };
@@ -28,7 +28,7 @@ struct WindowMove {
 struct WindowWait {
   const unsigned* raised;
   WindowCount* taken;
-  WindowCount *begun, *done;  // begun: null: nobody asks
+  WindowCount *begun, *done;  // begun: null: only the end is reported
   unsigned *tells_begun, *tells_done;
   const unsigned* aborted;
   void* data;
@@ -92,12 +92,13 @@ AL_DEVICE long long linear_thread() { return 0; }
 AL_DEVICE long long all_threads() { return 1; }
 #endif
 
-// Once more, and shows it. In order, for a lower number after a higher one would be a signal that is lost: those who raise
-// it run on one device. `publishes`: what was written before is seen by whoever sees that.
+// Adds 1 to the count, and stores the new number in `shown`. The lock keeps the stores in order: a lower number after
+// a higher one would lose a signal. All threads that raise one count run on one device. `publishes`: a thread that
+// sees the new number also sees what was written before.
 AL_DEVICE void count_up(WindowCount* count, unsigned* shown, bool publishes) {
   while (swapped(&count->raising, 0u, 1u) != 0) AL_PAUSE();
   if (publishes) {
-    fence();  // behind the lock: what those before have published is seen, too
+    fence();  // after the lock: what earlier threads have published is seen, too
   } else {
     fence_on_device();
   }
@@ -140,12 +141,12 @@ AL_DEVICE void window_move(const WindowMove& job, long long thread, long long th
   move_units<unsigned char>(job, thread, threads);
 }
 
-// Whoever waits longer tells that it does, for what it tells costs as much as a signal.
-constexpr unsigned kSoon = 128;  // looks
+// A wait reports its beginning only after so many polls, because a report costs as much as a signal.
+constexpr unsigned kSoon = 128;  // polls
 
 struct WindowWaited {
-  bool there;  // false: it was given up
-  bool told;   // that it has begun
+  bool there;  // false: the wait was aborted
+  bool told;   // whether the beginning was reported
 };
 
 AL_DEVICE WindowWaited await_signal(const WindowWait& job) {
@@ -170,7 +171,7 @@ AL_DEVICE void end_wait(const WindowWait& job, const WindowWaited& waited) {
   if (!job.begun || waited.told) tell(job.done, job.tells_done);
 }
 
-// One element, whatever lies beside it in its word.
+// Changes one element atomically, and no other element in the same word.
 template <class Stored, class Change>
 AL_DEVICE void change_element(Stored* at, const Change& change) {
   if constexpr (sizeof(Stored) > sizeof(unsigned)) {
@@ -238,9 +239,9 @@ AL_DEVICE void window_number(const WindowNumber& job) {
 }
 
 #ifdef __CUDACC__
-// What tells somebody is one block: its data is there before.
+// A move with a signal runs in one thread block, so that all its data is stored before the signal.
 AL_DEVICE void run_window_move(const WindowMove& job) {
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   if (is_set(job.ended)) return;
   window_move(job, linear_thread(), all_threads());
   if (!job.raised) return;
@@ -255,7 +256,7 @@ AL_DEVICE void run_window_wait(const WindowWait& job) {
     there = waited.there;
   }
   __syncthreads();
-  AL_LET_THE_NEXT_COME();
+  AL_LAUNCH_DEPENDENTS();
   if (!there) overwrite({job.data, job.bytes, job.pattern, nullptr}, 0, 1);
   __syncthreads();
   if (threadIdx.x == 0) end_wait(job, waited);
@@ -264,7 +265,7 @@ template <class Number, class Operator, bool>
 AL_DEVICE void run_window_update(const WindowUpdate& job) {
   if (!is_set(job.ended)) window_update<Number, Operator>(job, linear_thread(), all_threads());
 }
-// A warp is the least that is launched.
+// The smallest launch is a warp, and only one thread has work.
 AL_DEVICE void run_window_number(const WindowNumber& job) {
   if (threadIdx.x == 0) window_number(job);
 }

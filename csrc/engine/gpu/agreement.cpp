@@ -22,7 +22,8 @@ std::string of(std::int64_t bytes, std::int64_t tag) {
 
 }  // namespace
 
-// Written back to front and read front to back: who sees the number sees what belongs to it, or a newer one.
+// A writer clears `number`, writes the other fields, and stores `number` last. A reader loads `number` before and after the
+// other fields. If it is the same both times, the fields belong to it.
 struct Agreement::Call {
   std::uint64_t number, sequence, fingerprint, history;
 };

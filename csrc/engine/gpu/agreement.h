@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks of one node call on CUDA tensors, written down in memory that they share before anything is
-// enqueued: whoever comes later sees that the calls differ, whichever route carries them, and enqueues
-// nothing. It costs the device nothing, and the host some hundred nanoseconds.
+// Detects mismatched calls on CUDA tensors among the ranks of one node. Before a rank enqueues anything, it writes its call
+// into memory that the ranks share. A rank that comes later compares its own call with it, whichever route carries the
+// call. On a mismatch that rank enqueues nothing. This costs the device nothing, and the host a few hundred nanoseconds.
 //
-// Of collectives every rank must agree on the call and on all calls before; of messages, and of what an
-// all_to_all, a gather or a scatter moves, each pair of ranks on size and tag. Ranks are compared as long as
-// they are not more than kKept calls apart; later the history of the calls tells.
+// All ranks must agree on a collective, and on all calls before it. For messages, and for the blocks that an all_to_all, a
+// gather or a scatter moves, each pair of ranks must agree on size and tag. Ranks compare a call as long as they are at
+// most kKept calls apart. After that, the history of the calls shows the mismatch.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace altorch {
 
-// Thread rules: check() by one thread at a time, the others by any.
+// Thread rules: check() by one thread at a time, the other functions by any thread.
 class Agreement {
  public:
   static constexpr int kMostRanks = 64;
@@ -28,19 +28,19 @@ class Agreement {
   // `memory`: bytes(ranks), zero at first, shared by all ranks.
   Agreement(std::shared_ptr<std::byte> memory, int rank, int ranks);
 
-  // Writes the call down and compares it. Throws Error(kMismatch) with both calls, after abort(), and
-  // Error(kTransport) once the group was given up.
+  // Writes the call down and compares it with the peers' calls. On a mismatch, aborts and throws Error(kMismatch), which
+  // names both calls. Throws Error(kTransport) once the group is aborted.
   void check(const Operation& operation);
 
-  // Gives the group up for all ranks. The first reason stays.
+  // Aborts the group for all ranks. The first reason stays.
   void abort(const std::string& why);
-  // Why a rank gave it up, or nothing.
+  // Why a rank aborted the group, or nothing.
   std::optional<std::string> aborted() const;
 
  private:
   static constexpr std::uint64_t kKept = 1024, kKeptMessages = 64;
-  struct Call;     // of a rank
-  struct Message;  // one end of it
+  struct Call;     // of one rank
+  struct Message;  // one end of a message
   enum End { kSender, kReceiver };
 
   AbortNote& note() const;
@@ -48,7 +48,7 @@ class Agreement {
   Message& message(int from, int to, End end, std::uint64_t number) const;
   void compare_call(const Operation& operation);
   void compare_blocks(const Operation& operation);
-  // The other end may have been written down before.
+  // Writes down this rank's end, and compares it with the peer's end if that is there already.
   void compare_message(const Operation& operation, int peer, End mine, std::int64_t bytes);
   [[noreturn]] void disagree(const std::string& text);
 

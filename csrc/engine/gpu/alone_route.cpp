@@ -21,7 +21,7 @@ class AloneRoute : public GpuRoute {
         device_->copy_on_device(result.data(), operation.input, result.size(), stream);
     }
   }
-  // It waits for nobody.
+  // It waits for no peer.
   std::optional<Error> failure() override { return std::nullopt; }
   void abort(const std::string&) override {}
   bool marks_results() const override { return true; }

@@ -146,7 +146,7 @@ bool DeviceCalls::look() {
     if (replays && !in_graphs_) return false;
     found = replays ? trouble_in_graphs(Watchdog::Clock::now()) : trouble(Watchdog::Clock::now());
     if (!found) return true;
-    bool all_told = replays;  // nobody but this rank knows what it replays
+    bool all_told = replays;  // no peer knows what this rank replays
     found->cause = watchdog_.with_last_word(found->operation, found->cause, all_told);
     failure_ = explained(found->operation, found->cause);
   }
@@ -183,7 +183,7 @@ void DeviceCalls::fail(const Operation& operation, const Error& cause) {
   if (on_error_ == OnError::kPoison) unmarked = carrier_.mark_results();
   if (on_error_ == OnError::kTeardown || unmarked) {
     log(LogLevel::kError,
-        "the process ends, so that nobody takes what that operation has left for its result (" +
+        "the process ends, so that what that operation has left is not taken for its result (" +
             unmarked.value_or("ALTORCH_ON_ERROR=teardown") + ")");
     _exit(1);  // nothing that waits for the device could come to its end
   }
@@ -203,7 +203,7 @@ void DeviceCalls::abort(const std::string& why) {
     if (!failure_) failure_ = Error(ErrorKind::kClosed, "altorch: group '" + group_.name() + "': " + why);
   }
   tell_waiters_();
-  if (on_error_ != OnError::kContinue) carrier_.mark_results();  // asked for, so that nobody need die of it
+  if (on_error_ != OnError::kContinue) carrier_.mark_results();  // a requested abort never ends the process
   carrier_.abort(why);
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls that a group has given to a device, and that are not known to be done. The host has gone on, so that
-// somebody else must see that a peer is lost, that a deadline has passed or that the ranks called different
-// things; who does ends what hangs, tells the peers, and sees to it that nobody takes what is left for a
-// result.
+// The calls of a group that are in flight on a device: enqueued, and not known to be done. The calling thread does not wait
+// for them, so a watch thread (backend/cuda/cuda_watch.h) calls look(). It checks whether a peer is lost, a deadline has
+// passed, or the ranks called different operations. If so, it aborts the calls, tells the peers, and keeps leftover data
+// from being taken for results (on_error.h).
 //
-// Nothing here asks the device anything. Thread rules: enter() up to entered() or withdraw(), and all_done(), by
-// one thread at a time; done_up_to() by one, too, of numbers that had been entered; the others by any.
+// Nothing here queries the device. Thread rules: enter() up to entered(), captured() or withdraw(), and all_done(), by one
+// thread at a time. done_up_to() by one thread at a time, with a number of calls that had been entered. The other functions
+// by any thread.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/group.h"
 #include "engine/gpu/on_error.h"
+#include "engine/group.h"
 #include "engine/task.h"
 #include "engine/watchdog.h"
 
@@ -26,56 +27,57 @@ namespace altorch {
 class DeviceCarrier {
  public:
   virtual ~DeviceCarrier() = default;
-  // What went wrong on the way, if anything did. Any thread.
+  // What went wrong in a route since, if anything did. Any thread.
   virtual std::optional<Error> failure() = 0;
-  // From now on, what is given up gets its results marked: to be called before abort(). Why it cannot be
-  // done, as a clause, or nothing. Any thread; does not call CUDA.
+  // From now on, aborted calls get their results marked (poison). To be called before abort(). Returns why that is
+  // unsupported, as a clause, or nothing. Any thread; does not call CUDA.
   virtual std::optional<std::string> mark_results() = 0;
-  // Ends everything in flight, on this rank only. Idempotent. Any thread.
+  // Aborts everything in flight, on this rank only. Idempotent. Any thread.
   virtual void abort(const std::string& why) = 0;
-  // The same of what graphs replay, whose results are marked: nobody has said that anything is in flight.
+  // The same for replays of CUDA graphs, but only where their results are marked. The host does not know whether a replay
+  // is in flight.
   virtual void end_replays(const std::string& why) = 0;
 };
 
 class DeviceCalls {
  public:
-  // `tell_waiters`: called when the group has failed, before anything goes on because of it.
+  // `tell_waiters`: called when the group has failed, before any stream goes on because of that.
   DeviceCalls(Group& group, Watchdog& watchdog, DeviceCarrier& carrier, OnError on_error,
               std::function<void()> tell_waiters);
 
-  // A call is about to be given to a route, which may hold the host up (NCCL connects with peers then).
+  // A call is about to be given to a route. The route may block the calling thread (NCCL connects to peers then).
   void enter(const Operation& operation);
-  // The route has it.
+  // The route has enqueued the call.
   void entered();
-  // A route did not take it.
+  // The route did not enqueue the call.
   void withdraw();
-  // A graph did, which may be replayed from now on, at any time: nobody says when.
+  // A CUDA graph has captured the call. From now on the graph may be replayed at any time, without notice to the host.
   void captured();
 
-  // The device has come to the end of the first `number` calls that there ever were. How many there were, if
-  // some of them are left.
+  // The device has done the first `number` calls that were ever entered. Returns how many were entered in all, if some of
+  // them are still in flight.
   std::optional<std::uint64_t> done_up_to(std::uint64_t number);
   void all_done();
-  std::uint64_t count() const;  // of all that there ever were
-  // Numbers (Operation::number) of those that are not known to be done, for who reports them; as far as nobody is looking
-  // after them right now. Any thread; does not wait.
+  std::uint64_t count() const;  // entered so far, without captured and withdrawn calls
+  // The Operation::number of each call in flight, for reports. Empty if another thread holds the lock, or after a failure.
+  // Any thread; does not wait.
   std::vector<std::uint64_t> under_way() const;
-  bool idle() const { return idle_.load(); }  // all were done when somebody last said so, and none came since
+  bool idle() const { return idle_.load(); }  // no call was entered since the last all_done()
 
   std::optional<Error> failure() const;
   void throw_if_failed() const;
-  // Asking the device has failed.
+  // A query of the device has failed.
   void device_failed(const std::string& what);
 
-  // Ends what hangs. False when nothing is under way. May be called for as long as anything is, by a thread
-  // that nothing on the device can hold up.
+  // Checks the calls in flight, and aborts what hangs. False: nothing is left to look after. To be called repeatedly until
+  // then, by a thread that nothing on the device can block.
   bool look();
   // The group is destroyed before its calls are done: they have failed, and the peers are not told.
   void end(const Error& cause);
-  // Somebody wants them ended.
+  // Aborts the calls because the user asks for it.
   void abort(const std::string& why);
-  // Lets what still hangs go on, once there is a failure. To be repeated: peers' devices that went on may
-  // have held ours up once more.
+  // Aborts once more what still hangs, if there is a failure. To be repeated: peers' devices that went on may have blocked
+  // this rank's device again.
   void release();
 
  private:
@@ -89,14 +91,16 @@ class DeviceCalls {
     Error cause;
   };
 
-  // All with mutex_ held. The call that was entered last, which is none of those under way after all.
+  // Needs mutex_, as the two functions below do. Removes the call that was entered last: it is not in flight after all.
   Call take_back();
-  // Why what is under way cannot end, if that is known.
+  // Why the calls in flight cannot end, if that is known.
   std::optional<Trouble> trouble(Watchdog::Clock::time_point now);
-  // The same of what may be replayed while no call is under way. Nobody may be waiting, so that it is no error yet.
+  // The same for graphs that may be replayed while no call is in flight. It is no error yet, because perhaps no thread waits
+  // for a replay.
   std::optional<Trouble> trouble_in_graphs(Watchdog::Clock::time_point now);
   Error explained(const Operation& operation, const Error& cause) const;
-  // Says what went wrong, to everybody, and ends what is under way.
+  // Tells the waiting threads, the peers and the log what went wrong. Then aborts the calls in flight, or ends the process
+  // (on_error.h).
   void fail(const Operation& operation, const Error& cause);
 
   Group& group_;
@@ -109,7 +113,7 @@ class DeviceCalls {
   std::deque<Call> calls_;         // in order, the latest of them
   std::uint64_t number_ = 0;       // of the last of them, from 1
   bool entering_ = false;          // the last of them is being given to a route
-  std::optional<Call> in_graphs_;  // one of those
+  std::optional<Call> in_graphs_;  // the latest call that a graph has captured
   Operation last_;
   std::optional<Error> failure_;
   std::optional<Error> device_failure_;

@@ -6,11 +6,11 @@
 
 #include "base/adaptive_wait.h"
 #include "base/leak_intentionally.h"
-#include "rendezvous/store_allgather.h"
 #include "base/wait_clock.h"
-#include "engine/host_staged/host_staged.h"
 #include "engine/gpu/nccl_route.h"
+#include "engine/host_staged/host_staged.h"
 #include "engine/watchdog_store.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
@@ -89,7 +89,8 @@ std::optional<std::string> GpuRoutes::mark_results() {
   return std::nullopt;
 }
 
-// Graphs are replayed by whoever has them, and nobody can tell how long.
+// The owner of a CUDA graph may still replay it, for an unknown time. So the guard, and each route that its graphs do not
+// outlive, stay for the life of the process.
 GpuRoutes::~GpuRoutes() {
   for (auto& route : routes_) {
     if (in_graphs_ && route && !route->outlived_by_graphs())
@@ -159,7 +160,7 @@ GpuRoute* GpuRoutes::made(const GpuRouteRow& row, const Operation& operation) {
   const std::size_t place = index_of(row);
   if (routes_[place]) return routes_[place].get();  // only choose() writes it
   if (options_.before_opening) options_.before_opening();
-  // NCCL and MPI wait without end for a rank that does not come, so nobody begins before everybody is there.
+  // NCCL and MPI wait without end for a missing rank. So no rank begins before all ranks are there.
   WatchdogStore checked(communicator_, operation);
   // Keys are used once.
   PrefixView store(checked, suspensions_ == 0 ? "" : "resumed/" + std::to_string(suspensions_) + "/");
@@ -184,7 +185,8 @@ std::shared_ptr<nccl::NcclComm> GpuRoutes::nccl_communicator() {
 
 std::string GpuRoutes::next_key() { return "suspend/" + std::to_string(++exchanges_); }
 
-// Nobody gives back what another rank may still be writing to, or keeps what another one gives back.
+// All ranks give back the same routes. Otherwise a rank could free memory that a peer still writes to, or keep memory that a
+// peer gives back.
 void GpuRoutes::suspend(const Operation& call, const std::string& unsupported_reason) {
   constexpr char kHasGraphs = 'g', kHasNone = '-';
   WatchdogStore store(communicator_, call);
@@ -224,7 +226,8 @@ void GpuRoutes::end_routes(bool nccl_too) {
         given_back.push_back(std::move(routes_[place]));
     }
   }
-  // Whoever looks at them has soon done so; the last one ends them, which should be this thread.
+  // Another thread may use a route for a short time more. The thread that drops the last reference destroys the route, and
+  // that should be this thread.
   AdaptiveWait wait;
   const auto in_use = [](const auto& route) { return route.use_count() > 1; };
   for (const auto until = WaitClock::now() + kLookPatience;
@@ -280,8 +283,8 @@ void GpuRoutes::abort(const std::string& why) {
   for (auto route = routes.rbegin(); route != routes.rend(); ++route) (*route)->abort(why);
 }
 
-// Those over NCCL only where their results can be marked: what they would leave looks like any other. NCCL keeps what its graphs
-// need, beyond its own end too.
+// Routes over NCCL are aborted only if their results can be marked: otherwise leftover data would look like a result. NCCL
+// keeps what its graphs need, even after its own end.
 void GpuRoutes::end_replays(const std::string& why) {
   const bool marks = !mark_results() && has_guard();
   const auto routes = all_made();

@@ -8,14 +8,14 @@
 #include <functional>
 #include <memory>
 
-#include "engine/gpu/agreement.h"
 #include "engine/communicator.h"
+#include "engine/gpu/agreement.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/gpu_route.h"
 #include "engine/gpu/poison_guard.h"
+#include "engine/gpu/small_pairs.h"
 #include "engine/route/decide.h"
 #include "engine/route/table.h"
-#include "engine/gpu/small_pairs.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace altorch {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ALTORCH_ON_ERROR, and `on_error` of altorch.Options: what becomes of results on GPUs whose operation failed
-// under way.
+// ALTORCH_ON_ERROR, and `on_error` of altorch.Options: what happens to the results of GPU operations that failed in flight.
 #pragma once
 
 #include <string>
@@ -11,9 +10,9 @@
 namespace altorch {
 
 enum class OnError {
-  kPoison,    // they are overwritten before anybody can read them
+  kPoison,    // they are overwritten before the caller can read them
   kTeardown,  // the process ends
-  kContinue,  // they hold whatever was there
+  kContinue,  // they keep the data that is there
 };
 
 // Throws Error(kInvalidArgument) for any other word.

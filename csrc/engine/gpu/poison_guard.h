@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keeps results of calls that were given up from looking healthy: behind each call stands a kernel that
-// overwrites its result (poison_of()) if it has been given up by then. All in the stream's order, so that
-// whatever comes later in the stream, or after it was waited for, sees the mark.
+// Keeps the results of aborted calls from looking valid. Behind each call stands a kernel. If the call is aborted by then,
+// the kernel overwrites its result with poison_of(). All this happens in the stream's order: what comes later in the
+// stream, or after a wait for the stream, sees the mark.
 //
-// Whatever lets a stream go on has to say so first. The routes through the host have a word for that beside
-// their flags (and what goes by the host and is small needs no kernel: handover.h); for NCCL, which knows no
-// such word, PoisonGuard has one. It lies in pinned memory, where a store raises it: whoever has to end a call
-// that hangs must not call CUDA, which may hold every caller up as long as one copies to or from pageable memory
-// behind that very call. Measured on an H200: 2.7 us on the device behind a kernel (1.8 us in a graph), 3.4 us
-// of the host; a word on the device would take 1.1 us less.
+// An abort must set a flag before it lets a stream go on. The routes through the host have an abort flag beside their other
+// flags. (Small results that go through the host need no kernel: handover.h.) NCCL has no such flag, so PoisonGuard has one.
+// It lies in pinned memory, where a plain store sets it: the thread that aborts a hanging call must not call CUDA. CUDA may
+// block every caller as long as one of them copies to or from pageable memory behind that very call. Measured on an H200:
+// 2.7 us on the device behind a kernel (1.8 us in a graph), 3.4 us of the host. A flag in device memory would take 1.1 us
+// less.
 #pragma once
 
 #include <memory>
@@ -22,19 +22,20 @@ namespace altorch {
 // Where this rank's result lies; empty where it has none.
 std::span<std::byte> result_of(const Operation& operation, int rank, int size);
 
-// Behind what `stream` holds. `given_up`: as in PoisonJob.
+// Enqueues the kernel on `stream`. It overwrites the result if `given_up`, an abort flag as in PoisonJob, is set.
 void poison_if(const std::uint32_t* given_up, const Operation& operation, int rank, int size, Device& device,
                Stream stream);
 
 // Thread rules: guard() by one thread at a time, raise() by any.
 class PoisonGuard {
  public:
-  // Throws Error(kUnsupported) where no kernel can be had.
+  // Throws Error(kUnsupported) if there can be no kernels.
   explicit PoisonGuard(std::unique_ptr<Device> device);
 
-  // Behind what `stream` holds.
+  // Enqueues the kernel on `stream`, with this guard's flag.
   void guard(const Operation& operation, int rank, int size, Stream stream);
-  // From now on every guard that is reached overwrites. Before what holds the streams up is ended.
+  // Sets the flag: from now on every kernel that runs overwrites its result. To be called before the calls that block the
+  // streams are aborted.
   void raise();
 
  private:

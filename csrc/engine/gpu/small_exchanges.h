@@ -16,7 +16,7 @@ namespace altorch {
 struct PlaceShape {
   static constexpr std::int64_t kDataBytes = 4;  // of a word
 
-  std::int64_t part = 0;    // of a region, for one of those whom a rank has different data for
+  std::int64_t part = 0;    // of a region, for one receiver, if the receivers get different data
   std::int64_t region = 0;  // of a block of threads
   std::int64_t half = 0;    // of one exchange; there are two
   int blocks = 1;

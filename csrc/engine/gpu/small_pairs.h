@@ -4,9 +4,9 @@
 // know the same of it.
 #pragma once
 
-#include "engine/host_staged/messages.h"
 #include "engine/gpu/nccl_route.h"
 #include "engine/gpu/small_exchanges.h"
+#include "engine/host_staged/messages.h"
 
 namespace altorch {
 

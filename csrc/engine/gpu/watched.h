@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Something that is under way on a GPU, for whoever looks after it (backend/cuda/cuda_watch.h).
+// An object with work in flight on a GPU, which the two threads of CudaWatch look after (backend/cuda/cuda_watch.h).
 #pragma once
 
 namespace altorch {
 
-// Both are called again and again, by a thread each, for as long as they return true.
+// CudaWatch calls both functions repeatedly while they return true. Each function has a thread of its own.
 class Watched {
  public:
   virtual ~Watched() = default;
-  // May ask CUDA, which may hold up who asks.
+  // May query CUDA, which may block the calling thread.
   virtual bool poll() { return false; }
-  // Calls nothing of CUDA's, whatever holds up the others.
+  // Never calls CUDA, so it does not block when CUDA blocks other threads.
   virtual bool look() = 0;
 };
 

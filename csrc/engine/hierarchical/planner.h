@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What plans are written with.
+// Builds the stages of a plan.
 #pragma once
 
 #include "engine/hierarchical/plan.h"
@@ -14,8 +14,8 @@ inline const std::byte* at(const void* base, std::int64_t elements, DType dtype)
   return at(const_cast<void*>(base), elements, dtype);
 }
 
-// The stages of this rank so far. Every rank says the same on_node() and among() in the same order, so that they agree
-// about the numbers.
+// Collects the stages of this rank. Every rank calls on_node(), among() and skip() in the same order, so that all ranks
+// agree on the numbers of the stages.
 class Planner {
  public:
   Planner(const Call& call, const Layout& layout, Part part, const Reserve& reserve)
@@ -29,7 +29,7 @@ class Planner {
 
   // A sub-call of the part's length.
   Call sub(OpKind kind, int root, const void* input, void* output) const {
-    // The engine makes the mean of the sum.
+    // The engine divides the sum to get the mean.
     const ReduceOp op = call.op == ReduceOp::kAvg ? ReduceOp::kSum : call.op;
     return {kind, call.dtype, op, root, input, output, part.count};
   }
@@ -37,17 +37,18 @@ class Planner {
   void* vector(void* base) const { return at(base, part.begin, call.dtype); }
   const void* vector(const void* base) const { return at(base, part.begin, call.dtype); }
 
-  // Null: this rank is alone on its node, and has nothing to do there.
+  // Adds a stage among the ranks of this node. Null: this rank is alone on its node, and has nothing to do there.
   Stage* on_node(const Call& sub_call);
-  // Null: this rank is none of them.
+  // Adds a stage among `members`. Null: this rank is not a member.
   Stage* among(std::vector<int> members, const Call& sub_call);
-  // One that only other nodes have.
+  // Counts a stage that only other nodes have.
   void skip() { ++number_; }
-  // Nobody else takes part.
+  // Adds a stage of local copies, in which no other rank takes part.
   void move(std::vector<Move> moves);
-  // Where `moves` bring blocks side by side: `to`, or where they are, if they lie like that already.
+  // Adds `moves`, which bring blocks side by side at `to`, and returns `to`. If the blocks lie side by side already, adds
+  // nothing and returns where they are.
   const void* side_by_side(std::vector<Move> moves, const void* to);
-  // The blocks of a stage, by member.
+  // Sets the counts of a stage's blocks, by member. Null: does nothing.
   static void give(Stage* stage, std::vector<std::int64_t> input_counts,
                    std::vector<std::int64_t> output_counts);
 
@@ -55,8 +56,8 @@ class Planner {
   int number_ = 0;
 };
 
-// From so many bytes of a vector, or of all blocks, on every rank uses the network: two more waits for the node are worth
-// it.
+// From so many bytes of a vector, or of all blocks, all rails use the network: that is worth two more waits within the
+// node.
 constexpr std::int64_t kRails = 64 << 10;
 
 // vectors.cpp

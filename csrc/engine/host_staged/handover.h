@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Results on their way from where a carrier leaves them to where the GPU takes them, both in one slot. The host
-// copies them, or leaves the mark of a call that was given up (poison_of()): no transport writes to the second
-// place, not even one that could not withdraw what it had begun.
+// Hands results over within one slot: from the place where a carrier leaves them to a second place, from which the GPU takes
+// them. The host copies the results, or writes the mark of an aborted call (poison_of()) to the second place. No
+// transport writes to the second place, not even one that could not cancel what it had begun.
 //
-// A kernel marks what is too large for that (poison_guard.h). Where processes share a GPU, a kernel makes them take
-// turns on it: an all_reduce of 1 KiB took 277 us instead of 35 (H200).
+// Results that are too large for this are marked by a kernel (poison_guard.h). Small ones avoid it, because processes that
+// share a GPU take turns on it for a kernel: an all_reduce of 1 KiB took 277 us instead of 35 (H200).
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ class Handover {
   // Larger results are not worth the copy.
   static constexpr std::size_t kMost = 512 << 10;
 
-  // Of nothing.
+  // Hands over nothing.
   Handover() = default;
-  // Whether results of so many bytes, behind `used` bytes of a slot, can be handed over in it.
+  // Whether a slot whose first `used` bytes are taken has room for `results` bytes, and these are worth the copy.
   static bool fits(std::size_t used, std::size_t results, std::size_t slot_bytes);
-  // Of `outputs`, whose host side becomes the second place, from `place` on. `poison`: poison_of() their type.
-  // `former`: opens when nobody takes anything more from there that an earlier use of the slot has left.
+  // Hands over `outputs`, and moves their host side to the second place, from `place` on. `poison`: poison_of() their type.
+  // `former`: opens when the GPU has taken all that an earlier use of the slot has left there.
   Handover(std::span<PieceCopy> outputs, std::byte* place, std::uint64_t poison, Gate former = {});
 
-  // On the host, before the GPU is told to take them.
+  // The host calls this, or give_up(), before it tells the GPU to take the results. Copies them to the second place.
   void succeed() const;
-  // Leaves no mark while an earlier call's result, which may be good, is still to be taken from there.
+  // Writes the mark, unless the GPU has yet to take an earlier call's result from there, which may be valid.
   void give_up() const;
 
  private:

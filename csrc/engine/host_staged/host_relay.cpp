@@ -7,9 +7,9 @@
 #include "base/leak_intentionally.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "rendezvous/store_allgather.h"
 #include "engine/fingerprint.h"
 #include "engine/gpu/poison_guard.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {
@@ -131,7 +131,7 @@ std::shared_ptr<Task> HostRelay::task_of(const Operation& operation, const Gate&
       if (!outcome->failure) outcome->failure = done.error;
       reinterpret_cast<Flag*>(outcome->given_up.get())->raise(1);
     }
-    // What the host still writes to or reads must not become anybody else's memory.
+    // A transport may still read or write this memory, so it must not be reused.
     if (!done.buffers_free) leak_intentionally(std::make_unique<PinnedMemory>(memory));
     flag.raise(round);
     outcome->pending.fetch_sub(1);

@@ -56,7 +56,7 @@ Opened open(GpuGroup& group) {
 
 extern const GpuRouteRow gpu_rows::host_relay = {
     .name = "host_relay",
-    .instead = "host_staged",  // who asks for staging through the host means either way
+    .instead = "host_staged",  // a request for staging through the host accepts either route
     .reason = "carries anything between any ranks",
     .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
     .unsupported_among = [](const World&) { return std::optional<std::string>(); },

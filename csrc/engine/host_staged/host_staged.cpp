@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "engine/host_staged/operands.h"
 #include "engine/gpu/poison_guard.h"
+#include "engine/host_staged/operands.h"
 
 namespace altorch {
 namespace {
@@ -55,7 +55,7 @@ std::optional<Error> HostStaged::failure() {
   return std::nullopt;
 }
 
-// The board is everybody's.
+// All ranks share the board, so each rank counts an equal part of it.
 HostStaged::Held HostStaged::holds() {
   const BoardLayout& layout = board_.layout();
   return {.on_gpu = scratch_bytes(layout),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all_to_all, gather, scatter, send and recv come down to: blocks on their way from one rank to another.
+// The messages of which all_to_all, gather, scatter, send and recv consist: blocks from one rank to another.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +30,11 @@ struct BlockMessage {
   std::uint64_t poison;  // poison_of() its type
 };
 
-// Why an operation cannot go by way of the host, as a clause with the next thing to do, or nothing.
+// Why an operation cannot go through the host, as a clause with a remedy, or nothing.
 std::optional<std::string> host_staged_unsupported_reason(const Operation& operation);
 
-// Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and each
-// other one, itself included; in bytes.
+// Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and every rank, itself
+// included. Sizes are in bytes.
 template <typename Each>
 void for_each_pair(const Operation& operation, int size, Each&& each) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
@@ -49,22 +49,22 @@ void for_each_pair(const Operation& operation, int size, Each&& each) {
   }
 }
 
-// Adds this rank's part of an operation that is no collective of vectors; a rank's block for itself is
+// Adds this rank's messages of an operation that is no vector collective. A collective's block for this rank itself is
 // copied on `stream` at once.
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages);
 // The same, with messages of this rank to itself in place of a copy.
 void add_messages(const Operation& operation, int rank, int size, std::vector<BlockMessage>& messages);
 
-// Messages of a rank to itself go together: the first sent is the first received. Throws
-// Error(kInvalidArgument) when one is left over, or their sizes differ.
+// Checks that this rank's messages to itself match: the first sent is the first received. Throws Error(kInvalidArgument)
+// if one is left over, or if sizes differ.
 void check_own_messages(std::span<const Operation> operations, int rank);
-// Copies them on `stream`, and takes them out.
+// Copies this rank's messages to itself on `stream`, and removes them from `messages`.
 void copy_own_messages(std::vector<BlockMessage>& messages, int rank, Device& device, Stream stream);
 
-// Puts them in an order in which ranks with little memory never wait for each other in a circle: each rank
-// goes by the distance from sender to receiver, so that the messages with the least distance of all that are
-// left can always go on. Those between the same two ranks keep their order.
+// Orders the messages so that ranks with few slots never wait for each other in a cycle. Each rank sorts by the distance
+// from sender to receiver. So of all messages that are left, those with the least distance can always go on. Messages
+// between the same two ranks keep their order.
 void order_messages(std::vector<BlockMessage>& messages, int rank, int size);
 
 // Calls `each` with every piece of every message, a message of its own, in order.
@@ -80,7 +80,7 @@ void for_each_piece(const std::vector<BlockMessage>& messages, std::size_t piece
   }
 }
 
-// Whether everything that this rank sends fits into `slots` pieces, so that sending waits for nobody.
+// Whether all that this rank sends fits into `slots` pieces, so that sending waits for no peer.
 bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots);
 
 }  // namespace altorch

@@ -20,8 +20,8 @@ constexpr std::size_t kSmallestPart = 8 << 10, kLargestPart = 128 << 10;
 // Up to how many bytes LL128 moves data between two GPUs. LL128 has less latency than flags, and uses more of the link. Between
 // two H100s and H200s it is faster for reductions of any size, and among four for moves, too (docs/benchmarks.md).
 constexpr std::int64_t kMovedByLl128BetweenTwo = 32 << 20;
-// Among more than two, what is reduced goes whole to everybody up to here, for each rank that it goes to: 256 KiB among four. Beyond
-// it, in shares.
+// The most bytes of a one-shot reduction among more than two ranks, to be divided by the number of peers: 256 KiB among four
+// ranks. Larger reductions are two-shot.
 constexpr std::size_t kOneShotAmongMore = 768 << 10;
 // LL128 blocks that reduce, to be divided by the other ranks, since their slots take memory; and blocks that move data to all
 // other ranks together: with as many as reduce, 8 MiB and more take a tenth longer.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "device/device.h"
-#include "engine/operation.h"
 #include "engine/gpu/small_exchanges.h"
+#include "engine/operation.h"
 
 namespace altorch {
 

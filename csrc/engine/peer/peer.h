@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations on device memory among ranks whose GPUs can map each other's memory: every rank writes into the
-// others', and reads its own. One kernel each, and nothing of it on the host, so that all of it can be captured
-// into graphs. What is reduced is reduced in the order of the ranks, whatever its size and place.
+// The route for ranks whose GPUs can map each other's memory: each rank writes into the memory of its peers, and reads its
+// own. Operations run on the GPU without the host, so that they can be captured into CUDA graphs. Reductions combine the
+// values of the ranks in the order of the ranks, for every size and position.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 #include "base/abort_note.h"
 #include "engine/gpu/gpu_route.h"
+#include "engine/gpu/small_exchanges.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/side_streams.h"
 #include "engine/peer/layout.h"
 #include "engine/peer/normed_sums.h"
-#include "engine/gpu/small_exchanges.h"
 
 namespace altorch {
 
@@ -49,10 +49,11 @@ class PeerRoute : public GpuRoute {
   void move(const Operation& operation, Stream stream);
   void move_by_ll128(Exchange& job, Stream stream);
   void run(const Exchange& job, Stream stream);
-  // Of LL128 kernels.
+  // How many blocks of an LL128 kernel move `bytes` bytes.
   static int ll128_blocks_for(std::int64_t bytes, int most);
   Ll128Slots ll128_slots() const;
-  // Those of one window: of each pair of ranks and direction the first, then the second, and so on.
+  // Exchanges the messages of one coalescing window. A kernel carries at most one message for each peer and direction. If a
+  // peer has more, further kernels carry them in order, the sends on one stream and the receives on another.
   void exchange(std::vector<BlockMessage>& messages, Stream stream);
   BulkSlots places(std::size_t data, std::size_t end, int blocks, int first_flag, int first_number) const;
   // To and from a rank, this one too.

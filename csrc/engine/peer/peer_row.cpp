@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "base/size_text.h"
-#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/messages.h"
 #include "engine/host_staged/pieces.h"
 #include "engine/peer/peer.h"
 #include "engine/route/table.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/shm/shared_memory.h"
 
 namespace altorch {
@@ -16,9 +16,10 @@ namespace {
 constexpr std::size_t kNoteBytes = 4096;
 // Of each rank's GPU, about.
 constexpr std::size_t kMemory = 48 << 20;
-// In place of NCCL, by what a rank posts: up to where the device is done earlier, measured by benchmarks/cuda_collectives.py on
-// two H100s and H200s that NVLink links, up to 256 MiB in all, and on four H200s. What runs beside it is done no later, either
-// (benchmarks/cuda_overlap.py). Among more nobody has measured anything larger yet.
+// The most bytes that a rank posts if this route replaces NCCL: up to these sizes the device is done earlier. Measured by
+// benchmarks/cuda_collectives.py on two H100s and H200s linked by NVLink, up to 256 MiB in all, and on four H200s. Kernels
+// that run beside it are done no later, either (benchmarks/cuda_overlap.py). Among more ranks, larger sizes are not
+// measured yet.
 constexpr int kFew = 4;
 constexpr std::size_t kReducedAmongFew = 16 << 20, kReduceScatteredAmongFew = 64 << 20,
                       kGatheredAmongFew = 16 << 20, kBroadcastAmongFew = 4 << 20;
@@ -93,7 +94,7 @@ std::string steps(const Operation& asked, const World& world) {
                 : "\n");
   if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_two_shot())
     return "one kernel per rank, in rounds" + upto +
-           "it writes into the others' memory, raises a flag, reduces its share of everybody's, "
+           "it writes into the others' memory, raises a flag, reduces its share of all ranks', "
            "and passes that on\n";
   return "one kernel per rank, in chunks" + upto +
          "half of its blocks write into the others' memory, with a flag behind each chunk, the other half " +

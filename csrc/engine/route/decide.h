@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which route a call takes: a pure function of the call, of what the ranks know alike, and of ALTORCH_ROUTE, for host
-// memory and for device memory. Execution (collective.h, gpu_routes.h), `altorch explain` and the routes themselves
-// ask here, so that what is explained is what happens.
+// Which route a call takes: a pure function of the call, of the World (which is the same on all ranks), and of ALTORCH_ROUTE,
+// for host memory and for device memory. Execution (collective.h, gpu_routes.h), `altorch explain` and the routes
+// themselves call it, so `altorch explain` prints what happens.
 //
-// On GPUs small collectives take another one before its turn: host_staged beside NCCL, since the host needs half of
-// the time for it (of an all_to_all the blocks of those pairs of ranks that have little for each other:
-// small_pairs.h), and host_relay where ranks share a GPU, since processes take turns on it, and flags wait for each.
+// For CUDA tensors, a route may take small calls although another route comes before it in table.h
+// (GpuRouteRow::takes_small): peer and host_staged up to the sizes where they are faster than NCCL, and host_relay if ranks
+// share a GPU, because a flag would wait until the GPU switches between processes. Of an all_to_all, such a route may
+// take the small blocks between pairs of ranks, and NCCL the others (GpuRouteRow::pairs_reason, small_pairs.h).
 #pragma once
 
 #include <functional>
@@ -19,8 +20,9 @@
 
 namespace altorch {
 
-// Offers one route after another to `takes`, the best first, until it takes one. The operations are enqueued
-// together; several of them only on a device. Allocates nothing, and neither does a std::ref to what takes.
+// Offers one route after another to `takes`, the best first, until `takes` returns true. Returns that route, or nothing. The
+// operations are enqueued together; there are several only on device memory. It does not allocate. Pass `takes` by
+// std::ref, so that the std::function does not allocate either.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
 // The first that can carry it, on host memory: for a collective there is always one. Throws Error(kInternal).

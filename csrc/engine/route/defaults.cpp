@@ -12,12 +12,11 @@ namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
-// Up to so many ranks everyone talks to everyone at once: a message costs less than another wait for the
-// peers, which among ranks that share cores is a turn of the scheduler. Beyond, the number of messages
-// counts.
+// Up to so many ranks, every rank talks to all others at once: a message costs less than another wait for the peers.
+// Among ranks that share cores, such a wait is a turn of the scheduler. With more ranks, the number of messages counts.
 constexpr int kFewRanks = 8;
-// Up to so many bytes into a rank, sending everything to everyone beats two waits with less; up to so many
-// bytes out of the root of a broadcast.
+// Up to so many bytes into a rank, sending all data to all ranks beats two waits with less data. For a broadcast, the
+// limit is for the bytes out of the root.
 constexpr std::int64_t kOneShot = 128 * kKiB, kOneShotBroadcast = kMiB;
 
 enum class Only : std::uint8_t { kAll, kHalfTypes, kPowersOfTwo, kUneven, kEven };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the routes of a group get their GPUs from, and what they are told of them: CUDA, and fakes in the C++ tests.
+// Gives the routes of a group their GPUs, and facts about these: CUDA's, or fakes in the C++ tests.
 #pragma once
 
 #include <functional>
@@ -15,30 +15,30 @@ namespace altorch {
 struct GpuSource {
   // `shared`: other processes use the GPU too. Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index, bool shared)> open;
-  // In a context beside the one that torch uses (device/cuda_context.h), for kernels alone. Throws Error(kUnsupported).
+  // Opens the GPU in a second context beside torch's (device/cuda_context.h), for kernels only. Throws Error(kUnsupported).
   std::function<std::unique_ptr<Device>(int index)> open_beside;
   // Why device `index` cannot serve, or nothing.
   std::function<std::optional<std::string>(int index)> unsupported_reason;
-  // Why no kernel can be had, or nothing.
+  // Why there can be no kernels, or nothing.
   std::function<std::optional<std::string>()> kernel_unsupported_reason;
   // Why other processes cannot map memory of device `index`, or nothing.
   std::function<std::optional<std::string>(int index)> export_unsupported_reason;
-  // Text that names the GPU in every process.
+  // A text that identifies the GPU in all processes.
   std::function<std::string(int index)> identity;
   // Whether kernels of several processes run on it at the same time.
   std::function<bool(int index)> together;
-  // How many blocks of threads run on it at once at least: its multiprocessors; 0: nobody knows.
+  // The number of its multiprocessors: at least so many thread blocks run on it at once. 0: unknown.
   std::function<int(int index)> multiprocessors = nullptr;
-  // The other GPUs that lines may go to from device `index`, by identity: see CudaDevice::links.
+  // The identities of the other GPUs to which LL128 may write from device `index`: see CudaDevice::links.
   std::function<std::vector<std::string>(int index)> links = nullptr;
   // Why kernels on device `index` cannot do atomic operations on memory of that GPU, or nothing.
   std::function<std::optional<std::string>(int index, const std::string& identity)>
       atomics_unsupported_reason = nullptr;
-  // Processes with the same text share memory.
+  // A text that identifies the node: processes with the same text share memory.
   std::function<std::string()> node;
 };
 
-// Those of this machine.
+// The CUDA GPUs of this machine.
 GpuSource cuda_gpus();
 
 }  // namespace altorch

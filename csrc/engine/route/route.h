@@ -18,8 +18,8 @@ struct Route {
   const Algorithm* algorithm = nullptr;  // on host memory, over messages
   int native = kNoNative;                // on host memory: which of World::native carries it
   const GpuRouteRow* row = nullptr;      // on device memory
-  bool in_pairs = false;                 // small blocks by it, the others by NCCL; where a rank has any
-  bool only_small = false;               // comes before its turn: no loss when it does not serve
+  bool in_pairs = false;                 // all_to_all: it carries the small blocks, NCCL the others
+  bool only_small = false;               // tried first for a small call; errors do not mention it
 };
 
 }  // namespace altorch

@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/key_value_store.h"
 #include "engine/communicator.h"
 #include "engine/gpu/gpu_route.h"
 #include "engine/route/options.h"
 #include "engine/route/world.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 

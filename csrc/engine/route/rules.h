@@ -17,7 +17,8 @@ namespace altorch {
 
 inline constexpr char kByRule[] = "ALTORCH_ROUTE";  // the reason for what a rule names
 
-// The rules by which routes are chosen. They depend only on what all ranks know alike, so all ranks agree.
+// The rules by which routes are chosen. A rule matches by operation and size, which are the same on all ranks, so all ranks
+// choose the same route if ALTORCH_ROUTE is the same on all ranks.
 // Thread rules: immutable after construction.
 class Rules {
  public:
@@ -42,7 +43,8 @@ class Rules {
       return (!kind || *kind == asked) && bytes >= from && bytes < below;
     }
   };
-  // The first that applies, and can be followed, holds.
+  // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice can carry the call, decides.
+  // For CUDA tensors, the first rule that applies decides.
   std::span<const Rule> all() const { return overrides_; }
 
  private:

@@ -18,9 +18,9 @@ namespace altorch {
 
 // What a rank tells the others.
 struct GpuPeerInfo {
-  std::string gpu, node;                // the same text: the same GPU, the same node
+  std::string gpu, node;                // equal texts mean the same GPU, the same node
   bool together = false;                // kernels of several processes run on its GPU at the same time (MPS)
-  int multiprocessors = 0;              // of its GPU; 0: nobody knows
+  int multiprocessors = 0;              // of its GPU; 0: unknown
   std::vector<std::string> links = {};  // the GPUs that its own is linked to: see GpuSource
   std::vector<std::string>
       unsupported_reasons;  // by route (table.h): why it cannot serve on this rank; empty: it can
@@ -46,9 +46,10 @@ struct World {
   std::optional<std::pair<int, int>> same_gpu = {};  // the first two ranks that share a GPU
   bool together = false;                             // on every rank: see GpuPeerInfo
   bool linked = false;                               // every rank's GPU to every other's; none is shared
-  // Of threads, of a kernel of each rank that waits for other ranks: two thirds of a rank's multiprocessors; 0: nobody
-  // knows. On the others run kernels that do not fit beside such a block, for want of registers or shared memory: a call
-  // of another group may come behind one of them, and the ranks that it is waited for on may wait for this one.
+  // The most thread blocks of a kernel that waits for other ranks: two thirds of a rank's multiprocessors; 0: unknown. The
+  // other multiprocessors are left to kernels that need too many registers or too much shared memory to run beside such a
+  // block. Else such a kernel, and a call of another group that is queued behind it, would wait for the waiting kernel to end.
+  // Peers may wait in that call, while the waiting kernel waits for them: a deadlock.
   int waiting_blocks = 0;
   bool deterministic = false;  // ALTORCH_DETERMINISTIC: nothing may reduce but in the order of the ranks
   std::vector<std::optional<std::string>> missing = {};  // by route: why it serves no call here

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A window's calls as jobs of a device, on memory that it reaches. `target`: what the peer has registered. `ended`: not 0:
-// everything is to be left as it is. They go on call.stream, and throw Error.
+// Makes jobs of a device from a window's calls, on memory that the device reaches. `target`: the memory that the peer has
+// registered. `ended`: if it is not 0 when a job runs, the job changes nothing. The functions that enqueue use call.stream,
+// and throw Error.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +12,16 @@
 
 namespace altorch {
 
-// Moves nothing, and raises what tells somebody; null: not even that.
+// A job that moves no data. It only counts in `count`, and stores the count in `raised`; null: it raises nothing either.
 WindowMove only_raise(std::uint32_t* raised, WindowCount* count, const std::uint32_t* ended);
-// Of a put or a get.
+// The job of a put or a get.
 WindowMove move_of(const WindowCall& call, std::byte* target, const std::uint32_t* ended);
-// Throws Error(kUnsupported) of what cannot be accumulated on a GPU.
+// Throws Error(kUnsupported) if a GPU cannot do this accumulate.
 void check_update(const WindowCall& call);
 void enqueue_update(Device& device, const WindowCall& call, std::byte* target, const std::uint32_t* ended);
-// Each that there is for the type, of no elements.
+// Enqueues each update that exists for the type once, with no elements.
 void try_out_updates(Device& device, DType dtype, const std::uint32_t* ended, Stream stream);
-// fetch_add and compare_swap. `found`, `answered`: in pinned memory.
+// For fetch_add and compare_swap. `found`, `answered`: in pinned memory.
 void enqueue_count(Device& device, const WindowCall& call, std::byte* target, std::int64_t* found,
                    std::uint32_t* answered, const std::uint32_t* ended);
 

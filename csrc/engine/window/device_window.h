@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on its caller's stream, which writes
-// to the peer's memory or reads it; a signal is a number in the peer's memory, which a kernel there looks at. So all of it
-// goes into graphs. Where kernels of two ranks cannot run at one time, streams wait for numbers in pinned memory instead.
-// So they do where GPUs map nothing of each other; then accesses go through pinned memory, too (staged_access.h).
+// Windows of ranks whose GPUs map each other's memory. An access is a kernel or a copy on the caller's stream, which writes
+// or reads the peer's memory. A signal is a number in the peer's memory, which a kernel of the peer polls. So accesses and
+// waits can be captured into CUDA graphs. If kernels of two ranks cannot run at the same time, streams wait for numbers in
+// pinned memory instead. They also do so if the GPUs do not map each other's memory. Then accesses go through pinned memory,
+// too (staged_access.h).
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ namespace altorch {
 
 class DeviceWindow : public RemoteMemory, public StreamOrdered {
  public:
-  // What must not go while the device may touch it.
+  // What must not be freed while the device may touch it.
   struct Memory {
     std::unique_ptr<Device> device;
     std::vector<DeviceMemory> of;       // by rank: what it has registered
@@ -31,14 +32,15 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     DeviceMemory counts;                // of this rank, count_bytes()
     PinnedMemory told;                  // by the device to the host, told_bytes()
     PinnedMemory staged;  // shared by all, StagedBoard::bytes(); null: the memory of all is mapped
-    std::unique_ptr<Device> serving;  // of that: the device once more, in a context beside
+    std::unique_ptr<Device> serving;  // with `staged`: the same device in a second context
   };
   static std::size_t signal_bytes(int ranks);
   static std::size_t board_bytes(int ranks);
   static std::size_t count_bytes(int ranks);
   static std::size_t told_bytes(int ranks);
 
-  // `no_atomics`: by rank, why nothing but copies reaches it; empty: all does. `own`: what this rank has registered.
+  // `no_atomics`: by rank, why atomic operations do not reach its memory; empty: they do. `own`: what this rank has
+  // registered.
   DeviceWindow(Memory memory, int rank, const Registered& own, OnError on_error, bool kernels_meet,
                std::vector<std::string> no_atomics);
 
@@ -46,13 +48,13 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   State begin(WindowCall& call, std::optional<Error>& error) override;
   State test(WindowCall& call, std::optional<Error>& error) override;
   bool cancel(WindowCall&) override { return true; }
-  // Nobody but the device knows.
+  // Only the device knows the count of signals.
   std::uint64_t signals(int, int) const override { return 0; }
   bool has_left(int rank) const override;
   bool is_served() const override { return staged_.has_value(); }
   bool serve() override { return staged_ && staged_->serve(); }
   StreamOrdered* streams() override { return this; }
-  // On which the others are served, where that is so.
+  // The stream on which this rank serves its peers, if is_served().
   Stream serving() const { return staged_->serving(); }
   std::byte* map(int rank) override { return memory_->of[static_cast<std::size_t>(rank)].get(); }
   bool close(bool agreed) override;
@@ -66,8 +68,8 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   bool is_past() const override;
 
  protected:
-  // Of ways that carry some of the calls otherwise; both with mutex_ held. What has a stream wait puts end_wait() behind it:
-  // the host is told, and what was waited for in vain is marked.
+  // For subclasses that carry some calls in another way; both need mutex_. A subclass that has a stream wait calls
+  // end_wait() after that: the host is told when the wait is over, and an aborted wait marks this rank's memory.
   void remember(const WindowCall& call, bool waits);
   void end_wait(const WindowCall& call);
 
@@ -77,7 +79,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::mutex mutex_;  // guards the device and what is under way there
 
  private:
-  // For each place; behind them ended(), the marks of the stream on which others are served, and StagedAccess::Spot.
+  // Counts for each place. Behind them come ended(), the count of marks of the serving stream, and StagedAccess::Spot.
   enum Count { kSent, kTaken, kOver, kReplayBegun, kReplayOver, kCounts };
   enum Told { kToldOver, kToldReplayBegun, kToldReplayOver, kTolds };
   struct ToldHost;
@@ -92,12 +94,12 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   std::uint32_t* told(Told what, std::size_t place) const;
   std::uint32_t load(Told what, std::size_t place) const;
   std::uint32_t* ended() const;    // not 0: kernels leave everything as it is; on the device
-  std::uint32_t* aborted() const;  // not 0: waits give up; pinned
+  std::uint32_t* aborted() const;  // not 0: waits abort; in pinned memory
   std::uint32_t* signal_to(int target, int source, int slot) const;
   Flag& board_signal(int target, int source, int slot) const;
   Flag& left(int rank) const;
 
-  // All with mutex_ held.
+  // All of these need mutex_.
   State enqueue(WindowCall& call);
   State pass(WindowCall& call);
   void move(const WindowCall& call);
@@ -106,7 +108,7 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
   State ask(WindowCall& call);
 
   Flag& mark_of(std::size_t stream) const;
-  // The second of this window's own; it counts its marks itself.
+  // Whether it is the serving stream: the second of this window's own streams. The device counts its marks.
   bool is_serving(std::size_t stream) const { return staged_ && stream == 1; }
 
   const bool marks_, kernels_meet_;
@@ -118,10 +120,11 @@ class DeviceWindow : public RemoteMemory, public StreamOrdered {
     Stream stream;
     bool accesses;  // not only waits
   };
-  std::vector<Used> used_;  // this window's own come first
+  std::vector<Used> used_;  // this window's own streams come first
   std::vector<std::size_t> free_answers_;
   bool captured_ = false;
-  // Waits given to streams, by place, where kernels do not meet: end() must not wait for who holds the mutex.
+  // The waits that were enqueued, by place, if kernels of two ranks cannot run at the same time. Atomic, because end() must
+  // not wait for the thread that holds mutex_.
   const std::unique_ptr<std::atomic<std::uint32_t>[]> enqueued_;
   std::atomic<std::uint32_t> marks_made_{0}, marks_served_{0};
   std::atomic<std::uint64_t> marked_{0};  // streams, a bit each

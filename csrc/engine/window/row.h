@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A way to the memory of other ranks, as a row: who opens a window takes the first that all ranks can have.
+// The ways to reach the memory of other ranks, one row each. A new window takes the first row that all ranks support.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace altorch {
 
-// Of a window on GPUs: this rank's.
+// This rank's GPU, for a window on GPUs.
 struct WindowGpu {
   int device = 0;
   GpuSource gpus = {};
@@ -27,10 +27,10 @@ struct WindowGpu {
 struct WindowOpening {
   Communicator& group;
   Links& links;
-  KeyValueStore& store;  // keys of this window; looks after the ranks while one waits
+  KeyValueStore& store;  // keys of this window; checks the peers while this rank waits
   int number;            // of the window, among those of the group
   std::byte* memory;     // of this rank
-  Registered own;        // what it is
+  Registered own;        // its size and type
   std::chrono::milliseconds timeout;
   const WindowGpu* gpu = nullptr;               // null: the memory is the host's
   std::span<const Registered> registered = {};  // of all ranks
@@ -39,23 +39,24 @@ struct WindowOpening {
 struct WindowRow {
   const char* name;
   const char* summary;
-  // Why this process can have no such window in a group of so many ranks, as a clause, or nothing.
+  // Why this process can have no such window in a group of `ranks` ranks, as a clause, or nothing.
   std::optional<std::string> (*unsupported_reason)(int ranks);
-  // Null where it turned out, alike on every rank, that it cannot be; `unsupported_reason` is a clause then. Throws Error.
+  // Opens the window. Null: it is unsupported, on all ranks alike, and `unsupported_reason` says why, as a clause. Throws
+  // Error.
   std::unique_ptr<RemoteMemory> (*open)(const WindowOpening& opening, std::string& unsupported_reason);
 };
 
-// The tags of a window, between those of users and those of the engine (Communicator::max_message_tag()): the first of
-// MessageWindow::kTags, and behind them one for its fences.
+// The first tag of a window. A window has MessageWindow::kTags tags, and one more behind them for its fences. They lie between
+// the tags of users and those of the engine (Communicator::max_message_tag()).
 std::int64_t first_window_tag(const Communicator& group, int number);
 
-// `rank` has told of memory that does not hold its window.
+// The error if the memory that `rank` lets its peers map does not hold its window.
 inline Error outside(std::size_t rank) {
   return Error(ErrorKind::kTransport, "what rank " + std::to_string(rank) +
                                           " of the group lets others map does not hold its window");
 }
 
-// Best first. Of those for host memory the last one serves everywhere.
+// Best first. The last row for host memory is supported everywhere.
 std::span<const WindowRow> window_rows();
 std::span<const WindowRow> device_window_rows();
 

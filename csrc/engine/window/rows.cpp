@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "base/adaptive_wait.h"
-#include "platform/cores.h"
 #include "base/env.h"
-#include "rendezvous/store_allgather.h"
 #include "engine/route/rules.h"
 #include "engine/window/card.h"
 #include "engine/window/row.h"
+#include "platform/cores.h"
+#include "rendezvous/store_allgather.h"
 #include "transports/message_window.h"
 #include "transports/mpi/window.h"
 #include "transports/shm/shareable.h"

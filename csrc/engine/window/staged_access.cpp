@@ -97,7 +97,7 @@ State StagedAccess::test(WindowCall& call) {
     ask(call, passage);
   }
   if (counts(call.access)) {
-    // What end() has raised is no answer; who waits for one finds out why there is none.
+    // What end() has raised is no answer. The waiting thread finds out why there is none.
     if (!board_.answered(rank_, passage.lane, call.peer).reached(passage.number) || is_given_up())
       return State::kPending;
     call.found = board_.request(rank_, passage.lane, call.peer, passage.number).found;
@@ -116,14 +116,14 @@ State StagedAccess::test(WindowCall& call) {
   return State::kDone;
 }
 
-// Nobody touches its slots any more.
+// Whether no rank touches the lane's slots any more.
 bool StagedAccess::is_idle(const Lane& lane) const {
   const auto number = static_cast<int>(&lane - lanes_.data());
   return lane.used == 0 || board_.passed(rank_, number, lane.target).reached(lane.number);
 }
 
-// Its own, one that is idle, or that which was used least lately: then it comes after the last call there. So it does in its own,
-// for a stream that is gone may have left its name to another.
+// Takes the stream's own lane, an idle lane, or the lane that was used longest ago. If the lane is not idle, the stream first
+// waits for the last call there. That holds for its own lane, too: a new stream may have the handle of one that is gone.
 bool StagedAccess::take_lane(Passage& passage, Stream stream) {
   const auto rank_of = [&](const Lane& lane) {
     if (lane.used > 0 && lane.stream == stream) return 0;
@@ -258,7 +258,8 @@ bool StagedAccess::serve() {
   return moved;
 }
 
-// Beside lying within: as much as a slot holds, and of who counts, one number.
+// A request must lie within this rank's memory, and must not be larger than a slot. A fetch_add or compare_swap must be of
+// one number.
 bool StagedAccess::is_right(const WindowRequest& asked, std::size_t bytes) {
   if (!asked.fits(bytes)) return false;
   if (asked.rows > 0 && asked.row_bytes > StagedBoard::kSlotBytes / asked.rows) return false;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Access to memory of GPUs that map nothing of each other, through pinned memory that their ranks share.
+// Access to the memory of GPUs that do not map each other's memory, through pinned memory that their ranks share.
 //
 //   origin's stream   copy into a slot, raise(asked)                                       wait(answered), copy out of it
 //   target's host                                    sees it, gives a stream of its own:
 //   target's stream                                  copy, add or count, raise(answered)
 //
-// The target serves by kernels alone, in a context of CUDA beside the one that its caller uses: that one may be held up by a
-// call that waits for this very rank (device/cuda_context.h).
+// The target serves with kernels only, in a second CUDA context. The context that its caller uses may be blocked by a call
+// that waits for this very rank (device/cuda_context.h).
 //
-// A call has taken effect when its stream is past it, as on every other way: what comes next on the stream, a signal among
-// it, comes after. Large calls go in pieces, several at a time. The target's progress thread has to look, its caller
-// has not.
+// A call has taken effect when its stream is past it, as in every other window: what comes next on the stream, such as a
+// signal, comes after. Large calls go in pieces, several at a time. The target's progress thread has to call serve(); the
+// target's caller need do nothing.
 //
-// Thread rules: one thread at a time for begin() and test(), any for the rest: who is asked does not wait for who asks, whom
-// CUDA may hold up.
+// Thread rules: begin() and test() by one thread at a time, the other functions by any thread. Serving does not wait for the
+// thread in begin() or test(), because CUDA may block that thread.
 #pragma once
 
 #include <array>
@@ -30,50 +30,51 @@ namespace altorch {
 
 class StagedAccess {
  public:
-  // Memory of the GPU, zero at first, in which serving is tried out.
+  // Memory of the GPU, zero at first, with which the constructor tries out serving.
   struct Spot {
     std::int64_t counted;
-    std::uint32_t never;  // stays 0: the end of what goes on after all was given up
+    std::uint32_t never;  // stays 0: the `ended` of jobs that also run after an abort
   };
-  // `device`, `serving`: two of the same GPU, the second of a context of its own. `memory`, `own`: what this rank has
-  // registered. `given_up`: not 0 once nothing is to be waited for; in pinned memory. Throws Error(kUnsupported) where the
-  // second does not reach the memory of the first; what it was given must stay then, as after any end that is not waited for.
+  // `device`, `serving`: the same GPU, the second in a context of its own. `memory`, `own`: what this rank has registered.
+  // `given_up`: abort flag in pinned memory; if it is not 0, no stream may wait any more. Throws Error(kUnsupported) if
+  // kernels of `serving` do not reach memory of `device`. Then all memory that was passed must be kept, as it must whenever
+  // this object ends before its streams are done.
   StagedAccess(Device& device, Device& serving, StagedBoard board, int rank, int ranks, std::byte* memory,
                const Registered& own, Spot& spot, const std::uint32_t* given_up);
 
-  // As those of RemoteMemory, of calls on other ranks' memory; signals are not its business. kPending: some of it is still to
-  // be enqueued, or a number to come.
+  // As those of RemoteMemory, for calls on other ranks' memory, but they ignore signals. kPending: a part of the call is not
+  // enqueued yet, or its number has not come.
   State begin(WindowCall& call);
   State test(WindowCall& call);
-  // How far streams are with what was asked of the target in a lane. Its answer alone does not say that: one that comes late
-  // takes back what end() has raised.
+  // The number of the last request to `target` in a lane that this rank's streams are past. The target's answer does not say
+  // that, because a late answer takes back what end() has raised.
   std::uint32_t passed(int target, int lane) const;
-  // The same of those that it has come to.
+  // The number of the last request that the streams have come to.
   std::uint32_t asked(int target, int lane) const;
 
-  // Enqueues what others ask of this rank, a few calls of each; true: there was something.
+  // Enqueues what peers ask of this rank, a few requests of each. True: there were requests.
   bool serve();
-  // The stream that it goes on.
+  // The stream on which serve() enqueues.
   Stream serving() const { return serving_; }
-  // Counts, and shows it, when that stream has come as far as it is now.
+  // Enqueues a mark on that stream: when the stream gets there, it counts in `count`, and stores the count in `shown`.
   void mark(WindowCount* count, std::uint32_t* shown);
-  // Lets all streams go on that wait for an answer. An answer that comes late takes that back for those before it, so that it
-  // is to be repeated until is_idle().
+  // Lets all streams go on that wait for an answer. A late answer sets its flag back to an earlier request, so this must be
+  // repeated until is_idle().
   void end();
-  // Whether all streams are past what was asked. As begin().
+  // Whether all streams are past their requests. The thread rule of begin() holds.
   bool is_idle() const;
 
  private:
-  struct Passage;  // a call on its way
+  struct Passage;  // a call in flight
   struct Lane {
     Stream stream = nullptr;
-    bool busy = false;  // by a call that is not all enqueued
+    bool busy = false;  // with a call that is not completely enqueued
     std::uint64_t used = 0;
-    // Of the last call.
+    // Of the lane's last call.
     int target = 0;
     std::uint32_t number = 0;
   };
-  // Rows, or a part of one.
+  // Some rows of a call, or a part of one row.
   struct Piece {
     std::uint32_t number = 0;       // of its request
     std::size_t begin = 0;          // in this rank's block
@@ -91,7 +92,7 @@ class StagedAccess {
   void take(const WindowCall& call, Passage& passage);
   void try_out();
   const std::uint32_t* never() const { return &spot_.never; }
-  // Of this rank's own data. Whether it is done even where all was given up meanwhile.
+  // Copies data of this rank. True: the copy takes place even if the window is aborted meanwhile.
   bool move(const WindowMove& job, bool to_host, Stream stream) const;
   void tell(Device& device, Flag& flag, const StagedBoard::Request& request, Stream stream) const;
   void carry_out(int origin, int lane, std::uint32_t number);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pinned memory that the ranks of a window share where their GPUs map nothing of each other: requests, and slots for
-// data on its way.
+// The pinned memory that the ranks of a window share if their GPUs do not map each other's memory: requests, and slots for
+// data in flight.
 //
-// A rank has some lanes, one for each stream that it uses. A lane has slots for data, and for every target numbered
-// requests: `asked` says up to which they are there, `answered` up to which they have taken effect,
-// and `passed` up to which the rank's own streams are past them. Zero at first.
+// A rank has kLanes lanes, one for each stream that it uses at a time. A lane has slots for data and, for each target,
+// numbered requests. Three flags hold the number of the last request that is there (`asked`), that has taken effect
+// (`answered`), and that the rank's own streams are past (`passed`). Zero at first.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ class StagedBoard {
   static constexpr int kLanes = 4;
   static constexpr std::size_t kSlots = 4;  // of a lane
   static constexpr std::size_t kSlotBytes = 256 << 10;
-  static constexpr std::uint32_t kRequests = 64;  // of a lane for a target, that may be under way at once
+  static constexpr std::uint32_t kRequests = 64;  // in flight at once, for each lane and target
 
   struct alignas(64) Request {
     WindowRequest asked;
     std::uint64_t slot;  // of the origin's lane, with its data
-    std::int64_t found;  // the answer of who counts
+    std::int64_t found;  // the answer to fetch_add and compare_swap
     std::uint32_t counted;
     std::uint32_t number;  // of the request itself
   };

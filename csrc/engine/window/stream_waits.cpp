@@ -121,7 +121,7 @@ void StreamWaits::end(const Trouble& found) {
   log(LogLevel::kError, told.what());
   if (on_error_ == OnError::kTeardown) {
     log(LogLevel::kError,
-        "the process ends, so that nobody takes what the window holds for what was waited for "
+        "the process ends, so that what the window holds is not taken for what was waited for "
         "(ALTORCH_ON_ERROR=teardown)");
     _exit(1);  // nothing that waits for the device could come to its end
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Waits for signals that streams have been given, looked after: the host has gone on, so that somebody else must see that
-// the peer is lost or a deadline has passed. Whoever does lets them go on, and closes the group.
+// Looks after waits for signals that were enqueued on streams. The calling thread does not wait for them. So a watch thread
+// (backend/cuda/cuda_watch.h) calls look(), which checks whether the peer is lost or a deadline has passed. If so, look()
+// lets the streams go on, and closes the group.
 //
-// Nothing here asks the device anything. Thread rules: any thread; look() by one at a time.
+// Nothing here queries the device. Thread rules: any thread; look() by one thread at a time.
 #pragma once
 
 #include <deque>
@@ -24,16 +25,16 @@ class StreamWaits {
   StreamWaits(Communicator& group, StreamOrdered& streams, OnError on_error)
       : group_(group), alive_(group.weak_from_this()), streams_(streams), on_error_(on_error) {}
 
-  // Enqueues it. `operation` describes it, deadline and all. `entered`: called when it is looked after, before it is enqueued,
-  // which may hold the host up. Throws Error.
+  // Enqueues a wait. `operation` describes it, with its deadline. `entered`: called when the wait is looked after, and before
+  // it is enqueued, because enqueueing may block. Throws Error.
   void add(const Operation& operation, const WindowCall& call, const std::function<void()>& entered = {});
-  // The same of an access that has been enqueued and holds its stream up (WindowCall::held_at).
+  // Looks after an access that has been enqueued, and that blocks its stream (WindowCall::held_at).
   void watch(const Operation& operation, const WindowCall& call);
-  // False when nothing is left to look after.
+  // Checks all waits. False: nothing is left to look after.
   bool look();
-  // Nothing waits any more: the window is closed.
+  // The window is closed: no wait is looked after any more.
   void stop();
-  // Why waits were given up, if any were.
+  // Why waits were aborted, if any were.
   std::optional<Error> failure();
 
  private:
@@ -41,7 +42,7 @@ class StreamWaits {
   struct Entry {
     Operation operation;
     Place place;
-    std::uint32_t number;  // of those of its place
+    std::uint32_t number;  // its number among the waits of its place
     Wait wait;
   };
   struct InGraphs {
@@ -54,7 +55,7 @@ class StreamWaits {
     Error cause;
     Wait wait;
   };
-  // With mutex_ held.
+  // Needs mutex_.
   std::optional<Trouble> trouble();
   void end(const Trouble& found);
 
@@ -62,16 +63,16 @@ class StreamWaits {
   void forget_what_is_over();
 
   Communicator& group_;
-  const std::weak_ptr<Communicator> alive_;  // who looks may outlive it
+  const std::weak_ptr<Communicator> alive_;  // the group: the watch thread may outlive it
   StreamOrdered& streams_;
   const OnError on_error_;
-  std::mutex adding_;  // one by one, so that one that is refused leaves no gap in the numbers
+  std::mutex adding_;  // held in add(), so that a refused wait leaves no gap in the numbers
   std::mutex mutex_;   // guards what follows
   std::map<Place, std::uint32_t> numbers_;
   std::deque<Entry> entries_;
-  std::size_t many_ = 0;  // so many are looked through for those that are over
+  std::size_t many_ = 0;  // at so many entries, those that are over are removed
   std::map<Place, InGraphs> in_graphs_;
-  bool over_ = false;  // nothing is looked after any more, but that what waits does go on
+  bool over_ = false;  // waits are not checked any more; look() only lets their streams go on
   std::optional<Error> failure_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A window of a group: one-sided access to what its ranks have registered.
+// A window of a group: one-sided access to the memory that its ranks have registered.
 //
-// What is asked for is compared with what the target registered before anything is written. Errors name group, window,
-// rank and what was asked. A wait for a signal that ends by its deadline leaves the group as it was; whatever else fails
-// under way closes it, as any call does. Thread rules: any thread.
+// Each call is checked against what the target has registered, before anything is written. Errors name group, window, rank
+// and call. A wait on the host that times out leaves the group as it was, and so does an access that times out, if it cannot
+// take effect without this rank. Any other call that fails in flight closes the group. Thread rules: any thread.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace altorch {
 
 class Window;
 
-// What is asked of a rank, as errors have it: "put to" that rank, or "put" where there is none.
+// The name of a call in errors: `to`, with a rank behind it ("put to"), or `name` if there is no such rank ("put").
 struct Asking {
   const char* to;
   const char* name;
@@ -43,10 +43,10 @@ inline Error no_such_slot(int slot) {
                                                 "; they are 0 to " + std::to_string(kSignalSlots - 1));
 }
 
-// What outlives the call that asked for it: an access, or a wait for a signal.
+// An access, or a wait for a signal, that may outlive the call that started it.
 struct WindowTask : Task {
   std::shared_ptr<Window> window;
-  WindowCall call;  // of a wait: whose signal, and in which slot
+  WindowCall call;  // of a wait: the rank that signals, and the slot
   bool waits = false;
   std::uint64_t number = 0;  // of Windows, among all that were posted
 };
@@ -62,38 +62,39 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   int number() const { return number_; }
   const char* route() const { return remote_->name(); }
   const Registered& registered(int rank) const { return registered_[static_cast<std::size_t>(rank)]; }
-  // Null: this process cannot map it.
+  // The memory of `rank` in this process. Null: this process cannot map it.
   std::byte* map(int rank) const { return remote_->map(rank); }
 
-  // Blocks until it has taken effect. Throws Error; then `buffers_free` says whether its buffers may be released.
+  // Blocks until the call has taken effect. Throws Error; then `buffers_free` says whether its buffers may be released.
   void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
-  // Whether calls are enqueued on streams, as memory on GPUs has it: access() then returns when that is done (but
-  // fetch_add and compare_swap), start() is not for it, and signals are waited for by streams.
+  // Whether calls are enqueued on streams, as for memory on GPUs. Then access() returns when the call is enqueued (but for
+  // fetch_add and compare_swap), start() must not be used, and streams wait for signals (enqueue_wait()).
   bool is_on_streams() const { return waits_ != nullptr; }
-  // `entered`: called when it is looked after, before the stream gets it.
+  // Has a stream wait for a signal. `entered`: as in StreamWaits::add().
   void enqueue_wait(int source, int slot, void* stream, bool captured, std::chrono::milliseconds timeout,
                     const std::function<void()>& entered = {});
-  // Ends waits that cannot end by themselves.
+  // Aborts waits that cannot end by themselves. See Watched.
   bool look() override { return waits_ && waits_->look(); }
-  // Why it has ended some.
+  // Why waits were aborted, if any were.
   std::optional<Error> failure() const { return waits_ ? waits_->failure() : std::nullopt; }
-  // Blocks the host until the streams are done with what they were given. Throws Error.
+  // Blocks the calling thread until the streams are done with the accesses that they were given. Throws Error.
   void drain(std::chrono::milliseconds timeout);
 
-  // Until `source` has signalled once more than was waited for before.
+  // Blocks until `source` has signalled once more than was waited for before.
   void wait_signal(int source, int slot, std::chrono::milliseconds timeout);
-  // The same for who does not wait: finished, or under way until somebody drives it. Throws Error where it is refused.
+  // The asynchronous forms of access() and wait_signal(). The task is finished, or in flight: then the caller must post() it,
+  // so that it is driven. Both throw Error if the call is refused.
   std::shared_ptr<WindowTask> start(WindowCall call, std::chrono::milliseconds timeout);
   std::shared_ptr<WindowTask> start_wait(int source, int slot, std::chrono::milliseconds timeout);
-  // What start() gave, if it is not finished: from now on it is driven.
+  // Takes a task of start() or start_wait() that is not finished. From now on it is driven.
   void post(std::shared_ptr<WindowTask> task);
-  // Until everything that was started before has taken effect at `rank` (kAnySource: anywhere), which lives. Throws what
-  // failed first of that which was posted since the last time.
+  // Blocks until everything that was started before has taken effect at `rank` (kAnySource: at all ranks). Checks that `rank`
+  // lives. Throws the first failure of the accesses that were posted since the last flush.
   void flush(int rank);
-  // Collective: all ranks have come, and what any of them started before has taken effect. Throws as flush().
+  // Collective: blocks until all ranks have come, and all that any rank started before has taken effect. Throws as flush().
   void fence(std::chrono::milliseconds timeout);
 
-  // Of Windows: moves a task on; true when it is finished.
+  // For Windows: advances a task. True: it is finished.
   bool advance(WindowTask& task, std::chrono::steady_clock::time_point now);
   Awaited awaited(const WindowTask& task) const;
   bool is_served() const { return remote_->is_served(); }
@@ -101,18 +102,19 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   bool serve();
   void ended(const WindowTask& task);
 
-  // Collective: no rank touches the memory of another through this window any more. Idempotent. Throws Error, closed
-  // all the same. Needs no peer where the group is closed. What begins meanwhile is refused.
+  // Collective: afterwards no rank touches the memory of another through this window. Idempotent. If it throws Error, the
+  // window is closed all the same. It needs no peer if the group is closed. Calls that begin meanwhile are refused.
   void close(std::chrono::milliseconds timeout);
   bool is_closed() const { return closed_.load(std::memory_order_acquire); }
-  // The same for this rank alone: who touches its memory from now on is told, or waits for the end of the group.
+  // Closes the window on this rank alone. A peer that accesses this rank's memory from now on gets an error, or waits until
+  // the group ends. `agreed`: all ranks close the window.
   void release(bool agreed);
 
  private:
   Operation operation_of(const WindowCall& call, bool waits, std::chrono::milliseconds timeout) const;
   void check(const WindowCall& call) const;
   void check_usable(const Operation& operation) const;
-  // Both; errors say what was asked.
+  // check_usable() and check(); errors name the call.
   void admit(const Operation& operation, const WindowCall& call) const;
   bool take_signal(int source, int slot);
   std::uint64_t awaited_signals(int source, int slot) const;
@@ -123,13 +125,13 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::optional<Error> look_after(const WindowCall& call, bool waits, const Operation& operation, Wait& wait,
                                   std::chrono::steady_clock::time_point now) const;
   Error failed(const Operation& operation, const Error& noticed, const Wait& wait, bool waited);
-  // For those that are under way to `rank`. Throws Error where the operation has a deadline, which passes.
+  // Waits for the posted accesses to `rank`. Throws Error if the operation has a deadline and it passes.
   void await_posted(int rank, const Operation& operation);
   std::optional<Error> take_failure(int rank);
-  // That nobody is known to be dead whom the operation is of. Throws Error.
+  // Throws Error if a rank of the operation is known to be dead.
   void check_alive(const Operation& operation);
   void meet_others(std::chrono::milliseconds timeout);
-  // Whether its buffers may be released.
+  // Cancels the call. True: its buffers may be released.
   bool give_up(WindowCall& call);
 
   Communicator& group_;
@@ -139,8 +141,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   const std::unique_ptr<StreamWaits> waits_;  // null: calls take effect on the host
   std::shared_ptr<void> keep_;
   std::atomic<bool> closed_{false}, releasing_{false};
-  std::atomic<int> under_way_{0};  // accesses that were posted
-  bool serves_no_more_ = false;    // of who drives
+  std::atomic<int> under_way_{0};  // posted accesses in flight
+  bool serves_no_more_ = false;    // serve() has failed; used by the driving thread only
   std::atomic<std::uint32_t> calls_{0};
   std::mutex fence_mutex_;
   std::mutex looking_;
@@ -155,8 +157,8 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
       failures_;  // of posted accesses, oldest first, one of each rank: what flush() has yet to tell
 };
 
-// Collective. `gpu`: of memory that lies there. `keep` lives as long as a rank may touch the memory. `unsupported_reason`: a
-// clause that says why this rank has no memory to register; then the call fails on all ranks. Throws Error.
+// Collective. `gpu`: this rank's GPU, if the memory lies there. `keep` lives as long as a rank may touch the memory.
+// `unsupported_reason`: why this rank has no memory to register, as a clause; then the call fails on all ranks. Throws Error.
 std::shared_ptr<Window> open_window(Communicator& group, std::byte* memory, Registered own,
                                     std::shared_ptr<void> keep, std::chrono::milliseconds timeout,
                                     const std::string& unsupported_reason = "",

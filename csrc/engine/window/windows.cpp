@@ -32,7 +32,7 @@ void Windows::add(std::shared_ptr<Window> window) {
 
 // Its memory goes outside the lock: it may be a tensor.
 void Windows::remove(const Window& window) {
-  if (!ProgressThread::usable()) return;  // a forked child, in which somebody may hold the lock for ever
+  if (!ProgressThread::usable()) return;  // in a forked child, the lock may be held for ever
   std::shared_ptr<Window> removed;
   const std::lock_guard lock(mutex_);
   const auto found =
@@ -120,8 +120,9 @@ bool Windows::drive(Clock::time_point now, Driven& found) {
   return left;
 }
 
-// Whoever is the last to have a window gives its memory back, which may take until a device has come somewhere, and others
-// need this thread meanwhile. The last of a listed one is nobody here.
+// The thread that drops the last reference to a window gives its memory back. That may have to wait for a device, and other
+// calls need this thread meanwhile. So the callback thread drops references to windows that are not listed. A listed window
+// cannot end here, because the list holds a reference.
 void Windows::let_go(std::vector<std::shared_ptr<Window>>& windows,
                      std::vector<std::shared_ptr<WindowTask>>& tasks) {
   const auto elsewhere = [](auto& last) { CallbackThread::instance().push([last = std::move(last)] {}); };

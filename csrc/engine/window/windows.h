@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The windows of a group, and what is under way on them: moved on as collectives and messages are.
+// The windows of a group, and their tasks in flight, which are driven as collectives and messages are.
 //
-// Thread rules: any thread, drive() by one at a time.
+// Thread rules: any thread; drive() by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -23,21 +23,21 @@ class Windows {
 
   Windows();
   ~Windows();
-  // The same on all ranks, which open windows in the same order.
+  // The number of a new window: the same on all ranks, because they open windows in the same order.
   int next_number();
   void add(std::shared_ptr<Window> window);
   void remove(const Window& window);
   bool any();
-  // The group ends, without its peers: they touch nothing of this rank's any more.
+  // The group ends on this rank alone: releases all windows. Afterwards no peer touches memory that this rank may free.
   void release();
   void post(std::shared_ptr<WindowTask> task);
   // How many tasks were posted so far.
   std::uint64_t posted();
   // Whether an access of this window to `rank` (kAnySource: any) is under way that was among the first `posted`.
   bool is_busy(const Window& window, int rank, std::uint64_t posted);
-  // At exit, before what carries messages goes: nobody is served any more, in any group.
+  // At exit, before the transports go: from now on this rank serves no peer, in any group.
   static void stop();
-  // True while something is left, or somebody may ask something of this rank.
+  // Advances the tasks. True while a task is left, or while peers may ask something of this rank.
   bool drive(Clock::time_point now, Driven& found);
 
  private:

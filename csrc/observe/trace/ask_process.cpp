@@ -6,10 +6,10 @@
 
 #include <fstream>
 
-#include "platform/descriptor.h"
-#include "platform/unix_socket.h"
 #include "base/wait_clock.h"
 #include "observe/trace/trace_socket.h"
+#include "platform/descriptor.h"
+#include "platform/unix_socket.h"
 
 namespace altorch {
 namespace {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "observe/trace/far_ranks.h"
 
-#include "rendezvous/poll_pause.h"
 #include "observe/trace/late_answers.h"
+#include "rendezvous/poll_pause.h"
 
 namespace altorch {
 namespace {
 
-// Then whoever asked before may have told nobody: he or his leader is gone, or stopped.
+// If there is no answer after this time, the question may not have been sent: the rank that asked
+// first, or its leader, is gone or stopped.
 constexpr std::chrono::milliseconds kWithOthers{300};
 
 }  // namespace

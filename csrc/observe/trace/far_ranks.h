@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Asks for the current calls of missing ranks on other nodes. A process of their node answers (late_answers.h) through the job's
-// store.
+// Asks for the current calls of missing ranks on other nodes. A process of their node answers
+// (late_answers.h) through the job's store.
 //
-// All ranks of a group miss the same rank at the same time. A counter in the store tells the first of them, which sends the
-// question over the connections between nodes; its peers wait for the same answer. Costs each of them a few requests to the
-// store, and none while no rank is missing. Thread rules: one thread.
+// All ranks of a group miss the same rank at the same time. A counter in the store tells the first
+// of them, which sends the question over the connections between nodes; its peers wait for the same
+// answer. Costs each of them a few requests to the store, and none while no rank is missing. Thread
+// rules: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +20,26 @@ namespace altorch {
 
 class FarRanks {
  public:
-  // In the group `key`; so many ranks at the most, and nothing is asked of the store behind `deadline`.
+  // Asks on behalf of the group `key`, about `most` ranks at most. Makes no request to the store
+  // after `deadline`.
   FarRanks(const JobWatch& watch, std::string key, std::size_t most, WaitClock::time_point deadline);
 
-  // `rank` in the group, `global_rank` in the job. Where the store does not answer nobody is asked, nor waited for; nor is who is of
-  // a node that did not answer a while ago.
+  // `rank` in the group, `global_rank` in the job. Does nothing if the store does not answer, or if
+  // the rank's node left a question unanswered a while ago.
   void ask(int rank, int global_rank);
-  // Adds what they say, by rank in the group, as far as it comes in time.
+  // Adds the answers that come in time, by rank in the group.
   void hear(std::map<int, std::string>& words);
 
  private:
   struct Asked {
     int rank;
     LateQuestion question;
-    std::int64_t number;  // of those who have asked, counted from 1
-    bool told = false;    // that it is asked for
+    std::int64_t number;  // this rank's place among those that asked, from 1
+    bool told = false;    // this rank has sent the question
   };
   const std::string& node_of(const Asked& asked) const;
-  // Whether nothing more is to come.
+  // Looks for the answer, and sends the question if that is this rank's turn. True if the answer
+  // has come.
   bool look(Asked& asked, std::map<int, std::string>& words, bool is_late);
 
   const JobWatch& watch_;
@@ -45,7 +48,7 @@ class FarRanks {
   const std::size_t most_;
   const WaitClock::time_point deadline_;
   std::vector<Asked> asked_;
-  bool is_lost_ = false;  // the store
+  bool is_lost_ = false;  // the store does not answer
 };
 
 }  // namespace altorch

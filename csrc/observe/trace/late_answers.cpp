@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "platform/native_thread.h"
 #include "base/number.h"
 #include "base/utf8.h"
 #include "observe/trace/ask_process.h"
+#include "platform/native_thread.h"
 
 namespace altorch {
 namespace {
@@ -48,7 +48,7 @@ void LateAnswers::find(const LateQuestion& question, long pid) noexcept {
     questions_.push_back(entry);
     if (!runs_) start_native_thread("al-answers", [self = shared_from_this()] { self->run(); });
     runs_ = true;
-  } catch (const std::exception&) {  // no more threads: whoever asked learns less
+  } catch (const std::exception&) {  // no more threads: the ranks that asked learn less
     questions_.clear();
   }
 }
@@ -70,7 +70,8 @@ void LateAnswers::run() noexcept {
   }
 }
 
-// Until it is there for all who have asked: who asks while the last ones are answered relies on their having told of it.
+// Repeats until there is an answer for all ranks that have asked. A rank that asks while an answer
+// is written relies on the question that an earlier rank has sent.
 void LateAnswers::answer(const LateQuestion& question, long pid) {
   std::int64_t answered = LateAnswer::from(store_->try_get(LateAnswer::key(question))).asked;
   bool is_sure = false;  // a store that was slow gives what it was asked for before

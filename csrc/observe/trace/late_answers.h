@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Answers to other nodes, about processes of this one that are missed there: found by the process that is linked to those
-// nodes, and left in the job's store, where all who asked look for them.
+// Answers questions of other nodes about missing ranks of this node. The leader of this node, which
+// is linked to other nodes, asks the process of the rank. It writes the answer into the job's
+// store, where all ranks that asked look for it.
 //
-// A question costs the store five requests; that many ask the same costs no more. Thread rules: any thread. A thread (al-answers) lives
-// for as long as there are questions, as both the store and the processes may take their time.
+// A question costs the store five requests, however many ranks ask it. Thread rules: any thread. A
+// thread (al-answers) lives for as long as there are questions, because both the store and the
+// processes may be slow.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +16,20 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/key_value_store.h"
 #include "observe/late_question.h"
+#include "rendezvous/key_value_store.h"
 
 namespace altorch {
 
-// As it stands in the store.
+// An answer as it stands in the store.
 struct LateAnswer {
-  std::int64_t asked = 0;  // how many had asked when it was found, one after another
+  std::int64_t asked = 0;  // how many ranks had asked when it was found
   std::string words = {};  // empty: the process does not answer
 
   std::string encode() const { return std::to_string(asked) + " " + words; }
-  // Cut to what an error can show; none has asked where the text is anything else.
+  // Cuts the words to what an error can show. If the text is malformed, `asked` is 0.
   static LateAnswer from(const std::optional<std::string>& text);
-  // The keys where those who ask are counted, and where the answer stands.
+  // The key that counts the ranks that ask, and the key of the answer.
   static std::string count_key(const LateQuestion& question);
   static std::string key(const LateQuestion& question);
 };
@@ -36,7 +38,7 @@ class LateAnswers : public std::enable_shared_from_this<LateAnswers> {
  public:
   explicit LateAnswers(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
-  // About that process. Does not wait.
+  // Queues a question about that process. Does not wait.
   void find(const LateQuestion& question, long pid) noexcept;
 
  private:

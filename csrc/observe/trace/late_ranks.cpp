@@ -18,7 +18,8 @@ constexpr std::chrono::milliseconds kFarPatience{1000};
 
 }  // namespace
 
-// Who waits in another group may wait there for those who wait here.
+// A rank that waits in another group may wait there for the ranks that wait here, so that call is
+// reported, too.
 std::string late_answer(const ProcessReport& report, std::string_view key) {
   const std::string place = report.place.empty() ? "" : "; its program is at " + report.place;
   std::string here = "not in this group any more", elsewhere;
@@ -33,7 +34,7 @@ std::string late_answer(const ProcessReport& report, std::string_view key) {
   return here + elsewhere + place;
 }
 
-// Those of other nodes have the time in which those of this one are asked.
+// Ranks of other nodes have time to answer while the ranks of this node are asked.
 std::string words_of_late_ranks(const JobWatch& watch, std::string_view key, std::span<const int> late,
                                 std::span<const int> global_ranks) {
   const JobReport job = job_report(watch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the groups of a process have done, as Prometheus reads it from a file (ALTORCH_METRICS).
+// What the groups of a process have done, as a file for Prometheus (ALTORCH_METRICS).
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace altorch {
 std::string as_metrics(const ProcessReport& report);
 // `file` with the rank before its extension: "al.prom" becomes "al.3.prom".
 std::string metrics_file(const std::string& file, int rank);
-// Written beside it and then renamed, so that nobody reads half of it. False where that cannot be done.
+// Writes a temporary file next to it and renames that, so that no reader sees half of it. False if
+// that fails.
 bool write_metrics(const std::string& file, const ProcessReport& report);
 
 }  // namespace altorch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process says of itself when it is asked from outside (`altorch trace`, SIGUSR1): plain data.
+// What a process reports when it is asked from outside (`altorch trace`, SIGUSR1): plain data.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace altorch {
 
 // The ranks that watch each other, as one of them knows them.
 struct JobReport {
-  std::string name;  // the same on all of them, and nobody else's
+  std::string name;  // the same on all of them, and unique to them
   int rank = 0;      // of this process
   struct Member {
     long pid = 0;       // as its own node numbers it
@@ -43,7 +43,8 @@ struct GroupReport {
   std::vector<StatisticsRow> statistics = {};
 
   std::optional<std::uint64_t> recorded_as = {};  // FlightGroup::id; none: its calls are not recorded
-  // From here on by the flight recorder. In the order of the calls; those beyond kMostCalls are only counted.
+  // The flight recorder fills in the following fields. Calls are in their order; those beyond
+  // kMostCalls are only counted.
   std::vector<FlightEntry> under_way = {};
   std::uint64_t calls_under_way = 0;
   std::optional<FlightEntry> last_done = {};  // or failed
@@ -55,7 +56,8 @@ struct ProcessReport {
   long pid = 0;
   std::string host;
   std::int64_t now_ns = 0;  // since the epoch, as all times here
-  // Where its main thread is in the program, "train.py:88 in load"; empty: nobody has looked, or nobody could.
+  // Where the main thread is in the program, "train.py:88 in load"; empty: not asked for, or not
+  // known.
   std::string place = {};
   std::vector<GroupReport> groups;
 };

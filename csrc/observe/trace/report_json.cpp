@@ -132,7 +132,8 @@ void write(std::string& text, const GroupReport& group) {
 
 }  // namespace
 
-// What is no ASCII stays as it is: names of groups are UTF-8, or nobody's business.
+// Bytes that are not ASCII are copied as they are: names of groups are UTF-8, and other encodings
+// are unsupported.
 std::string quoted_json(std::string_view text) {
   std::string quoted = "\"";
   for (const char each : text) {

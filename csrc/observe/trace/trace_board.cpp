@@ -56,7 +56,7 @@ TraceBoard& TraceBoard::instance() {
 
 bool TraceBoard::is_wanted() { return setting("ALTORCH_TRACE") != "off"; }
 
-// A group does without whoever would tell of it.
+// If the thread that reports cannot be started, the group goes on without it.
 void TraceBoard::add(const TraceSource& source) {
   if (getpid() != process_ || !is_wanted()) return;
   const std::lock_guard life(life_mutex_);

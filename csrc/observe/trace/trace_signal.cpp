@@ -41,7 +41,8 @@ void set_default() {
   sigaction(SIGUSR1, &none, nullptr);
 }
 
-// A forked child has nobody to report, and dies of the signal as any process does.
+// A forked child has no thread that reports, so the signal gets its default action there, and ends
+// the child.
 void leave_in_child() {
   if (is_ours()) set_default();
 }

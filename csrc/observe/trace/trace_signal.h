@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SIGUSR1, for as long as the program leaves it to us: rings the bell of the thread that reports.
+// Handles SIGUSR1, unless the program handles or ignores it: wakes the thread that reports.
 //
-// The handler does nothing but write to that eventfd. Thread rules: one thread at a time.
+// The handler only sets a flag and writes to an eventfd. Thread rules: one thread at a time.
 #pragma once
 
 namespace altorch {
@@ -11,9 +11,9 @@ class TraceSignal {
   // `bell`: an eventfd that is never closed. Does nothing where the program has a handler of its own, or ignores the
   // signal.
   static void take(int bell);
-  // Gives it back, unless somebody else has taken it meanwhile.
+  // Restores the default action, unless the program has set another handler meanwhile.
   static void give_back();
-  // Whether it has come since the last time. Any thread.
+  // Whether the signal has come since the last call. Any thread.
   static bool has_come();
 };
 

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "platform/close_on_fork.h"
 #include "base/log.h"
 #include "base/random_name.h"
+#include "platform/close_on_fork.h"
 #include "platform/unix_socket.h"
 
 namespace altorch {
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kClientTimeout{5};  // with one client
 constexpr std::chrono::seconds kDeaf{1};
 constexpr std::size_t kMostClients = 16, kLongestQuestion = 512;
 
-// A name that nobody else can have taken before.
+// Listens under a random name, which no other process can have taken before.
 int listen_as(const std::string& name) {
   const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0) return -1;
@@ -85,7 +85,8 @@ void TraceSocket::look(std::span<const pollfd> entries) {
   if (!entries.empty() && entries[0].revents != 0) accept_one();
 }
 
-// Where the process has no descriptor left, whoever knocks goes on knocking: poll() would return for it at once, for ever.
+// If the process has no descriptor left, the client stays in the queue, and poll() would return at
+// once for ever. So the listener is not polled for kDeaf.
 void TraceSocket::accept_one() {
   const int made = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (made < 0) {

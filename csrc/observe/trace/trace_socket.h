@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The socket at which a process is asked: abstract, "altorch-trace-<pid>-<random>", so that nothing of it stays on disk.
+// The socket at which a process is asked. It is abstract, "altorch-trace-<pid>-<random>", so that
+// nothing of it stays on disk.
 //
-// One question, a line, for a connection; one answer, and the end. Only processes of the same user, or of root, are answered.
-// Whoever sends more than a line, nothing, or does not read, is let go after a few seconds; meanwhile the others are served.
-// Thread rules: one thread.
+// A client sends one question, a line, and gets one answer; then the connection ends. Only
+// processes of the same user, or of root, are answered. A client that sends no whole line, or too
+// long a line, or does not read, is disconnected after a few seconds at most. Other clients are
+// served meanwhile. Thread rules: one thread.
 #pragma once
 
 #include <poll.h>
@@ -20,18 +22,18 @@ namespace altorch {
 class TraceSocket {
  public:
   using Answer = std::function<std::string(std::string_view question)>;
-  // Where there can be no socket, nobody is ever answered; a log line says so.
+  // If there can be no socket, no question is ever answered; a log line says so.
   explicit TraceSocket(Answer answer);
   ~TraceSocket();
   TraceSocket(const TraceSocket&) = delete;
 
   const std::string& name() const { return name_; }  // without the leading zero
-  // Behind it follows what nobody can guess.
+  // A random part follows, which no other process can guess.
   static std::string beginning_of_name(long pid);
   void add_to(std::vector<pollfd>& entries) const;
-  // How long poll() may sleep before look() wants to be called; -1: for ever.
+  // How long poll() may sleep before look() must be called; -1: without a limit.
   int patience_ms() const;
-  // By what poll() said of the entries of add_to(). Never blocks.
+  // `entries`: those of add_to(), after poll(). Never blocks.
   void look(std::span<const pollfd> entries);
 
  private:
@@ -44,7 +46,7 @@ class TraceSocket {
     bool writes = false;
   };
   void accept_one();
-  // False when it is done with.
+  // False if the client is to be disconnected.
   bool serve(Client& client);
   bool read_question(Client& client);
 

@@ -46,7 +46,7 @@ void ring() {
   }
 }
 
-// As far as somebody reads it.
+// Stops if the reader of standard error takes nothing for a second.
 void write_to_standard_error(std::string_view text) {
   while (!text.empty()) {
     pollfd entry{STDERR_FILENO, POLLOUT, 0};
@@ -66,7 +66,7 @@ struct TraceThread::State {
         takes_signal(takes),
         socket([this](std::string_view question) { return answer(question); }) {}
   void run();
-  // For poll(): until somebody wants to be served, or the file to be written.
+  // For poll(): until a client's deadline, or until the metrics file is due.
   int patience_ms() const;
   void write_metrics_file();
   std::string answer(std::string_view question);
@@ -110,7 +110,8 @@ void TraceThread::State::write_metrics_file() {
   log(LogLevel::kWarning, "ALTORCH_METRICS='" + metrics + "' cannot be written: " + std::strerror(errno));
 }
 
-// Of all that miss this rank in their calls, one has it write down what is recorded.
+// Many ranks may miss this one at the same time; its flight record is written once for all that ask
+// within kBetweenDumps.
 void TraceThread::State::dump_for_those_who_wait() {
   if (Clock::now() < next_dump) return;
   board.dump(/*missed=*/true);

@@ -126,7 +126,7 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
   {
     const MpiEntry entry(*this);
     if (!entry) return;
-    finalized_ = true;  // nobody enters any more
+    finalized_ = true;  // no thread enters MPI any more
   }
   // MPICH over UCX needs a barrier of its process manager inside MPI_Finalize, or the first rank to leave
   // resets the connections of those that still flush them, and these abort. At exit we can offer none, for
@@ -146,10 +146,10 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
   }
 }
 
-// MPI_Finalize waits for the other ranks without end. A launcher watches over that and takes a process that
-// leaves without it for a failure; under our own bootstrap nobody does, so the ranks meet first. Twice: a
-// rank may be through a barrier while its own messages still wait to be sent, or because of those of a rank
-// that has given up since. The last word nobody can be sure of, so finalize() has its deadline, too.
+// MPI_Finalize waits for the other ranks without end. A launcher watches over that, and takes a process that leaves
+// without it for failed. Under altorch's own bootstrap no launcher does, so the ranks meet first. They meet twice: a
+// rank may have left a barrier while its own messages still wait to be sent, or thanks to the messages of a rank that
+// has timed out since. No rank can be sure that its last message arrives, so finalize() has a deadline, too.
 bool Mpi::leave_together(std::chrono::milliseconds patience) {
   try {
     if (barrier(patience) && barrier(patience)) return true;
@@ -176,9 +176,9 @@ Error Mpi::not_usable() const {
 
 void Mpi::hold_up(const std::string& why) {
   mark_broken();
-  const Error* nobody = nullptr;
+  const Error* expected = nullptr;
   auto error = std::make_unique<Error>(ErrorKind::kClosed, why);
-  if (held_up_.compare_exchange_strong(nobody, error.get())) static_cast<void>(error.release());
+  if (held_up_.compare_exchange_strong(expected, error.get())) static_cast<void>(error.release());
   lock_.hold_up();
 }
 

@@ -28,11 +28,11 @@ constexpr const char* name_of(MpiThreadLevel level) {
   return names[static_cast<int>(level)];
 }
 
-// Who called MPI_Init, and who gave it its ranks.
+// What called MPI_Init, and what gave it its ranks.
 enum class MpiOrigin {
-  kBootstrap,  // we, in processes that no MPI launcher knows
-  kLauncher,   // we, under mpirun or srun
-  kExisting,   // somebody else in this process, such as mpi4py
+  kBootstrap,  // altorch, in processes that no MPI launcher knows
+  kLauncher,   // altorch, under mpirun or srun
+  kExisting,   // other code in this process, such as mpi4py
 };
 
 constexpr const char* name_of(MpiOrigin origin) {
@@ -62,8 +62,8 @@ class MpiGroup : public Links {
   std::intptr_t communicator() const { return communicator_; }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 
-  // After an error: the communicator is left alone, for freeing it could wait for a dead peer; and MPI is not
-  // finalised at exit.
+  // Called after an error. The communicator is not freed, because MPI_Comm_free could wait for a dead peer, and MPI
+  // is not finalised at exit.
   void mark_broken() override;
   // Leaks the communicator, because MPICH 5 aborts in MPI_Comm_free while a large message waits in it. A process can leak
   // about 2000 of them.
@@ -78,7 +78,7 @@ class MpiGroup : public Links {
   std::unique_ptr<NativeCollectives> collectives_;
 };
 
-// Of a group that is being made.
+// Options for making a group.
 struct GroupCreation {
   std::string name;  // for messages
   std::chrono::milliseconds timeout{120000};
@@ -106,11 +106,11 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   void set_node_of_rank(std::vector<int> nodes);
   bool has_several_nodes() const { return has_several_nodes_; }
 
-  // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767),
-  // so call it only after its members have met (in the Store, say). The order of `world_ranks` is the order
-  // of the new ranks; this process must be one of them. Throws Error(kTransport), Error(kTimeout) and what
-  // creation.check_peers() throws. After these two MPI is left alone at exit, and when it was caught inside MPI,
-  // which cannot be interrupted, it is usable no more.
+  // Blocking: every rank of `world_ranks` must be about to make the same call, with the same tag (0..32767), so call
+  // it only after its members have met (in the Store, say). The order of `world_ranks` is the order of the new ranks;
+  // this process must be one of them. Throws Error(kTransport), Error(kTimeout) and what creation.check_peers()
+  // throws. After these last two errors MPI is left alone at exit. If a thread was still inside MPI then, which
+  // cannot be interrupted, MPI is not usable any more.
   std::unique_ptr<MpiGroup> create_group(std::span<const int> world_ranks, std::int64_t tag,
                                          const GroupCreation& creation = {});
 
@@ -118,15 +118,15 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   // create_group() does.
   void run_collective(const std::function<void()>& body, const GroupCreation& creation);
 
-  // Barrier over all ranks that gives up after `timeout`: false when some rank has not come.
+  // A barrier over all ranks that ends after `timeout`: false if a rank has not come by then.
   bool barrier(std::chrono::milliseconds timeout);
   // All ranks' texts (at most 1 MiB each), in rank order; a collective over the world. Throws Error(kTimeout)
   // after ALTORCH_BOOTSTRAP_SECONDS.
   std::vector<std::string> exchange(const std::string& text);
 
-  // Finalises MPI if this process initialised it, no group was broken and we are not a forked child. Under
-  // altorch's own bootstrap a peer that does not come to finalise within `patience` is not waited for, and on
-  // several nodes MPICH is left to the end of the process (mpi.cpp says why). Safe to call twice.
+  // Finalises MPI if this process initialised it, no group was broken, and this is not a forked child. Under
+  // altorch's own bootstrap it does not wait longer than `patience` for a peer, and on several nodes MPICH is left to
+  // the end of the process (mpi.cpp says why). Safe to call twice.
   void finalize(std::chrono::milliseconds patience);
   // To be called right before MPI_Finalize, if it comes to that.
   void before_finalize(std::function<void()> action) { before_finalize_ = std::move(action); }
@@ -139,7 +139,8 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
 
   SerialLock& lock() { return lock_; }
   const AltorchMpiTable& table() const { return *library_.table; }
-  // Until the request is done; throws as create_group() does, and what it reads and writes must stay then.
+  // Waits until the request is done. Throws as create_group() does; the memory that the request reads and writes must
+  // stay then.
   void wait(std::intptr_t request, const char* function, const GroupCreation& creation);
   // What MPI says about an error code, as a clause: "MPI_Isend failed: ...".
   std::string describe(const char* function, int error) const;

@@ -2,10 +2,10 @@
 // Making communicators, and the other waits of set-up: each with a deadline, and a look for lost ranks.
 #include <algorithm>
 
-#include "rendezvous/absent.h"
 #include "base/adaptive_wait.h"
 #include "base/env.h"
 #include "platform/native_thread.h"
+#include "rendezvous/absent.h"
 #include "transports/mpi/mpi.h"
 #include "transports/mpi/mpi_entry.h"
 

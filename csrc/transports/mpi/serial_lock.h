@@ -3,7 +3,7 @@
 //
 // Almost always one thread is in MPI, for well under a microsecond, so an uncontended pass must cost no more
 // than an atomic exchange; a waiting thread spins briefly and then yields, because the holder may need its
-// core. Who takes it is in mpi_entry.h.
+// core. MpiEntry takes it (mpi_entry.h).
 #pragma once
 
 #include <sched.h>
@@ -34,7 +34,7 @@ class SerialLock {
   void unlock() {
     if (enabled_) locked_.store(false, std::memory_order_release);
   }
-  // The holder blocks in MPI for a rank that is lost: nobody shall wait for it any more.
+  // Called when the holder blocks in MPI for a rank that is lost: no thread waits for the lock any more.
   void hold_up() { held_up_.store(true, std::memory_order_release); }
 
  private:

@@ -151,7 +151,7 @@ std::size_t MpiWindow::place_of(int slot) const {
          static_cast<std::size_t>(slot) * sizeof(std::int64_t);
 }
 
-// Everything that is used later, at the next rank, whose counts nobody reads yet.
+// Tries everything that the window uses later, on the counts of the next rank, which no rank reads yet.
 void MpiWindow::try_out(std::span<const Registered> registered, const GroupCreation& creation) {
   handles_->words = {0x5ca1ab1e + rank_, 0, 5, 0, 77, 0x5ca1ab1e + rank_ + 5, 0, 0};
   std::vector<std::int64_t>& words = handles_->words;
@@ -328,7 +328,8 @@ void MpiWindow::begin_data(WindowCall& call, Doing& doing) {
   }
 }
 
-// What it raises is a count of everybody's, or of nobody's (Open MPI's own atomics wait inside MPI).
+// Asks the target for an answer. If counts_, it adds 1 to a count of the target that all ranks share. Otherwise it
+// raises no count and reads one byte, because Open MPI's own atomics wait inside MPI.
 bool MpiWindow::ask(const WindowCall& call, Doing& doing) {
   doing.requests.push_back(0);
   std::intptr_t& request = doing.requests.back();
@@ -489,7 +490,8 @@ bool MpiWindow::serve() {
   return std::exchange(seen_, asked) != asked || moved;
 }
 
-// Whoever waits for this rank, or asks it later, learns that it is gone; its memory stays.
+// Tells all peers that this rank is gone: a peer that waits for it, or asks later, then gets an error. The memory
+// stays.
 void MpiWindow::take_leave() {
   std::vector<std::intptr_t> requests(static_cast<std::size_t>(size_));
   handles_->words.assign(static_cast<std::size_t>(size_) + 1, 1);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows by MPI's one-sided communication: one passive epoch to all ranks for as long as the window lives.
+// Windows over MPI's one-sided communication: one passive-target epoch to all ranks for as long as the window lives.
 //
-// MPI_Win_flush blocks until the target has answered, and cannot be given up. So whoever wrote asks first: behind what it wrote
-// it raises a count of the target and reads it, which can be tested for as a message can, and flushes when the answer is
-// there, and with it, as a rule, all that flush waits for. By the same count the target, which may have to carry it out,
-// sees that it is busy with others. Where MPI can do all that there is with
-// elements of a type, integers, accumulate, fetch_add and compare_swap are its own; else they all go by messages
-// (message_window.h), since what MPI does is not atomic with what others do.
-// A signal is a count in a second window, raised when what comes before it has been flushed.
+// MPI_Win_flush blocks until the target has answered, and cannot be aborted. So a rank that wrote asks first: after
+// its data it reads from the target, with a request that it can test like a message. When the answer has arrived it
+// flushes; as a rule all that the flush waits for has arrived with it. If counts(), the request also raises a count
+// of the target. The target may have to carry out the access, and sees by that count that it is busy with its peers.
+//
+// Accumulate, fetch_add and compare_swap are MPI's own for types that MPI handles completely, which are integers
+// (reduces()). For other types all of them go by messages (message_window.h), because MPI's operations are not atomic
+// with those of messages.
+//
+// A signal is a count in a second window, raised when everything before it has been flushed. If not counts(), it is a
+// message.
 //
 // Thread rules: as RemoteMemory.
 #pragma once
@@ -35,9 +39,9 @@ class MpiWindow : public RemoteMemory {
         messages;  // of the same memory; null where MPI reduces what all ranks have there
     GroupCreation creation;
   };
-  // Why this process cannot, whoever the others are, as a clause, or nothing.
+  // Why this process cannot use such a window, whatever the other ranks can, as a clause, or nothing.
   static std::optional<std::string> unsupported_reason(Mpi& mpi);
-  // Why nobody should who has not asked for it, as a clause, or nothing.
+  // Why such a window is not used unless the user asks for it, as a clause, or nothing.
   static std::optional<std::string> weakness(const Mpi& mpi);
   // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives wrong results.
   explicit MpiWindow(Opening opening);
@@ -52,19 +56,19 @@ class MpiWindow : public RemoteMemory {
   bool is_served() const override { return true; }
   bool serve() override;
   bool close(bool agreed) override;
-  // Whether all is MPI's that is more than a copy, signals among it. Open MPI 4.1 waits inside MPI_Rget_accumulate for the
-  // target, without end where that is lost, and crashes where a rank calls MPI_Compare_and_swap on memory of its own
-  // (osc/rdma over vader without XPMEM).
+  // Whether MPI itself carries everything that is more than a copy, signals among it. Open MPI 4.1 waits inside
+  // MPI_Rget_accumulate for the target, without end if that is lost. It crashes if a rank calls MPI_Compare_and_swap
+  // on its own memory (osc/rdma over vader without XPMEM).
   static bool counts(const Mpi& mpi) { return mpi.library().family == MpiFamily::kMpich; }
-  // Whether accumulate, fetch_add and compare_swap on such elements are MPI's.
+  // Whether MPI itself carries accumulate, fetch_add and compare_swap on elements of this type.
   static bool reduces(const Mpi& mpi, DType dtype);
 
  private:
-  // What a rank lets another count in: MPI's memory as long as the windows are.
+  // The counts of a rank that one other rank may raise. MPI uses this memory as long as the windows exist.
   struct alignas(64) Desk {
     std::array<std::int64_t, kSignalSlots> signals;
     std::int64_t left, test;
-    std::int64_t asked;  // of the first: how often anybody has asked this rank
+    std::int64_t asked;  // in the first desk only: how often all ranks have asked this one
   };
   struct Handles;
   struct Doing;
@@ -90,7 +94,7 @@ class MpiWindow : public RemoteMemory {
   std::shared_ptr<Handles> handles_;
   mutable std::mutex mutex_;  // guards the handles, and what follows
   bool closed_ = false, free_ = false;
-  std::int64_t seen_ = 0;  // of what was asked
+  std::int64_t seen_ = 0;  // the last `asked` that serve() has seen
 };
 
 }  // namespace altorch

@@ -4,11 +4,11 @@
 #include <future>
 
 #include "base/env.h"
-#include "platform/fast_exit.h"
 #include "base/log.h"
-#include "platform/native_thread.h"
 #include "base/number.h"
 #include "device/cuda_runtime.h"
+#include "platform/fast_exit.h"
+#include "platform/native_thread.h"
 
 namespace altorch::nccl {
 namespace {
@@ -206,7 +206,7 @@ void NcclComm::together(const char* what, std::function<Result()> call, const Ch
           make_within(
               timeout_, device_, nothing, [call = std::move(call)](void**) { return call(); }, check_peers));
   } catch (const Error&) {
-    abort();  // somebody may still be in it, and the ranks differ in what they have
+    abort();  // a rank may still be in the call, and the ranks differ in what they have
     throw;
   }
 }

@@ -48,8 +48,8 @@ class NcclComm {
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // The communicator of those who name the same color, with ranks in the order of their keys; null for
-  // kNoColor. Collective over all ranks of this one. Throws as the constructor does.
+  // The communicator of the ranks that name the same color, with ranks in the order of their keys; null for kNoColor.
+  // Collective over all ranks of this one. Throws as the constructor does.
   std::unique_ptr<NcclComm> split(int color, int key, int device, int size, std::chrono::milliseconds timeout,
                                   const Knobs& knobs);
 
@@ -59,10 +59,10 @@ class NcclComm {
   void remove_buffer(void* buffer);
   bool has_buffers();
 
-  // One-sided communication: to what all ranks have registered as one symmetric buffer, add_buffer(). A communicator counts
-  // the signals of each pair of ranks in one row, whatever they were given for. Signals come after what their stream has given NCCL
-  // for the same peer before.
-  // Why the loaded NCCL has none, a clause, or nothing.
+  // One-sided communication, with memory that all ranks have registered as one symmetric buffer (add_buffer()). A
+  // communicator has one count of signals for each pair of ranks, for all buffers together. A signal comes after
+  // everything that its stream has given NCCL for the same peer before.
+  // Why the loaded NCCL has no one-sided calls, as a clause, or nothing.
   static std::optional<std::string> one_sided_unsupported_reason();
   // `from` lies in a symmetric buffer of this rank's, too. All three enqueue, and throw Error(kTransport, kClosed).
   void put_signal(const void* from, std::size_t bytes, int peer, void* buffer, std::size_t offset,
@@ -70,8 +70,8 @@ class NcclComm {
   void signal(int peer, void* stream);
   // Holds the stream up until the peer has signalled once more than was waited for before.
   void wait_signal(int peer, void* stream);
-  // By all ranks together: NCCL lets go of the buffers, and the communicator ends as the destructor ends it. False where that
-  // has not come to its end after some seconds: NCCL may still look at them.
+  // Collective: NCCL releases the buffers, and the communicator ends as in the destructor. False if that is not done
+  // after some seconds: NCCL may still access the buffers.
   bool leave();
 
   // Memory of the GPU, in bytes.
@@ -80,11 +80,11 @@ class NcclComm {
   };
   // Nothing where the loaded NCCL cannot tell, or no longer.
   std::optional<Memory> memory();
-  // Why it cannot give memory back and go on later, a clause, or nothing. The same on every rank.
+  // Why it cannot suspend and resume, as a clause, or nothing. The same on every rank.
   std::optional<std::string> suspend_unsupported_reason();
-  // Gives back what can be had again, and takes it again, at the same addresses; in between it is not used. Both collective, and
-  // with nothing in flight on the device. Throws Error(kTimeout, kTransport, kClosed), and, once the communicator is aborted, what
-  // `check_peers` throws.
+  // suspend() gives back the memory that resume() takes again, at the same addresses; in between the communicator is
+  // not used. Both are collective, with nothing in flight on the device. They throw Error(kTimeout, kTransport,
+  // kClosed), and, once the communicator is aborted, what `check_peers` throws.
   void suspend(const CheckPeers& check_peers);
   void resume(const CheckPeers& check_peers);
 

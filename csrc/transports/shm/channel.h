@@ -16,8 +16,8 @@ namespace altorch {
 
 class ShmChannel : public Channel {
  public:
-  // `memory`: that of `mail`, which lives as long as this. `processes`: by rank; none where they may not copy from
-  // each other.
+  // `memory`: the memory of `mail`, which lives as long as the channel. `processes`: by rank; empty if the ranks may
+  // not copy from each other's memory.
   ShmChannel(std::shared_ptr<std::byte> memory, shm::Mail mail, std::vector<shm::Process> processes);
 
   int rank() const override { return mail_.rank(); }
@@ -27,17 +27,18 @@ class ShmChannel : public Channel {
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   State test(std::span<Request> requests, std::optional<Error>& error) override;
   Awaited awaited() const override { return mail_.news(); }
-  // Nothing is left behind: only a receiver writes to its memory, in test(); a sender's is only read.
+  // Always frees the buffers: only the receiving rank writes to a receive buffer, in test(), and a send buffer is
+  // only read.
   bool cancel(std::span<Request> requests) override;
 
  private:
-  using Handle = std::uintptr_t;  // place in pending_, and 1; 0: none
+  using Handle = std::uintptr_t;  // index in pending_ plus 1; 0: none
   using Handles = std::list<Handle>;
 
-  // What a request that is not done stands for.
+  // The state of a request that is not done.
   struct Pending {
     bool is_receive = false, exact = true, done = false;
-    bool given_up = false;  // half-way, and the peer does not know yet
+    bool given_up = false;  // aborted half-way, and the peer does not know yet
     int peer = 0;
     std::int64_t tag = 0;
     const void* from = nullptr;
@@ -45,8 +46,8 @@ class ShmChannel : public Channel {
     std::size_t bytes = 0;
     ElementType type = 0;
     std::size_t moved = 0;     // through the ring, or copied
-    shm::Frame offer = {};     // that of a send stands in the table, that of a receive is being copied
-    Handles* queue = nullptr;  // in which it waits, and where
+    shm::Frame offer = {};     // a send has it in the table, a receive copies from it
+    Handles* queue = nullptr;  // the queue that it waits in, and where
     Handles::iterator place = {};
     std::optional<Error> error = {};
   };
@@ -58,7 +59,7 @@ class ShmChannel : public Channel {
   };
   // A message that comes in parts.
   struct Arriving {
-    Handle receive = 0;  // 0 with no `early`: nobody wants it any more
+    Handle receive = 0;  // 0 without `early`: its receive was cancelled
     Early* early = nullptr;
     std::size_t bytes = 0;  // of the message; 0: none is arriving
     std::size_t got = 0;
@@ -67,7 +68,7 @@ class ShmChannel : public Channel {
   Pending& open(Request& request, std::int64_t tag);
   void close(Request& request);
   Pending& pending(Handle handle) { return pending_[handle - 1]; }
-  // At once, however many wait there: thousands may be given up together.
+  // Both take constant time, because thousands of requests may be cancelled together.
   void enter(Handles& queue, Handle handle);
   void leave_queue(Handle handle);
   std::atomic<std::uint64_t>& state_of(int sender, const shm::Frame& offer) {
@@ -94,7 +95,7 @@ class ShmChannel : public Channel {
   bool copy_on(Pending& receive);
   static void conclude(Pending& receive, int peer, const shm::Frame& frame);
   void forget(Handle receive);
-  // The sender of what is being copied is done with it. False where it has withdrawn it.
+  // Tells the sender that the copy of its message is done. False if the sender has withdrawn the message.
   bool let_go(const Pending& receive);
 
   const std::shared_ptr<std::byte> memory_;
@@ -103,7 +104,7 @@ class ShmChannel : public Channel {
   shm::Mail mail_;
   std::deque<Pending> pending_;
   std::vector<Handle> unused_;
-  std::vector<Handles> unsent_;  // by peer: for which there was no room, oldest first
+  std::vector<Handles> unsent_;  // by peer: sends that had no room, oldest first
   std::vector<Handle> offered_;  // sends that stand in the table
   std::vector<std::uint32_t> free_places_;
   std::uint64_t offers_ = 0;        // so far

@@ -31,7 +31,7 @@ void ShmChannel::take_mail(int peer) {
   while (const auto letter = mail_.oldest(peer)) {
     const auto& [frame, data] = *letter;
     if (frame.offer && processes_.empty())
-      throw Error(ErrorKind::kTransport, named(peer) + " offers its memory, which nobody here may read");
+      throw Error(ErrorKind::kTransport, named(peer) + " offers its memory, which this rank may not read");
     if (frame.given_up || (!frame.offer && frame.part < frame.bytes)) {
       take_part(peer, frame, data);
     } else if (const auto receive = wanted(peer, frame.tag); receive == receives_.end()) {
@@ -43,7 +43,7 @@ void ShmChannel::take_mail(int peer) {
   }
 }
 
-// What a receive finds that is posted late, or it is put among those that wait.
+// Gives a receive the message that came before it, or puts it among the receives that wait.
 void ShmChannel::take_early(Handle handle) {
   Pending& receive = pending(handle);
   const auto fits = [&](const Early& message) {
@@ -94,7 +94,7 @@ bool ShmChannel::copy_on(Pending& receive) {
       frame.address + receive.moved, static_cast<std::byte*>(receive.to) + receive.moved, bytes);
   receive.moved += bytes;
   mail_.tell(
-      rank());  // the rest of it, or its end where another thread looks for that, is nobody else's to tell
+      rank());  // no peer announces the rest of the copy, or its end, for which another thread may be waiting
   if (copied && receive.moved < all) return false;
   if (!let_go(receive)) {
     receive.error =

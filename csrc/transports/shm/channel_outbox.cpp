@@ -65,7 +65,7 @@ void ShmChannel::look_after_offers() {
   });
 }
 
-// Who copies it just now sees that when it is through.
+// A receiver that copies the message just now sees the withdrawal at the end of its copy.
 void ShmChannel::withdraw(Pending& message) {
   if (message.offer.offer != 0) {
     state_of(rank(), message.offer)

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/block_counts.h"
-#include "platform/cores.h"
 #include "base/env.h"
+#include "platform/cores.h"
 
 namespace altorch {
 namespace {

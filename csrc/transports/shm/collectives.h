@@ -28,14 +28,14 @@ class ShmCollectives : public NativeCollectives {
   static constexpr const char* kReason = "one node: through memory that its ranks share";
   const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return has(call); }
-  // A rank in another call is waited for, until the watchdog says why that is in vain.
+  // A rank that makes another call never matches: the other ranks wait until the watchdog reports the mismatch.
   bool compares_calls() const override { return true; }
   bool finishes_reductions() const override { return true; }
   void start(const Call& call, std::uint64_t identity, Request& request) override;
   std::uint64_t steps() const override { return step_; }
   State test(Request& request, std::optional<Error>& error) override;
-  // Nobody writes to this rank's tensors but itself. Who still reads them finds out in the last step, to which this
-  // rank comes only after all have read, that it was in vain.
+  // Always frees the buffers: only this rank writes to its tensors. A peer that still reads them cannot complete its
+  // call: that takes the last step of this rank, which it publishes only after all ranks have read.
   bool cancel(Request& request) override;
   Awaited awaited() const override;
 
@@ -53,13 +53,13 @@ class ShmCollectives : public NativeCollectives {
   shm::Segment segment_;
   const std::vector<shm::Process> processes_;
   const std::vector<int> ranks_of_group_;
-  std::uint64_t step_ = 0;  // the last that this rank has published
-  // Of the call under way.
+  std::uint64_t step_ = 0;  // the last step that this rank has published
+  // The call in flight.
   shm::Job job_;
   const shm::Pattern* pattern_ = nullptr;
   std::uint64_t identity_ = 0;
   std::int64_t done_ = 0;   // steps
-  bool published_ = false;  // the next one
+  bool published_ = false;  // whether the current step is published
 };
 
 }  // namespace altorch

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the ranks of a node put messages for each other: a ring for every ordered pair, and a table of what is offered.
+// Mailbox rings of the ranks of a node: one ring for every ordered pair of ranks, and a table of what each rank
+// offers.
 //
-// A small message is copied into its ring. Of a large one the ring gets an offer: who takes it copies it from the
-// sender's memory, once (single_copy.h). The sender's table says how far that is, so that no answer is sent. Where
-// processes may not copy from each other, a large message goes through the ring in parts, one after another.
+// A small message is copied into its ring. For a large message the ring gets an offer: the receiver copies the
+// message from the sender's memory, once (single_copy.h). The sender's table holds the state of the offer, so no
+// answer is sent. If processes may not copy from each other, a large message goes through the ring in parts, one
+// after another.
 //
 // Memory order: a ring's `written` is stored with release after the bytes before it, `read` after they are copied
 // out; either is loaded with acquire by the other side. So frames are plain memory. An offer's word is taken with acquire
@@ -45,9 +47,9 @@ struct Offer {
 
 class Mail {
  public:
-  static constexpr std::uint32_t kPlaces = 256;  // for offers of a rank at a time
+  static constexpr std::uint32_t kPlaces = 256;  // offers of a rank at a time
 
-  // `crowded`: as of Awaited.
+  // `crowded`: as in Awaited.
   Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes, bool crowded = false);
   static std::size_t ring_bytes(int size, std::size_t limit);
   static std::size_t bytes(int size, std::size_t ring_bytes);
@@ -59,8 +61,9 @@ class Mail {
 
   // To `peer`. False when the ring has no room now. `data`: frame.part bytes.
   bool put(int peer, const Frame& frame, const void* data);
-  // The oldest of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until drop(); the frame is a copy,
-  // which the peer cannot change any more. Throws Error(kTransport) where the ring holds no frame.
+  // The oldest frame of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until drop(). The frame
+  // itself is a copy, which the peer cannot change any more. Throws Error(kTransport) if the ring holds no valid
+  // frame.
   struct Letter {
     Frame frame;
     const std::byte* data;
@@ -68,10 +71,10 @@ class Mail {
   std::optional<Letter> oldest(int peer);
   void drop(int peer, const Frame& frame);
 
-  // What stands at a place of the table of rank `of`.
+  // The state of the offer at a place in the table of rank `of`.
   std::atomic<std::uint64_t>& offer(int of, std::uint64_t place) const;
 
-  // What happens from now on: put() and drop() of the others, and what they tell().
+  // Raised by whatever happens from now on: a put() or drop() of a peer, and tell().
   Awaited news() const;
   void tell(int peer) { Awaited::raise(bells_[peer].news, bells_[peer].sleepers); }
 

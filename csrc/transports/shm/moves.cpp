@@ -60,9 +60,9 @@ std::int64_t in_place_piece(const Job& job) { return kInPlaceStep / job.size() /
 Range now_of(const Job& job, std::int64_t block, int cuts, std::int64_t step) {
   return part(block, is_read_in_place(job, block) ? in_place_piece(job) : piece_elements(job, cuts), step);
 }
-// The last two steps move nothing. A rank shows a step when all have *shown* the one before, so who has shown the last
-// knows that all have shown the last but one, and that they did only after their last read: from then on the owner may
-// give up, and its memory may change, without that anybody still reads it.
+// The last two steps move nothing. A rank publishes a step when all ranks have *published* the one before. So a rank
+// that has published the last step knows that all ranks have published the last but one, which they did only after
+// their last read. From then on the owner may abort, and its memory may change: no rank still reads it.
 std::int64_t steps_of_blocks(const Job& job, int cuts) {
   const std::int64_t through_areas = std::min(job.longest_block, in_place_from(job) - 1);
   const std::int64_t steps = steps_for(through_areas, piece_elements(job, cuts));
@@ -88,7 +88,7 @@ void read_in_place(const Job& job, int of, std::uint64_t begin, void* to, std::i
     throw unreadable(job.rank_of_group(of));
 }
 
-// ---- all_gather and gather: everybody puts a part of its block
+// ---- all_gather and gather: each rank puts a part of its block
 
 std::int64_t own_block(const Job& job) { return output_block(job, job.rank()); }
 std::int64_t steps_of_longest(const Job& job) { return steps_of_blocks(job, 1); }
@@ -118,7 +118,7 @@ void get_blocks(const Job& job, std::int64_t step) {
   }
 }
 
-// ---- scatter and all_to_all: a part of each block, for whom it is
+// ---- scatter and all_to_all: a part of each block, for the rank that gets it
 
 std::int64_t steps_of_longest_cut(const Job& job) { return steps_of_blocks(job, job.size()); }
 void put_blocks(const Job& job, std::int64_t step) {
@@ -132,8 +132,8 @@ void put_blocks(const Job& job, std::int64_t step) {
                now.count * job.element());
   }
 }
-// Of the block of rank `of` for this one: where it begins in that rank's input, as that rank has told. Those of the first
-// step may be a later call's by now, where that rank has given up.
+// Where the block of rank `of` for this rank begins in the input of rank `of`, as that rank has told. If it has
+// aborted, the counts of the first step may already be those of a later call.
 std::uint64_t offset_there(const Job& job, int of, std::int64_t step) {
   const std::int64_t* const counts =
       job.segment->counts(of, job.first_step + static_cast<std::uint64_t>(step));

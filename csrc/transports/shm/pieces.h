@@ -58,12 +58,12 @@ inline std::int64_t input_block(const Job& job, int rank) {
   return block_count(job.call.input_counts, job.call.count, rank);
 }
 
-// What this rank has for rank `rank`, or gets of it, where an area is cut into one for each.
+// The piece of the area of rank `of` that rank `rank` gets, if an area is cut into one piece for each rank.
 inline std::byte* cut(const Job& job, int of, int rank, std::int64_t step) {
   return area(job, of, step) + rank * piece_bytes(job, job.size());
 }
 
-// For comparisons: what this rank has for `peer`, and what it wants of anyone.
+// For comparisons: the elements that this rank has for `peer`, and the elements that it wants of each rank.
 inline std::int64_t block_for(const Job& job, int peer) { return input_block(job, peer); }
 inline std::int64_t own_of_anyone(const Job& job, int) { return input_block(job, job.rank()); }
 

@@ -32,7 +32,7 @@ const void* reduced(const Job& job) {
   return job.call.kind == OpKind::kAllReduce ? job.call.output : job.call.input;
 }
 
-// ---- all_reduce and reduce, small: everybody's vector, on its line where it is tiny
+// ---- all_reduce and reduce, small: each rank puts its whole vector, on its line if it is tiny
 
 std::byte* whole(const Job& job, int rank) {
   const auto bytes = static_cast<std::size_t>(job.call.count * job.element());
@@ -96,7 +96,7 @@ void get_slice_and_results(const Job& job, std::int64_t step) {
   }
 }
 
-// ---- reduce_scatter: a part of each block, for whom it is
+// ---- reduce_scatter: a part of each block, for the rank that gets it
 
 Range cut_now(const Job& job, std::int64_t block, std::int64_t step) {
   return part(block, piece_elements(job, job.size()), step);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that the ranks of one group on one node share, and how they hand over in it.
+// The memory that the ranks of one group on one node share, and how they hand over data in it.
 //
-// A collective is a number of steps, and steps are counted through the life of the group. In each step a rank
-// writes what others want of it into its area, publishes the step's number on its line, and reads the areas of
-// those that it wants something of when their lines show that number. A rank has two areas and two lines, for
-// even and odd steps. It writes to those of step n when every peer has published step n - 1: then each has read
-// what step n - 2 left there.
+// A collective is a number of steps, and steps are counted through the life of the group. In each step a rank writes
+// what its peers want into its area, and publishes the step's number on its line. It reads the area of a peer when
+// the peer's line shows that number. A rank has two areas and two lines, for even and odd steps. It writes to those
+// of step n when every peer has published step n - 1: then each peer has read what step n - 2 left there.
 //
-// Memory order: a line's step is stored with release after the area is written and after the areas of earlier
-// steps are read, and loaded with acquire before an area is read or written again. What else belongs to a step (its
-// call, its word, the bytes on the line, the counts) goes the same way, and so all of it is plain memory: nobody writes
-// where somebody may be reading. That holds after calls that were given up too, as long as a rank that has not shown
-// step n + 1 reads only what belongs to step n.
+// Memory order: a line's step is stored with release after the area is written and after the areas of earlier steps
+// are read. It is loaded with acquire before an area is read or written again. The rest of a step (its call, its
+// word, the bytes on the line, the counts) goes the same way. So all of it is plain memory: no rank writes where
+// another rank may be reading. That also holds after aborted calls, as long as a rank reads only what belongs to step
+// n until it has published step n + 1.
 //
 // Thread rules: one thread at a time for each rank.
 #pragma once
@@ -36,7 +35,7 @@ class Segment {
   Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::size_t area_bytes,
           std::optional<int> cores = {});
 
-  // Of each area, so that the segment of `size` ranks takes about `limit` bytes.
+  // The size of each area, so that the segment of `size` ranks takes about `limit` bytes.
   static std::size_t area_bytes(int size, std::size_t limit);
   static std::size_t bytes(int size, std::size_t area_bytes);
 
@@ -60,15 +59,15 @@ class Segment {
     const Line& theirs = line(rank, step);
     return theirs.step.load(std::memory_order_acquire) == step && theirs.call == call;
   }
-  // The same of all ranks.
+  // Whether all other ranks have published this step of this call.
   bool all_are_at(std::uint64_t step, std::uint64_t call);
-  // After one of the two said no: a rank that has not published it.
+  // After all_at() or all_are_at() returned false: a rank that has not published the step.
   int missing() const { return next_; }
-  // That `rank` publishes this step, in whatever call.
+  // Raised when `rank` publishes this step, of any call.
   Awaited awaited(int rank, std::uint64_t step) const {
     return {line(rank, step).step, bells_[rank].sleepers, step, is_crowded_};
   }
-  // After is_at().
+  // The word of this step. Valid once is_at() has returned true.
   std::uint64_t word(int rank, std::uint64_t step) const { return line(rank, step).word; }
 
  private:
@@ -81,7 +80,7 @@ class Segment {
   };
   static_assert(sizeof(Line) == 64 && Awaited::Number::is_always_lock_free);
 
-  // How many sleep until a rank publishes.
+  // How many threads sleep until a rank publishes.
   struct alignas(64) Bell {
     Awaited::Sleepers sleepers;
   };
@@ -99,7 +98,7 @@ class Segment {
   const int rank_, size_;
   const std::size_t area_bytes_;
   const bool is_crowded_, has_core_each_;
-  // What is known of the others: all have published `seen_`; ranks below `next_` a step that was asked for.
+  // What is known of the other ranks: all have published `seen_`, and ranks below `next_` have published `asked_`.
   std::uint64_t seen_ = 0;
   std::uint64_t asked_ = 0;
   int next_ = 0;

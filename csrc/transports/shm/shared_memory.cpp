@@ -14,10 +14,10 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "platform/host_namespace.h"
 #include "base/number.h"
-#include "rendezvous/retrying_store.h"
+#include "platform/host_namespace.h"
 #include "platform/unix_socket.h"
+#include "rendezvous/retrying_store.h"
 
 namespace altorch {
 namespace {
@@ -42,7 +42,7 @@ void wait_until_readable(int socket, KeyValueStore& store, const std::string& ke
     pollfd entry{socket, POLLIN, 0};
     if (poll(&entry, 1, kBetweenLooks) == 1) return;
     store.check_peers();
-    if (looks > 10 && looks % 10 != 0) continue;  // once a second, who waits long
+    if (looks > 10 && looks % 10 != 0) continue;  // after the first second only once a second
     if (const auto refused = refusal(store, key)) throw Error(ErrorKind::kTransport, *refused);
   }
   throw Error(ErrorKind::kTimeout, std::string("shared memory: ") + whom + " did not come in time");
@@ -115,7 +115,7 @@ int open_listener(std::string& name) {
 }
 
 int fetch(const std::string& name, KeyValueStore& store, const std::string& key, Clock::time_point deadline) {
-  if (name.empty()) {  // the first rank has given up
+  if (name.empty()) {  // the rank that hands it out has failed
     throw Error(ErrorKind::kTransport, refusal(store, key).value_or("shared memory: it has none"));
   }
   if (name.size() > AbstractAddress::kLongest) {
@@ -167,7 +167,7 @@ std::shared_ptr<std::byte> make_and_hand_out(KeyValueStore& store, const std::st
   if (*file < 0) fail("memfd_create");
   if (ftruncate(*file, static_cast<off_t>(bytes)) != 0)
     fail("taking " + std::to_string(bytes >> 20) + " MiB");
-  fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // nobody can pull it away
+  fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);  // no process can truncate it
   auto memory = map(*file, bytes);
   hand_out(*file, store, key, key, size, deadline);
   return memory;

@@ -63,7 +63,7 @@ bool Process::read(std::uint64_t from, void* to, std::size_t bytes) const {
                            {reinterpret_cast<void*>(address), sizeof found}};
     const ssize_t got = process_vm_readv(static_cast<pid_t>(pid), here, 2, there, 2, 0);
     if (got < 0) return false;
-    errno = got == 0 ? EFAULT : ESRCH;  // for who says why
+    errno = got == 0 ? EFAULT : ESRCH;  // for the error that the caller throws
     if (static_cast<std::size_t>(got) == bytes + sizeof found) return found == number;
     if (got == 0 || static_cast<std::size_t>(got) >= bytes) return false;
     begin += got;

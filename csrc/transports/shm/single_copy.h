@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies from and to another process's memory, in one go (process_vm_readv, process_vm_writev). Kernels, containers and their owners may forbid
-// it, so it is tried when a group is made.
+// Copies from and to another process's memory, without a buffer in between (process_vm_readv, process_vm_writev).
+// Kernels, containers and their owners may forbid it, so it is tried when a group is made.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace altorch::shm {
 struct Process {
   long pid = 0;
   std::uint64_t address = 0;  // of a number in its memory
-  std::uint64_t number = 0;   // which nobody else has there
+  std::uint64_t number = 0;   // which no other process has there
 
   static Process own();
   static constexpr std::size_t kFields = 3;
@@ -30,7 +30,7 @@ struct Process {
   bool write(std::uint64_t to, const void* from, std::size_t bytes) const;
 };
 
-// What read() returning false means to who wants the memory of `rank`.
+// The error of a rank that wants the memory of `rank`, and for which read() has returned false.
 Error unreadable(int rank);
 
 }  // namespace altorch::shm

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/adaptive_wait.h"
-#include "platform/cores.h"
 #include "base/fields.h"
 #include "base/log.h"
+#include "platform/cores.h"
 #include "rendezvous/store_allgather.h"
 #include "transports/shm/channel.h"
 #include "transports/shm/collectives.h"
@@ -31,7 +31,7 @@ struct Shared {
 
   bool one_node() const { return nodes == 1; }
   std::size_t segment_bytes() const { return shm::Segment::bytes(size, area_bytes); }
-  // Messages go through the memory where it reaches everybody.
+  // Messages go through the shared memory only if it reaches all ranks of the group.
   std::size_t bytes() const {
     return segment_bytes() + (one_node() ? shm::Mail::bytes(size, ring_bytes) : 0);
   }
@@ -74,7 +74,8 @@ class ShmLinks : public Links {
   ShmChannel channel_;
 };
 
-// Of a group on several nodes: another transport's, and what the ranks of this node share.
+// The links of a group on several nodes: those of another transport, and the memory that the ranks of this node
+// share.
 class NodeLinks : public Links {
  public:
   NodeLinks(Shared shared, std::unique_ptr<Links> other) : other_(std::move(other)) {
@@ -107,7 +108,7 @@ Fields introduction() {
   return words;
 }
 
-// `words`: everybody's introduction.
+// `words`: the introductions of all ranks.
 Shared shared_ranks_of(const std::vector<std::string>& words, int rank) {
   Shared found;
   std::vector<Fields> all;

@@ -37,9 +37,9 @@ Awaited ShmWindow::awaited(int source, int slot, std::uint64_t least) const {
 class ShmWindow::Lock {
  public:
   Lock(Desk& desk, int rank, bool wanted) : desk_(desk), wanted_(wanted) {
-    std::uint32_t nobody = 0;
+    std::uint32_t expected = 0;
     held_ =
-        !wanted || desk.lock.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank) + 1,
+        !wanted || desk.lock.compare_exchange_strong(expected, static_cast<std::uint32_t>(rank) + 1,
                                                      std::memory_order_acquire, std::memory_order_relaxed);
   }
   ~Lock() {
@@ -132,7 +132,7 @@ bool ShmWindow::close(bool) {
   const auto until = std::chrono::steady_clock::now() + kLastVisits;
   while (desk.visitors.load(std::memory_order_seq_cst) != 0) {
     if (std::chrono::steady_clock::now() > until)
-      return false;  // somebody died, or is stopped, while it copied
+      return false;  // a peer died, or is stopped, while it copied
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return true;

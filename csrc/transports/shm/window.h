@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows of ranks that are on one node. Memory that others can map they write to and read as their own; any other the
-// system copies (single_copy.h). What is more than a copy goes under a lock of its target.
+// Windows of ranks that are on one node. A rank reads and writes a peer's memory directly if it can map it; otherwise
+// the system copies (single_copy.h). An access that is more than a copy takes a lock of its target.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ class ShmWindow : public RemoteMemory {
  public:
   // The memory of one rank.
   struct Part {
-    std::shared_ptr<std::byte> mapped;  // here; null: read and written by the system
-    Process process;                    // whose it is then,
-    std::uint64_t address = 0;          // and where it lies there
+    std::shared_ptr<std::byte> mapped;  // here; null: the system reads and writes it
+    Process process;                    // its owner then,
+    std::uint64_t address = 0;          // and its address there
   };
   // `control`: control_bytes() of memory that all share, zero at first. `parts`: by rank. `crowded`:
   // AdaptiveWait::is_crowd().
@@ -38,9 +38,9 @@ class ShmWindow : public RemoteMemory {
  private:
   // What belongs to one target.
   struct alignas(64) Desk {
-    std::atomic<std::uint32_t> lock;  // of who does more than copy: 0, or its rank + 1
+    std::atomic<std::uint32_t> lock;  // for more than a copy: 0, or the rank + 1 of its holder
     std::atomic<std::uint32_t> closed;
-    std::atomic<std::uint32_t> visitors;  // who access the memory now
+    std::atomic<std::uint32_t> visitors;  // how many accesses use the memory now
     Awaited::Sleepers sleepers;
   };
   // From one source to one target.

@@ -47,7 +47,7 @@ class Sweep:
     def measure(
         self, device: torch.device, emit: Callable[[Row], None], at: Callable[[Job], None] = lambda job: None
     ) -> dict[str, str]:
-        """Hands each row to `emit` on rank 0, and each job to `at` before it. Returns who is left out, and why."""
+        """Passes rows to `emit` on rank 0, and each job to `at` first. Returns what is left out, and why."""
         skipped = {
             name: why for name in self.contenders if (why := contenders.unsupported_reason(name, device))
         }

@@ -19,7 +19,7 @@ def case_of(row: Row) -> tuple[str, str, int]:
 
 
 def show(run: Row, measured: Iterable[Row], skipped: Mapping[str, str]) -> None:
-    """`measured`: of one number of ranks. `skipped`: who was left out, and why."""
+    """`measured`: of one number of ranks. `skipped`: what was left out, and why."""
     for name, why in skipped.items():
         print(f"{name}: left out, {why}")
     measured = [row for row in measured if "median_us" in row]

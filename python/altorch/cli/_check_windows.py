@@ -59,7 +59,7 @@ def over(route: str, device: str) -> Callable[[int, int], str]:
 def _tensor(make: Callable[..., torch.Tensor], device: str) -> torch.Tensor:
     try:
         return make(1001, dtype=torch.int64, device=device).zero_()
-    except NotImplementedError:  # nobody can map this GPU's memory; the others come all the same
+    except NotImplementedError:  # no rank can map this GPU's memory; the others come all the same
         return torch.zeros(1001, dtype=torch.int64, device=device)
 
 

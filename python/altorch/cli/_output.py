@@ -39,7 +39,7 @@ def print_table(
 
 
 class Progress:
-    """A bar on standard error, where somebody looks."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, steps: int, quiet: bool = False) -> None:
         from rich.console import Console

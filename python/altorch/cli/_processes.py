@@ -44,14 +44,14 @@ def thread_text(pid: int, thread: int) -> str:
 
 
 def ask(name: str, question: str) -> tuple[int, int, dict[str, Any] | None] | None:
-    """Process, its user and what it answers (None: nothing in time); None where nobody listens any more."""
+    """Process, its user and its answer (None: none in time); None if no process listens any more."""
     end = time.monotonic() + PATIENCE
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(PATIENCE)
         try:
             client.connect("\0" + name)
             pid, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        except BlockingIOError:  # nobody takes connections from its queue
+        except BlockingIOError:  # the process accepts no connections from its queue
             return int(name.split("-")[2]), os.geteuid(), None
         except OSError:
             return None
@@ -76,7 +76,7 @@ def ask(name: str, question: str) -> tuple[int, int, dict[str, Any] | None] | No
 
 
 def _plain(found: Any) -> Any:
-    """Without what a terminal would obey: root asks the processes of everybody."""
+    """Removes control characters, which a terminal would obey: root asks the processes of all users."""
     if isinstance(found, dict):
         return {_plain(name): _plain(value) for name, value in found.items()}
     if isinstance(found, list):

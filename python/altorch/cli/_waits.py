@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who waits for whom, from what the processes of a job say of themselves (csrc/observe/trace/report_json.cpp).
+"""Which ranks wait for which, from the reports of a job's processes (csrc/observe/trace/report_json.cpp).
 
-Asks nobody: what is known comes in, sentences go out. Ranks are those of the job, where groups number theirs otherwise.
+Asks no process: reports come in, sentences go out. Ranks are those of the job; a group may number its ranks
+differently.
 """
 
 from __future__ import annotations
@@ -55,20 +56,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Finding:
-    """One call that somebody waits in."""
+    """One call that ranks wait in."""
 
     group: str  # its key
     text: str
     seconds: float
     waiting: tuple[int, ...]
-    awaited: tuple[int, ...]  # whom they wait for, as far as that is known
+    awaited: tuple[int, ...]  # the ranks that they wait for, as far as known
 
 
 # ---------------------------------------------------------------------------------------------------- jobs
 
 
 def key_of(group: Group) -> str:
-    """The same on all ranks of a group; while it is made it has no name that is nobody else's."""
+    """A name of the group, the same on all its ranks. While the group is made, it has no unique name yet."""
     return str(group["key"] or f"{group['name']} {group['global_ranks']}")
 
 
@@ -345,7 +346,7 @@ def _creations(job: Job, key: str, members: dict[int, Group]) -> list[Finding]:
 
 
 def conclusion(job: Job, found: Iterable[Finding]) -> str:
-    """Whom all waits lead to; empty where there is no wait to speak of, or nothing to say."""
+    """The ranks that all waits lead to; empty if there is no long wait, or nothing to say."""
     edges: dict[int, set[int]] = {}
     for each in found:
         for rank in each.waiting if each.seconds >= LONG else ():

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`altorch trace`: what the ranks of this machine are at, and who waits for whom; on a live or a hung job."""
+"""`altorch trace`: the current calls of the ranks of this machine, and which ranks wait for which.
+
+Works on a live or a hung job.
+"""
 
 from __future__ import annotations
 

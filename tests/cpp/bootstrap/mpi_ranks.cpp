@@ -23,9 +23,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/adaptive_wait.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/file_store.h"
-#include "base/adaptive_wait.h"
 #include "engine/window/window_conformance.h"
 #include "transports/channel_conformance.h"
 #include "transports/collectives_conformance.h"

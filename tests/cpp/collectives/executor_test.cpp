@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/adaptive_wait.h"
 #include "collectives/algorithm.h"
 #include "collectives/schedule_builder.h"
-#include "base/adaptive_wait.h"
 #include "transports/loopback/channel.h"
 
 namespace {

@@ -193,7 +193,7 @@ class LaidLl128 {
     }
     job.passed_to = case_.kind == Ll128Case::kAllReduceTwoShot ? Ll128Reduce::kToAll
                     : case_.kind == Ll128Case::kReduceTwoShot  ? case_.root()
-                                                               : Ll128Reduce::kToNobody;
+                                                               : Ll128Reduce::kToNone;
     job.count_units(element);
     return job;
   }

@@ -63,7 +63,7 @@ TEST(CollectiveQueue, KeepsTheOrderOfAttempts) {
       for (int round = 0; round < 12; ++round) {
         if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(round % 2));
         const auto task = task_of(all_reduce_of(communicator, values, DType::kInt64));
-        if (communicator.attempt(*task)) {
+        if (communicator.try_inline(*task)) {
           ++done_at_once;
           continue;
         }
@@ -88,7 +88,7 @@ TEST(CollectiveQueue, HandsAFailedAttemptToItsWaiter) {
   std::vector<float> values(4, 1.0f);
   const auto task = task_of(all_reduce_of(*communicator, values, DType::kFloat32));
   int ended = 0;
-  ASSERT_FALSE(communicator->attempt(*task));
+  ASSERT_FALSE(communicator->try_inline(*task));
   task->on_done = [&](Task&) { ++ended; };
   communicator->submit(task);
   EXPECT_TRUE(task->finished());
@@ -96,7 +96,7 @@ TEST(CollectiveQueue, HandsAFailedAttemptToItsWaiter) {
   ASSERT_TRUE(task->error);
   EXPECT_TRUE(says(task->error->what(), "process_vm_readv failed"));
   const auto next = task_of(all_reduce_of(*communicator, values, DType::kFloat32));
-  EXPECT_FALSE(communicator->attempt(*next));
+  EXPECT_FALSE(communicator->try_inline(*next));
   EXPECT_THROW(communicator->submit(next), Error);
 }
 
@@ -188,7 +188,7 @@ TEST(CollectiveQueue, BeginsNothingInAGroupThatWasClosedMeanwhile) {
   ThreadGroup group(2);
   std::vector<float> values(10, 1.0f);
   const Operation operation = all_reduce_of(group[0], values, DType::kFloat32);
-  auto place = group[0].take_place(operation);
+  auto place = group[0].reserve(operation);
   group[0].close("given up by another thread");
   bool buffers_free = false;
   try {
@@ -199,7 +199,7 @@ TEST(CollectiveQueue, BeginsNothingInAGroupThatWasClosedMeanwhile) {
     EXPECT_TRUE(says(error.what(), "given up by another thread"));
   }
   EXPECT_TRUE(buffers_free);
-  EXPECT_THROW(group[0].take_place(operation), Error);  // the place is free again: the group is what is not
+  EXPECT_THROW(group[0].reserve(operation), Error);  // the place is free again: the group is what is not
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ TEST(PointToPoint, HandsAFailedAttemptToItsWaiter) {
   PointToPoint messages(group, watchdog, links);
   int value = 0;
   const auto task = message(OpKind::kSend, 1, value);
-  EXPECT_FALSE(messages.attempt(*task));
+  EXPECT_FALSE(messages.try_inline(*task));
   int ended = 0;
   task->on_done = [&](Task& done) {
     ++ended;
@@ -140,7 +140,7 @@ TEST(PointToPoint, HandsAFailedAttemptToItsWaiter) {
   EXPECT_NE(std::string(task->error->what()).find("process_vm_readv failed"), std::string::npos);
   EXPECT_TRUE(group.is_closing());
   const auto late = message(OpKind::kSend, 1, value);
-  EXPECT_THROW(messages.attempt(*late), Error);
+  EXPECT_THROW(messages.try_inline(*late), Error);
 }
 
 // Gates open in any order; of one tag the receives take what was sent in the order of the calls.

@@ -5,8 +5,8 @@
 
 #include <chrono>
 
-#include "rendezvous/store_allgather.h"
 #include "engine/thread_group.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {

@@ -15,8 +15,8 @@
 #include <system_error>
 #include <thread>
 
-#include "bootstrap/file_store.h"
 #include "base/random_name.h"
+#include "bootstrap/file_store.h"
 #include "observe/liveness.h"
 #include "observe/sockets.h"
 

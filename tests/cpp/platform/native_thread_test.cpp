@@ -7,8 +7,8 @@
 #include <atomic>
 #include <thread>
 
-#include "bootstrap/init_deadline.h"
 #include "base/error.h"
+#include "bootstrap/init_deadline.h"
 #include "engine/callback_thread.h"
 #include "support/says.h"
 

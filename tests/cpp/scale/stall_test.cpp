@@ -2,10 +2,10 @@
 // What a stall costs the store: one rank is missing in a collective, and all others ask why.
 #include <gtest/gtest.h>
 
-#include "rendezvous/poll_pause.h"
 #include "engine/group.h"
 #include "engine/watchdog.h"
 #include "observe/death_list.h"
+#include "rendezvous/poll_pause.h"
 #include "support/says.h"
 #include "support/simulated_store.h"
 

@@ -65,7 +65,7 @@ static_assert(offsetof(kernels::Exchange, blocks_sent) == offsetof(Exchange, blo
 static_assert(sizeof(kernels::Ll128Reduce) == sizeof(Ll128Reduce));
 static_assert(offsetof(kernels::Ll128Reduce, input) == offsetof(Ll128Reduce, input));
 static_assert(offsetof(kernels::Ll128Reduce, passed_to) == offsetof(Ll128Reduce, passed_to));
-static_assert(kernels::kToAll == Ll128Reduce::kToAll && kernels::kToNobody == Ll128Reduce::kToNobody);
+static_assert(kernels::kToAll == Ll128Reduce::kToAll && kernels::kToNone == Ll128Reduce::kToNone);
 static_assert(offsetof(kernels::Ll128Reduce, most_units) == offsetof(Ll128Reduce, most_units));
 static_assert(offsetof(kernels::Ll128Reduce, factor) == offsetof(Ll128Reduce, factor));
 static_assert(offsetof(kernels::Ll128Slots, warps) == offsetof(Ll128Slots, warps));

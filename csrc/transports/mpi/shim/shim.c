@@ -310,7 +310,7 @@ static int win_create(void* memory, int64_t bytes, intptr_t comm, intptr_t* out,
   error = MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
   if (error == MPI_SUCCESS) error = MPI_Win_get_attr(win, MPI_WIN_MODEL, &model, &found);
   if (error == MPI_SUCCESS && found && model != NULL) *unified = *model == MPI_WIN_UNIFIED;
-  // Nobody else locks it.
+  // No other code locks this window, so MPI need not look for conflicting locks.
   if (error == MPI_SUCCESS) error = MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
   *out = FROM_WIN(win);
   return error;

@@ -90,7 +90,7 @@ typedef struct {
   // Messages, in bytes. A source of -1 is any source.
   int (*isend)(const void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
   int (*irecv)(void* data, int bytes, int peer, int tag, intptr_t comm, intptr_t* request);
-  // Whether a message with this tag (-1: any) is there from anybody, and from whom.
+  // Whether a message with this tag (-1: any) from any rank has arrived, and its source.
   int (*iprobe_any)(int tag, intptr_t comm, int* found, int* source);
   // Frees the request when it is done and sets it to 0.
   int (*test)(intptr_t* request, AltorchMpiTest* result);
@@ -117,11 +117,13 @@ typedef struct {
   int (*iscatterv)(const void* input, const int* counts, const int* offsets, void* output, int count,
                    int type, int root, intptr_t comm, intptr_t* request);
 
-  // One-sided access. A window is one passive epoch to all ranks from its making to its end, of bytes: offsets count
-  // them. The two block until all ranks have come. `unified`: what others write is seen in memory.
+  // One-sided access. A window is one passive-target epoch to all ranks, from its creation to its end. Offsets are in
+  // bytes. win_create and win_free block until all ranks have come. `unified`: what other ranks write is visible in
+  // memory.
   int (*win_create)(void* memory, int64_t bytes, intptr_t comm, intptr_t* window, int* unified);
   int (*win_free)(intptr_t* window);
-  // Begun, and done when flush() returns; rget and rget_accumulate also when their request is.
+  // Each begins an access, which is done when flush() returns; rget and rget_accumulate are also done when their
+  // request is.
   int (*put)(const void* data, int bytes, int peer, int64_t offset, intptr_t window);
   int (*rget)(void* data, int bytes, int peer, int64_t offset, intptr_t window, intptr_t* request);
   int (*accumulate)(const void* data, int count, int type, int op, int peer, int64_t offset, intptr_t window);

@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
-#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/conformance.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {

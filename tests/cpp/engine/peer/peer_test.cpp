@@ -10,9 +10,9 @@
 #include <mutex>
 #include <set>
 
-#include "rendezvous/store_allgather.h"
 #include "engine/host_staged/conformance.h"
 #include "engine/route/world.h"
+#include "rendezvous/store_allgather.h"
 
 namespace altorch {
 namespace {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <thread>
 
-#include "platform/unix_socket.h"
 #include "observe/trace/trace_socket.h"
+#include "platform/unix_socket.h"
 #include "support/says.h"
 
 namespace altorch {
