@@ -170,8 +170,9 @@ def test_a_hook_that_waits_for_python_holds_up_no_other_group():
 ENDS_WITH_A_HOOK = """
 import datetime, faulthandler, os, time, torch, torch.distributed as dist
 faulthandler.dump_traceback_later(100)
-dist.init_process_group("al", timeout=datetime.timedelta(seconds=1))
+dist.init_process_group("al")
 dist.all_reduce(torch.ones(4))
+dist.group.WORLD.set_timeout(datetime.timedelta(seconds=1))  # not before: the store would wait for no longer, too
 if os.environ["RANK"] == "1":
     time.sleep(4)
     os._exit(0)
