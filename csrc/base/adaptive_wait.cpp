@@ -17,7 +17,7 @@ constexpr std::uint32_t kSpins = 50;  // about the time of a cache-line hand-ove
 // A yield that takes longer gave the core to another thread. The next kSharedFor waits of this thread then do not
 // spin: a peer on this core could not answer while this thread spins. After kMostTurns such yields the awaited peer
 // is not among the threads on this core, or is late.
-constexpr std::chrono::microseconds kSomebodysTurn{2};
+constexpr std::chrono::microseconds kAnothersTurn{2};
 constexpr std::uint32_t kMostTurns = 20;
 constexpr int kSharedFor = 64;  // waits
 // One slow yield is a peer that works on this core, which is what the wait is for. If another yield soon is slow as
@@ -72,7 +72,7 @@ std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration pati
   sched_yield();
   const auto after = Clock::now();
   const auto took = after - now;
-  if (took >= kSomebodysTurn) ++turns_of_others_, shared_for = kSharedFor;
+  if (took >= kAnothersTurn) ++turns_of_others_, shared_for = kSharedFor;
   if (took < kSlowYield) {
     fast_yields = std::min(fast_yields + 1, kSoon);
     return std::nullopt;

@@ -9,7 +9,7 @@ namespace altorch {
 namespace {
 
 constexpr int kMaxListedRanks = 8;
-constexpr const char* kSomebody = "some rank has not come";
+constexpr const char* kSomeRank = "some rank has not come";
 // The text of a late rank that finds the keys of all ranks, while rank 0, which gathers them, has left.
 constexpr const char* kGone = "rank 0 has waited no longer for the last ones that came";
 constexpr std::chrono::seconds kToLook{5};  // for the rank that reads the keys for all
@@ -26,7 +26,7 @@ std::string look(KeyValueStore& store, const AllgatherKeys& keys) {
     all_asked = true;
   } catch (const std::exception&) {  // the store may be what is wrong
   }
-  if (count == 0) return all_asked && keys.rank != 0 ? kGone : kSomebody;
+  if (count == 0) return all_asked && keys.rank != 0 ? kGone : kSomeRank;
   if (count == 1) return "rank " + names + " has not come";
   if (count > kMaxListedRanks) names += " and " + std::to_string(count - kMaxListedRanks) + " more";
   return "ranks " + names + " have not come";
@@ -47,7 +47,7 @@ std::string look_once_for_all(KeyValueStore& store, const AllgatherKeys& keys) {
     if (auto seen = store.try_get(key)) return *std::move(seen);
     pause.pause();
   }
-  return kSomebody;
+  return kSomeRank;
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ std::string absent_ranks(KeyValueStore& store, const AllgatherKeys& keys) {
   try {  // rank 0 is not counted, so it might read that it has not come itself
     return keys.rank == 0 ? look(store, keys) : look_once_for_all(store, keys);
   } catch (const std::exception&) {
-    return kSomebody;
+    return kSomeRank;
   }
 }
 

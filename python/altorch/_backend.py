@@ -272,16 +272,16 @@ class Group:
             self.met.settle()  # MPI and Gloo block in the caller's store
         if not self.without_mpi and not self._needs_only_memory(places):
             words = self.met.exchange("mpi", json.dumps(asdict(self._standing())))
-            everybody = [_Standing(**json.loads(word)) for word in words]
-            unsupported_reason = self._unsupported_reason(places, everybody)
+            standings = [_Standing(**json.loads(word)) for word in words]
+            unsupported_reason = self._unsupported_reason(places, standings)
             if unsupported_reason is None:
-                backend, unsupported_reason = self._over_mpi(places, everybody[self.rank])
+                backend, unsupported_reason = self._over_mpi(places, standings[self.rank])
                 if backend is not None:
                     return (
                         backend,
-                        f"MPI runs on all of its ranks ({everybody[self.rank].library or 'started before'})",
+                        f"MPI runs on all of its ranks ({standings[self.rank].library or 'started before'})",
                     )
-            self._report(everybody, unsupported_reason)
+            self._report(standings, unsupported_reason)
             why = f"MPI cannot: {unsupported_reason}"
         elif self._needs_only_memory(places):
             why = "all of its ranks share the memory of one node, and nothing asks for MPI"
@@ -338,11 +338,11 @@ class Group:
         nodes = {place.node for place in places}
         return len(nodes) == 1 and nodes != {""} and not any(place.job or place.wants_mpi for place in places)
 
-    def _unsupported_reason(self, places: list[_Place], everybody: list[_Standing]) -> str | None:
+    def _unsupported_reason(self, places: list[_Place], standings: list[_Standing]) -> str | None:
         """Why MPI cannot carry this group; the same on every rank."""
-        without = [i for i in range(self.size) if not places[i].job and not everybody[i].library]
+        without = [i for i in range(self.size) if not places[i].job and not standings[i].library]
         if without:
-            return f"rank {self.global_ranks[without[0]]} has no MPI ({everybody[without[0]].reason})"
+            return f"rank {self.global_ranks[without[0]]} has no MPI ({standings[without[0]].reason})"
         jobs = {place.job for place in places}
         if len(jobs) > 1:
             other = next(i for i, place in enumerate(places) if place.job != places[0].job)
@@ -392,10 +392,10 @@ class Group:
         gloo = extension().gloo_transport(_gloo.make, _gloo.local_address)
         return extension().create_backend(self.met, gloo, self.options)
 
-    def _report(self, everybody: list[_Standing], unsupported_reason: str | None) -> None:
+    def _report(self, standings: list[_Standing], unsupported_reason: str | None) -> None:
         """Gloo takes over. That is an error where the user named an MPI, silence where they wanted none."""
         global _warned
-        if any(standing.chosen_by_user for standing in everybody):
+        if any(standing.chosen_by_user for standing in standings):
             from torch.distributed import DistBackendError
 
             self.met.leave()  # all ranks are about to fail alike
@@ -405,7 +405,7 @@ class Group:
                 "See `altorch info`; without ALTORCH_MPI altorch looks for an MPI itself, and takes Gloo "
                 "when there is none."
             )
-        if any(standing.refused_by_user for standing in everybody) or self.rank != 0 or _warned:
+        if any(standing.refused_by_user for standing in standings) or self.rank != 0 or _warned:
             return
         _warned = True
         warnings.warn(

@@ -362,7 +362,7 @@ class RankFailure(Exception):
 
 
 def raise_for(outcomes: list[Outcome]) -> None:
-    """PieceTransfer failed ranks into one RankFailure, skipped ranks into a skip, different digests into a failure."""
+    """Turn failed ranks into one RankFailure, skipped ranks into a skip, different digests into a failure."""
     bad = [outcome for outcome in outcomes if outcome.status not in ("ok", "skip")]
     if bad:
         bad.sort(key=lambda outcome: ("error", "died", "late").index(outcome.status))

@@ -31,6 +31,12 @@ REPLACED = {
 NAMELESS = re.compile(r"\b(nobody|somebody|everybody|whoever|anybody)\b", re.IGNORECASE)
 
 
+def lines():
+    for path in sources():
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            yield path.relative_to(ROOT), number, line
+
+
 def sources():
     yield from ROOT.glob("*.md")
     for folder in FOLDERS:
@@ -43,20 +49,17 @@ def test_replaced_words_stay_away():
     pattern = re.compile("|".join(f"(?P<w{number}>{words})" for number, words in enumerate(REPLACED)))
     terms = list(REPLACED.values())
     found = []
-    for path in sources():
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if match := pattern.search(line):
-                kind = next(name for name, text in match.groupdict().items() if text is not None)
-                found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}: say {terms[int(kind[1:])]}")
+    for path, number, line in lines():
+        if match := pattern.search(line):
+            kind = next(name for name, text in match.groupdict().items() if text is not None)
+            found.append(f"{path}:{number}: {match[0]}: say {terms[int(kind[1:])]}")
     assert not found, "\n".join(found)
 
 
 def test_comments_name_the_actor():
     found = [
-        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
-        for path in sources()
-        if path.is_relative_to(ROOT / "csrc")
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
-        if (match := NAMELESS.search(line))
+        f"{path}:{number}: {match[0]}"
+        for path, number, line in lines()
+        if path.parts[0] == "csrc" and (match := NAMELESS.search(line))
     ]
     assert not found, "\n".join(found)

@@ -9,6 +9,16 @@
 #include "rendezvous/retrying_store.h"
 
 namespace altorch::backend {
+namespace {
+
+// One atomic request. Returns the value that the key has then.
+std::string set_if_missing(c10d::Store& store, const std::string& key, const std::string& value) {
+  const std::vector<std::uint8_t> nothing, bytes(value.begin(), value.end());
+  const auto found = store.compareSet(key, nothing, bytes);
+  return {found.begin(), found.end()};
+}
+
+}  // namespace
 
 C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
                      std::chrono::milliseconds patience)
@@ -52,8 +62,7 @@ void C10dStore::set(const std::string& key, const std::string& value) {
 void C10dStore::set_once(const std::string& key, const std::string& value) {
   carry_out(key, [key = full(key), value](c10d::Store& store) {
     try {
-      const std::vector<std::uint8_t> nothing, bytes(value.begin(), value.end());
-      store.compareSet(key, nothing, bytes);
+      set_if_missing(store, key, value);
     } catch (const c10::DistNetworkError&) {
       throw;
     } catch (const std::exception&) {  // a Store in Python may lack it
@@ -72,11 +81,7 @@ std::string C10dStore::claim(const c10::intrusive_ptr<c10d::Store>& place, const
                              const std::string& value, std::chrono::milliseconds timeout) {
   C10dStore store(place, "", std::max<std::chrono::milliseconds>(timeout, kLook));
   const auto there = std::make_shared<std::string>();  // outlives the wait
-  store.carry_out(key, [=](c10d::Store&) {
-    const std::vector<std::uint8_t> bytes(value.begin(), value.end());
-    const auto found = place->compareSet(key, {}, bytes);
-    there->assign(found.begin(), found.end());
-  });
+  store.carry_out(key, [=](c10d::Store&) { *there = set_if_missing(*place, key, value); });
   return *there;
 }
 

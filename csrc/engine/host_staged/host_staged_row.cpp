@@ -81,8 +81,7 @@ Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   auto device = group.options.gpus.open(group.device, !group.world.kernels_meet());
   BoardLayout layout = board_layout(size);
-  if (group.world.waiting_blocks > 0)
-    layout.small_blocks = std::min(layout.small_blocks, group.world.waiting_blocks);
+  layout.small_blocks = std::min(layout.small_blocks, group.world.waiting_blocks);
   PinnedMemory memory;
   DeviceMemory scratch;
   std::string unsupported_reason;

@@ -105,7 +105,7 @@ Opened open(GpuGroup& group) {
   const int rank = group.communicator.rank(), size = group.communicator.size();
   const int most_blocks = group.options.nccl.max_ctas;  // of Options; the ranks have compared it
   int blocks = most_blocks > 0 ? most_blocks : PeerLayout::kUsualBlocks;
-  const int beside = group.world.waiting_blocks > 0 ? group.world.waiting_blocks : PeerLayout::kAny;
+  const int beside = group.world.waiting_blocks;
   blocks = std::min(blocks, beside);
   const PeerLayout layout = PeerLayout::fitting(size, kMemory, group.world.linked, blocks,
                                                 most_blocks > 0 ? most_blocks : PeerLayout::kAny, beside);

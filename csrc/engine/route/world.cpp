@@ -81,7 +81,7 @@ World World::of(std::span<const GpuPeerInfo> peers) {
     if (peer.multiprocessors <= 0) continue;
     const auto blocks = static_cast<int>(
         std::max<std::int64_t>(1, peer.multiprocessors * std::int64_t{2} / (3 * users[peer.gpu])));
-    world.waiting_blocks = world.waiting_blocks == 0 ? blocks : std::min(world.waiting_blocks, blocks);
+    world.waiting_blocks = std::min(world.waiting_blocks, blocks);
   }
   for (int rank = 0; rank < world.ranks; ++rank) {
     const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
