@@ -350,7 +350,10 @@ def test_a_rank_killed_at_a_random_moment(carrier):
 
 
 def many_calls(world, calls):
-    """Groups that failed in some way, and calls afterwards by the hundred thousand: more than tags come round."""
+    """Groups that failed in some way, and calls afterwards by the ten thousand: more than 32,768 where they succeed.
+
+    The others raise, which takes thirty times as long, so they make a tenth of the calls.
+    """
     counts = {}
     for kind in ("refused by all", "refused by one", "timeout", "roots", "sizes"):
         group = dist.new_group(timeout=timedelta(seconds=TIMEOUT))
@@ -371,7 +374,7 @@ def many_calls(world, calls):
             else:
                 dist.all_reduce(torch.full((4 + odd,), -1000.0), group=group)
         right = wrong = raised = 0
-        for i in range(calls):
+        for i in range(calls if kind == "refused by all" else calls // 10):
             x.fill_(float(i % 4096))
             try:
                 dist.all_reduce(x, group=group)
@@ -389,9 +392,12 @@ def many_calls(world, calls):
 
 
 def test_many_calls_after_failures():
-    calls = int(os.environ.get("ALTORCH_TEST_CALLS", "40000"))  # of each of five kinds
+    calls = int(os.environ.get("ALTORCH_TEST_CALLS", "40000"))  # of the group that goes on
     with Cluster(2, launcher="plain") as cluster:
         for counts in cluster.check(many_calls, deadline=60 + calls / 1000, calls=calls):
             for kind, (right, wrong, raised) in counts.items():
                 assert wrong == 0, (kind, counts)
-                assert (right == calls) if kind == "refused by all" else (raised >= calls - 1), (kind, counts)
+                assert (right == calls) if kind == "refused by all" else (raised >= calls // 10 - 1), (
+                    kind,
+                    counts,
+                )

@@ -210,8 +210,8 @@ def one_is_late(world, late, folder):
     group = dist.new_group(timeout=timedelta(seconds=DEADLINE))
     for _ in range(3):
         dist.all_reduce(torch.ones(100), group=group)
+    Path(folder, f"rank {world.rank} is ready").touch()
     if world.rank == late:
-        Path(folder, "is late").touch()
         wait_for(Path(folder, "over"))
         return None
     wait_for(Path(folder, "call"))
@@ -227,7 +227,8 @@ def told_of(cluster, late, folder, stopped=None):
     """What each of four ranks was told."""
 
     def time_passes():
-        wait_for(folder / "is late")
+        for rank in range(4):  # none may be stopped while another still waits for its part of a call
+            wait_for(folder / f"rank {rank} is ready")
         if stopped is not None:
             cluster.kill(stopped, signal.SIGSTOP)
         Path(folder, "call").touch()
