@@ -40,7 +40,10 @@ def shares(results: Results) -> str:
 
 
 def against_kernels(sizes: range, target: float, ranks: int, words: str = "") -> Aim:
-    """Of the kernels of inference engines, which nobody calls through torch, the fastest in each case."""
+    """altorch against the fastest kernel of the inference engines in each case.
+
+    The benchmark calls those kernels past torch.distributed, so torch's dispatch is subtracted from altorch's time.
+    """
 
     def measure(results: Results) -> Cases:
         rows = results.of(benchmark="cpu_kernels", bytes=sizes)

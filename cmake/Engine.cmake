@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The engine: everything below backend/. No torch header, no MPI header; a file compiles in a second or two.
-set(engine_folders base platform rendezvous device reduction collectives transports bootstrap observe engine)
+set(engine_folders base platform rendezvous reduction device health trace transports bootstrap collectives select runtime gpu windows explain)
 list(TRANSFORM engine_folders PREPEND "${CMAKE_SOURCE_DIR}/csrc/" OUTPUT_VARIABLE engine_globs)
 list(TRANSFORM engine_globs APPEND "/*.cpp")
 file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${engine_globs})
@@ -15,7 +15,7 @@ target_link_libraries(altorch_engine PUBLIC Threads::Threads ${CMAKE_DL_LIBS} rt
 target_precompile_headers(altorch_engine PRIVATE ${ALTORCH_STANDARD_HEADERS})
 # Compiled one by one: table rows, which define the same local names; kernels, which select an instruction set per file;
 # and message_window.cpp, of which GCC warns when another file includes it.
-file(GLOB alone CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/collectives/*/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/engine/*/*row.cpp"
+file(GLOB alone CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/collectives/*/*.cpp" "${CMAKE_SOURCE_DIR}/csrc/gpu/*/*row.cpp"
   "${CMAKE_SOURCE_DIR}/csrc/reduction/kernels_*.cpp" "${CMAKE_SOURCE_DIR}/csrc/transports/message_window.cpp")
 set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 altorch_unity(altorch_engine 8)

@@ -108,9 +108,9 @@ def train(model: nn.Module, epochs: int, batch: int) -> float:
 def weights_agree(model: nn.Module) -> bool:
     """Compares the bits of all ranks' parameters. Batch statistics are left out: DDP broadcasts them before a step."""
     bits = torch.cat([parameter.detach().reshape(-1).view(torch.int32) for parameter in model.parameters()])
-    everybody = [torch.empty_like(bits) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, bits)
-    return all(torch.equal(everybody[0], other) for other in everybody[1:])
+    all_ranks = [torch.empty_like(bits) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_ranks, bits)
+    return all(torch.equal(all_ranks[0], other) for other in all_ranks[1:])
 
 
 def print_statistics(seconds: float) -> None:

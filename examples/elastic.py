@@ -3,7 +3,7 @@
 
     python examples/elastic.py --ranks 4 --kill 1@40 3@80 0@80
 
-Starts its ranks, hosts their store, and starts again whoever dies, as a cluster's agent does; that takes seconds, in
+Starts its ranks, hosts their store, and restarts each rank that dies, as a cluster's agent does. That takes seconds, in
 which the others train on. It tells them as a plan who is in the group; they follow with torch's reconfigure(), for
 which the group is made with enable_reconfigure=True (torch 2.15). Every step is one of gradient descent over all
 images, divided among the ranks that there are, so it ends with exit code 1 when the loss is not that of one undisturbed
@@ -108,14 +108,14 @@ class Worker:
     def is_changed(self) -> bool:
         """Whether there is another plan: rank 0 looks, so that all leave after the same step."""
         if dist.get_rank() == 0 and self.training.step >= self.steps - LOOK_EVERY:
-            self.await_everybody()
+            self.await_all_ranks()
         newest = torch.tensor([self.newest_plan() if dist.get_rank() == 0 else 0])
         dist.broadcast(newest, group_src=0)
         if newest.item() > self.plan:
             self.save()
         return newest.item() > self.plan
 
-    def await_everybody(self) -> None:
+    def await_all_ranks(self) -> None:
         """The last steps are of all ranks, so that this shows the same on any machine."""
         while dist.get_world_size() < self.ranks and self.newest_plan() == self.plan:
             time.sleep(0.01)
@@ -127,7 +127,7 @@ class Worker:
 
     def run(self) -> None:
         while not self.store.check(["done"]):
-            with suppress(dist.DistBackendError):  # somebody was lost: there will be another plan
+            with suppress(dist.DistBackendError):  # a rank was lost: there will be another plan
                 if self.join(self.next_members()):
                     self.train()
         dist.destroy_process_group()

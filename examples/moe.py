@@ -5,9 +5,9 @@
     torchrun --standalone --nproc-per-node 2 examples/moe.py --device cuda
 
 By all_to_all: the ranks tell each other how many tokens come, exchange them, and exchange the results. By windows:
-nobody tells anybody anything. A rank draws room in the expert's inbox from a counter there (`fetch_add`), puts its
-tokens and where their results belong, and signals; the expert puts the results there. Prints the time of a layer of
-both for several numbers of tokens; exit code 1 when their results differ in a bit.
+no rank tells its peers how many tokens come. A rank draws room in the expert's inbox from a counter there
+(`fetch_add`), puts its tokens and where their results belong, and signals; the expert puts the results there. Prints
+the time of a layer of both for several numbers of tokens; exit code 1 when their results differ in a bit.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ByWindows:
         results = expert(self.inbox[:count], self.rank)
         for result, (peer, place) in zip(results, self.whose[:count].tolist(), strict=True):
             back.put(result, peer, place * self.width)
-        self.taken.zero_()  # nobody draws again before all experts have signalled
+        self.taken.zero_()  # no rank draws again before all experts have signalled
         for peer in range(self.ranks):
             back.signal(peer)
         for peer in range(self.ranks):

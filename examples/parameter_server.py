@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Asynchronous updates by one-sided access: nobody waits for anybody.
+"""Asynchronous updates by one-sided access: no rank waits for another.
 
     torchrun --standalone --nproc-per-node 3 examples/parameter_server.py
     torchrun --standalone --nproc-per-node 2 examples/parameter_server.py --device cuda

@@ -55,7 +55,7 @@ class Training:
         }
         whole = self.checkpoint.with_suffix(".new")
         torch.save(state, whole)
-        whole.replace(self.checkpoint)  # whoever dies here leaves the one before
+        whole.replace(self.checkpoint)  # a rank that dies here leaves the checkpoint before
 
     def load(self) -> None:
         state = torch.load(self.checkpoint)

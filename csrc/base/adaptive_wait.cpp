@@ -52,7 +52,7 @@ void AdaptiveWait::sleep_for(std::chrono::microseconds duration) {
   nanosleep(&request, nullptr);
 }
 
-std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration patience, bool dozes) {
+std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration spin_budget, bool wakeable) {
   if (polls_ == 0 && shared_for > 0) --shared_for, polls_ = kSpins;
   if (++polls_ <= kSpins) {
     relax();
@@ -61,9 +61,9 @@ std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration pati
   const auto now = Clock::now();
   if (polls_ == kSpins + 1) began_ = now;
   const auto waited = now - began_;
-  if (dozes && (waited > patience || now < taken_until || turns_of_others_ >= kMostTurns))
-    return doze_after(waited);
-  if (waited > patience) {
+  if (wakeable && (waited > spin_budget || now < taken_until || turns_of_others_ >= kMostTurns))
+    return wakeable_sleep_after(waited);
+  if (waited > spin_budget) {
     // A wait of 10 ms may be noticed 0.1 ms late, one of a second 0.5 ms late.
     const auto share = std::chrono::duration_cast<std::chrono::microseconds>(waited / 100);
     return std::min(share, kLongestSleep);
@@ -84,14 +84,14 @@ std::optional<std::chrono::microseconds> AdaptiveWait::next(Clock::duration pati
   return std::nullopt;
 }
 
-std::chrono::microseconds AdaptiveWait::doze_after(Clock::duration waited) const {
+std::chrono::microseconds AdaptiveWait::wakeable_sleep_after(Clock::duration waited) const {
   return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited / 10), kLongestSleep,
-                    kLongestDoze);
+                    kLongestWakeableSleep);
 }
 
 std::optional<std::chrono::microseconds> AdaptiveWait::begin_sleep() {
   if (polls_ <= kSpins) polls_ = kSpins + 1, began_ = Clock::now();
-  return doze_after(waited());
+  return wakeable_sleep_after(waited());
 }
 
 bool AdaptiveWait::is_crowd(int ranks, std::optional<int> cores) {

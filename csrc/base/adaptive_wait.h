@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/awaited.h"
+#include "base/wait_target.h"
 
 namespace altorch {
 
@@ -27,22 +27,22 @@ class AdaptiveWait {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Spins, yields or sleeps once; sleeps for at most kLongestSleep. `patience`: until the wait has lasted so long the
+  // Spins, yields or sleeps once; sleeps for at most kLongestSleep. `spin_budget`: until the wait has lasted so long the
   // peer is not late, and the wait sleeps only if other threads want the core.
-  void pause(Clock::duration patience = kPatience) {
-    if (const auto sleep = next(patience, false)) sleep_for(*sleep);
+  void pause(Clock::duration spin_budget = kSpinBudget) {
+    if (const auto sleep = next(spin_budget, false)) sleep_for(*sleep);
   }
-  // The same, if a raise of `until` ends the sleep, which then lasts at most kLongestDoze. `doze(most)` replaces
+  // The same, if a raise of `until` ends the sleep, which then lasts at most kLongestWakeableSleep. `sleep_until(most)` replaces
   // until.sleep(most), for a caller that must do more than sleep. If it returns false, the wait pauses as without
   // `until`.
-  void pause(Clock::duration patience, const Awaited& until) {
-    pause(patience, until, [&](std::chrono::microseconds most) { return until.sleep(most); });
+  void pause(Clock::duration spin_budget, const WaitTarget& until) {
+    pause(spin_budget, until, [&](std::chrono::microseconds most) { return until.sleep(most); });
   }
-  template <class Doze>
-  void pause(Clock::duration patience, const Awaited& until, const Doze& doze) {
-    if (!until) return pause(patience);
-    const auto sleep = until.crowded() ? begin_sleep() : next(patience, true);
-    if (sleep && !doze(*sleep)) pause(patience);
+  template <class Sleep>
+  void pause(Clock::duration spin_budget, const WaitTarget& until, const Sleep& sleep_until) {
+    if (!until) return pause(spin_budget);
+    const auto sleep = until.crowded() ? begin_sleep() : next(spin_budget, true);
+    if (sleep && !sleep_until(*sleep)) pause(spin_budget);
   }
   // Whether `ranks` ranks that wait on `cores` cores (nothing: unknown) should sleep at once: a yield then costs more
   // than a sleep that a peer ends. Since Linux 6.18 a yield gives away a whole slice of the scheduler (3 ms). If some
@@ -54,20 +54,20 @@ class AdaptiveWait {
   Clock::duration waited() const;
   void reset() { *this = AdaptiveWait(); }
 
-  static constexpr std::chrono::microseconds kLongestSleep{500}, kLongestDoze{5000};
-  static constexpr std::chrono::milliseconds kPatience{5}, kMostPatience{200};
-  // The patience for a call that moves so many bytes, at 1 GB/s, which crowded cores still manage. MPI moves a large
+  static constexpr std::chrono::microseconds kLongestSleep{500}, kLongestWakeableSleep{5000};
+  static constexpr std::chrono::milliseconds kSpinBudget{5}, kLongestSpinBudget{200};
+  // The spin budget for a call that moves so many bytes, at 1 GB/s, which crowded cores still manage. MPI moves a large
   // message in fragments, and the caller sees only the last one. With sleeps between the fragments 64 MiB between two
   // processes took 215 ms instead of 31 ms.
-  static constexpr Clock::duration patience_for(std::int64_t bytes) {
-    return std::min<Clock::duration>(kPatience + std::chrono::nanoseconds(bytes), kMostPatience);
+  static constexpr Clock::duration spin_budget_for(std::int64_t bytes) {
+    return std::min<Clock::duration>(kSpinBudget + std::chrono::nanoseconds(bytes), kLongestSpinBudget);
   }
 
  private:
   // Spins or yields; or returns how long to sleep.
-  std::optional<std::chrono::microseconds> next(Clock::duration patience, bool dozes);
+  std::optional<std::chrono::microseconds> next(Clock::duration spin_budget, bool wakeable);
   static void sleep_for(std::chrono::microseconds duration);
-  std::chrono::microseconds doze_after(Clock::duration waited) const;
+  std::chrono::microseconds wakeable_sleep_after(Clock::duration waited) const;
   std::optional<std::chrono::microseconds> begin_sleep();
 
   std::uint32_t polls_ = 0;
@@ -78,23 +78,23 @@ class AdaptiveWait {
 // What one pass over the calls in flight has found: whether something moved, and what the next wait may sleep for.
 struct Driven {
   bool moved = false;  // a call has made progress
-  AdaptiveWait::Clock::duration patience = AdaptiveWait::kPatience;
+  AdaptiveWait::Clock::duration spin_budget = AdaptiveWait::kSpinBudget;
 
   // Notes a call that is still pending. `keeper`: owns the awaited memory, if that may be freed before the sleeping
   // thread wakes.
-  void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kPatience, Awaited until = {},
+  void pends(AdaptiveWait::Clock::duration its = AdaptiveWait::kSpinBudget, WaitTarget until = {},
              std::shared_ptr<const void> keeper = nullptr) {
     if (keeper) keepers_.push_back(std::move(keeper));
-    patience = std::max(patience, its);
-    awaited_ = !pending_ || awaited_ == until ? until : Awaited();
+    spin_budget = std::max(spin_budget, its);
+    target_ = !pending_ || target_ == until ? until : WaitTarget();
     pending_ = true;
   }
   // What to sleep for, if all pending calls await the same number; otherwise empty.
-  const Awaited& awaited() const { return awaited_; }
+  const WaitTarget& wait_target() const { return target_; }
 
  private:
   bool pending_ = false;
-  Awaited awaited_;
+  WaitTarget target_;
   std::vector<std::shared_ptr<const void>> keepers_;
 };
 

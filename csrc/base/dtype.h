@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The element types that altorch moves and reduces: a row for each.
 //
-// What a library or a kernel calls them stands with that library: transports/mpi, transports/nccl,
+// What a library or a kernel calls them stands with that library: transports/mpi, gpu/nccl,
 // device/kernels/names.cpp, reduction/kernels.inc.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace altorch {
 
-// The order is part of the wire fingerprint (engine/fingerprint.h): append, never reorder.
+// The order is part of the wire fingerprint (runtime/fingerprint.h): append, never reorder.
 enum class DType : std::uint8_t {
   kUInt8,
   kInt8,

@@ -27,6 +27,11 @@ constexpr Setting kSettings[] = {
      "place; "
      "NCCL and host_relay then carry no reductions of floating types.",
      /*must_agree=*/true},
+    {"ALTORCH_OBJECTS", "0|1", "0",
+     "1: all_gather_object and the other calls of torch.distributed that move objects are those of "
+     "altorch.objects, from the "
+     "first group of \"al\" on.",
+     /*must_agree=*/true},
     {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576", "Size of one segment of a pipelined algorithm.",
      /*must_agree=*/true},
     {"ALTORCH_SHM_BYTES", "bytes", "4194304",

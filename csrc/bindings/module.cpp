@@ -17,6 +17,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/longest_timeout.h"
+#include "bindings/host_bytes.h"
 #include "bindings/process_memory.h"
 #include "bindings/program_place.h"
 #include "bindings/window.h"
@@ -24,18 +25,18 @@
 #include "collectives/algorithm.h"
 #include "device/kernels/names.h"
 #include "device/nvrtc.h"
-#include "engine/callback_thread.h"
-#include "engine/explain.h"
-#include "engine/gpu/gpu_routes.h"
-#include "engine/route/rules.h"
-#include "engine/window/windows.h"
-#include "observe/trace/trace_board.h"
+#include "explain/explain.h"
+#include "gpu/gpu_routes.h"
 #include "platform/fast_exit.h"
 #include "platform/native_thread.h"
 #include "platform/signal_check.h"
 #include "reduction/reduce.h"
-#include "transports/shm/shared_memory.h"
+#include "rendezvous/shared_memory.h"
+#include "runtime/callback_thread.h"
+#include "select/rules.h"
+#include "trace/trace_board.h"
 #include "transports/shm/transport.h"
+#include "windows/windows.h"
 
 namespace py = pybind11;
 using namespace altorch;           // NOLINT
@@ -196,6 +197,7 @@ PYBIND11_MODULE(_C, module) {
       .def("__deepcopy__",
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });
   bind_window(module);
+  bind_host_bytes(module);
   // Where a group is bound to a device (device_id), torch calls perform_nocolor_split on the ranks that a new
   // group does not have. There is nothing to do, and they must not communicate.
   py::class_<AlBackend, c10::intrusive_ptr<AlBackend>, c10d::Backend>(module, "Backend",
@@ -207,20 +209,19 @@ PYBIND11_MODULE(_C, module) {
                              "The group's keys in the store, over the connection that it was made over.")
       .def(
           "find_survivors",
-          [](AlBackend& self, double patience_seconds, const c10::intrusive_ptr<c10d::Store>& store) {
-            const Survivors left = self.find_survivors(milliseconds(patience_seconds), store);
+          [](AlBackend& self, double timeout_seconds, const c10::intrusive_ptr<c10d::Store>& store) {
+            const Survivors left = self.find_survivors(milliseconds(timeout_seconds), store);
             return std::pair(left.attempt, left.ranks);
           },
-          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"),
-          py::arg("store") = py::none(),
+          py::call_guard<py::gil_scoped_release>(), py::arg("timeout_seconds"), py::arg("store") = py::none(),
           "The attempt, and the ranks of the group that call this: collective over those that live.")
       .def(
           "all_succeeded",
-          [](AlBackend& self, double patience_seconds, const std::pair<int, std::vector<int>>& left,
-             bool made, const c10::intrusive_ptr<c10d::Store>& store) {
-            return self.all_succeeded(milliseconds(patience_seconds), {left.first, left.second}, made, store);
+          [](AlBackend& self, double timeout_seconds, const std::pair<int, std::vector<int>>& left, bool made,
+             const c10::intrusive_ptr<c10d::Store>& store) {
+            return self.all_succeeded(milliseconds(timeout_seconds), {left.first, left.second}, made, store);
           },
-          py::call_guard<py::gil_scoped_release>(), py::arg("patience_seconds"), py::arg("left"),
+          py::call_guard<py::gil_scoped_release>(), py::arg("timeout_seconds"), py::arg("left"),
           py::arg("made"), py::arg("store") = py::none(),
           "Whether all survivors have made the next group; the same on all of them.")
       .def(
@@ -229,6 +230,32 @@ PYBIND11_MODULE(_C, module) {
       .def("all_reduce_rms_norm", &AlBackend::all_reduce_rms_norm, py::call_guard<py::gil_scoped_release>(),
            py::arg("part"), py::arg("residual"), py::arg("weight"), py::arg("eps"),
            "For altorch.ops: rows of residual + sum(part) divided by their root mean square, and those sums.")
+      .def(
+          "move_bytes",
+          [](AlBackend& self, const std::string& operation, int root, const py::buffer& input,
+             const py::buffer& output, const std::vector<std::int64_t>& counts) {
+            const at::Tensor from = tensor_over(input), to = tensor_over(output);
+            const py::gil_scoped_release unlocked;
+            self.move_bytes(kind_named(operation), root, from, to, counts);
+          },
+          py::arg("operation"), py::arg("root"), py::arg("input"), py::arg("output"), py::arg("counts"),
+          "For altorch.objects: bytes whose number differs by rank.")
+      .def(
+          "send_bytes",
+          [](AlBackend& self, const py::buffer& bytes, int peer) {
+            const at::Tensor from = tensor_over(bytes);
+            const py::gil_scoped_release unlocked;
+            return self.send_bytes(from, peer);
+          },
+          py::arg("bytes"), py::arg("peer"), "For altorch.objects: a message that users' messages never match.")
+      .def(
+          "receive_bytes",
+          [](AlBackend& self, const py::buffer& bytes, int peer) {
+            const at::Tensor into = tensor_over(bytes);
+            const py::gil_scoped_release unlocked;
+            return self.receive_bytes(into, peer);
+          },
+          py::arg("bytes"), py::arg("peer"), "The other end of send_bytes().")
       .def("is_lost", &AlBackend::is_lost, py::arg("rank"),
            "Whether a rank of the group is known to be dead.")
       .def(
@@ -340,10 +367,10 @@ PYBIND11_MODULE(_C, module) {
           "exchange",
           [](Rendezvous& self, const std::string& key, const std::string& text, bool starts_mpi) {
             return guarded([&] {
-              const auto patience =
-                  starts_mpi ? bootstrap_patience(std::chrono::hours(24)) + std::chrono::seconds(10)
-                             : self.group().timeout;
-              return self.exchange(key, text, patience);
+              const auto timeout = starts_mpi
+                                       ? bootstrap_timeout(std::chrono::hours(24)) + std::chrono::seconds(10)
+                                       : self.group().timeout;
+              return self.exchange(key, text, timeout);
             });
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("key"), py::arg("text"),

@@ -3,7 +3,7 @@
 // name (python/altorch/_nccl.py).
 #include <cstddef>
 
-#include "transports/nccl/library.h"
+#include "gpu/nccl/library.h"
 
 #define ALTORCH_EXPORTED extern "C" __attribute__((visibility("default")))
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transports/shm/single_copy.h"
+#include "platform/single_copy.h"
 
 namespace py = pybind11;
 

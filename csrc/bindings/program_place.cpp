@@ -8,15 +8,15 @@
 #include <string>
 #include <utility>
 
-#include "engine/callback_thread.h"
-#include "observe/trace/trace_board.h"
+#include "runtime/callback_thread.h"
+#include "trace/trace_board.h"
 
 namespace altorch {
 namespace {
 
 namespace py = pybind11;
 
-constexpr std::chrono::milliseconds kPatience{200};
+constexpr std::chrono::milliseconds kPlaceTimeout{200};
 const py::function* finder = nullptr;  // never freed: it is called while the interpreter ends
 
 std::string found() {
@@ -40,7 +40,7 @@ std::string place() {
     asked.store(false);
     answer->set_value(std::move(text));
   });
-  return told.wait_for(kPatience) == std::future_status::ready ? told.get() : "";
+  return told.wait_for(kPlaceTimeout) == std::future_status::ready ? told.get() : "";
 }
 
 }  // namespace

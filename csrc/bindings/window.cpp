@@ -8,7 +8,7 @@
 #include "backend/c10d/errors.h"
 #include "backend/c10d/one_sided.h"
 #include "base/longest_timeout.h"
-#include "engine/window/row.h"
+#include "windows/row.h"
 
 namespace py = pybind11;
 
@@ -24,7 +24,7 @@ double seconds_of(const py::object& said) {
 }
 
 // `options`: torch's, or nothing; `timeout`: seconds, a timedelta, or nothing.
-AlWindow::Patience patience(const py::object& options, const py::object& timeout) {
+AlWindow::Timeout timeout_from(const py::object& options, const py::object& timeout) {
   double seconds = -1;  // torch's word for unset
   if (!timeout.is_none()) {
     seconds = seconds_of(timeout);
@@ -71,9 +71,9 @@ void bind_window(py::module_& module) {
           "put",
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
              const py::object& options, std::optional<std::int64_t> stride, const py::object& timeout) {
-            const auto patient = patience(options, timeout);
+            const auto limit = timeout_from(options, timeout);
             const py::gil_scoped_release released;
-            return self.put(tensor, {rank, offset, stride}, async, patient);
+            return self.put(tensor, {rank, offset, stride}, async, limit);
           },
           py::arg("tensor"), py::arg("dst_rank"), py::arg("target_offset_nelems") = 0,
           py::arg("async_op") = false, py::arg("opts") = py::none(), py::kw_only(),
@@ -85,9 +85,9 @@ void bind_window(py::module_& module) {
           "put_signal",
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
              int slot, std::optional<std::int64_t> stride, const py::object& timeout) {
-            const auto patient = patience(py::none(), timeout);
+            const auto limit = timeout_from(py::none(), timeout);
             const py::gil_scoped_release released;
-            return self.put(tensor, {rank, offset, stride}, async, patient, slot);
+            return self.put(tensor, {rank, offset, stride}, async, limit, slot);
           },
           py::arg("tensor"), py::arg("dst_rank"), py::arg("target_offset_nelems") = 0,
           py::arg("async_op") = false, py::kw_only(), py::arg("slot") = 0,
@@ -97,9 +97,9 @@ void bind_window(py::module_& module) {
           "get",
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
              std::optional<std::int64_t> stride, const py::object& timeout) {
-            const auto patient = patience(py::none(), timeout);
+            const auto limit = timeout_from(py::none(), timeout);
             const py::gil_scoped_release released;
-            return self.get(tensor, {rank, offset, stride}, async, patient);
+            return self.get(tensor, {rank, offset, stride}, async, limit);
           },
           py::arg("tensor"), py::arg("src_rank"), py::arg("source_offset_nelems") = 0,
           py::arg("async_op") = false, py::kw_only(), py::arg("source_stride") = py::none(),
@@ -109,10 +109,10 @@ void bind_window(py::module_& module) {
           [](AlWindow& self, const at::Tensor& tensor, std::int64_t rank, std::int64_t offset,
              const py::object& op, bool async, std::optional<std::int64_t> stride,
              const py::object& timeout) {
-            const auto patient = patience(py::none(), timeout);
+            const auto limit = timeout_from(py::none(), timeout);
             const std::string name = operator_name(op);
             const py::gil_scoped_release released;
-            return self.accumulate(tensor, {rank, offset, stride}, name, async, patient);
+            return self.accumulate(tensor, {rank, offset, stride}, name, async, limit);
           },
           py::arg("tensor"), py::arg("dst_rank"), py::arg("target_offset_nelems") = 0, py::arg("op") = "SUM",
           py::arg("async_op") = false, py::kw_only(), py::arg("target_stride") = py::none(),
@@ -123,9 +123,9 @@ void bind_window(py::module_& module) {
           "fetch_add",
           [](AlWindow& self, std::int64_t rank, std::int64_t offset, std::int64_t value,
              const py::object& timeout) {
-            const auto patient = patience(py::none(), timeout);
+            const auto limit = timeout_from(py::none(), timeout);
             const py::gil_scoped_release released;
-            return self.fetch_add(rank, offset, value, patient);
+            return self.fetch_add(rank, offset, value, limit);
           },
           py::arg("rank"), py::arg("offset"), py::arg("value"), py::kw_only(),
           py::arg("timeout") = py::none(), "Adds value to an element, int32 or int64; what was there before.")
@@ -133,9 +133,9 @@ void bind_window(py::module_& module) {
           "compare_swap",
           [](AlWindow& self, std::int64_t rank, std::int64_t offset, std::int64_t expected,
              std::int64_t value, const py::object& timeout) {
-            const auto patient = patience(py::none(), timeout);
+            const auto limit = timeout_from(py::none(), timeout);
             const py::gil_scoped_release released;
-            return self.compare_swap(rank, offset, expected, value, patient);
+            return self.compare_swap(rank, offset, expected, value, limit);
           },
           py::arg("rank"), py::arg("offset"), py::arg("expected"), py::arg("value"), py::kw_only(),
           py::arg("timeout") = py::none(),
@@ -144,9 +144,9 @@ void bind_window(py::module_& module) {
           "signal",
           [](AlWindow& self, std::int64_t rank, bool async, const py::object& options, int slot,
              const py::object& timeout) {
-            const auto patient = patience(options, timeout);
+            const auto limit = timeout_from(options, timeout);
             const py::gil_scoped_release released;
-            return self.signal_rank(rank, slot, async, patient);
+            return self.signal_rank(rank, slot, async, limit);
           },
           py::arg("peer_rank"), py::arg("async_op") = false, py::arg("opts") = py::none(), py::kw_only(),
           py::arg("slot") = 0, py::arg("timeout") = py::none(),
@@ -155,9 +155,9 @@ void bind_window(py::module_& module) {
           "wait_signal",
           [](AlWindow& self, std::int64_t rank, bool async, const py::object& options, int slot,
              const py::object& timeout) {
-            const auto patient = patience(options, timeout);
+            const auto limit = timeout_from(options, timeout);
             const py::gil_scoped_release released;
-            return self.wait_for_signal(rank, slot, async, patient);
+            return self.wait_for_signal(rank, slot, async, limit);
           },
           py::arg("peer_rank"), py::arg("async_op") = false, py::arg("opts") = py::none(), py::kw_only(),
           py::arg("slot") = 0, py::arg("timeout") = py::none(),

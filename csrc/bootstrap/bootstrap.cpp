@@ -188,11 +188,11 @@ std::string describe_mpi() {
          name_of(mpi->thread_level());
 }
 
-void finalize_mpi(bool after_failure, std::chrono::milliseconds patience) {
+void finalize_mpi(bool after_failure, std::chrono::milliseconds timeout) {
   const std::unique_lock guard(running().mutex, std::try_to_lock);
   if (!guard || !running().mpi) return;  // another thread is starting MPI, and exit cannot wait for it
   if (after_failure) running().mpi->mark_broken();
-  running().mpi->finalize(patience);
+  running().mpi->finalize(timeout);
 }
 
 }  // namespace altorch

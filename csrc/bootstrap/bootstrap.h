@@ -41,11 +41,11 @@ std::shared_ptr<Mpi> running_mpi();
 // One line: the MPI in use, or why there is none.
 std::string describe_mpi();
 
-// Finalises MPI at exit if start_mpi initialised it and nothing failed; waits no longer than `patience` for ranks
+// Finalises MPI at exit if start_mpi initialised it and nothing failed; waits no longer than `timeout` for ranks
 // that are still busy. `after_failure`: the program ends with an error, so the other ranks need not come to
 // MPI_Finalize. Call it while the interpreter still lives. It is safe to call it twice, while another thread starts
 // MPI, and in forked children, where it does nothing.
 void finalize_mpi(bool after_failure = false,
-                  std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
+                  std::chrono::milliseconds timeout = std::chrono::milliseconds(2000));
 
 }  // namespace altorch

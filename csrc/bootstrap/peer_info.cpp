@@ -83,13 +83,13 @@ PeerTable exchange_peer_info(const PeerInfo& own, int rank, int size, KeyValueSt
                              const std::string& prefix, std::chrono::milliseconds timeout) {
   // Rank 0 brings the job's name with what it tells.
   const std::string name = rank == 0 ? kJobPrefix + random_name() : "";
-  const auto words = store_allgather(store, prefix + "peers", rank, size, timeout, "to start MPI",
+  const auto infos = store_allgather(store, prefix + "peers", rank, size, timeout, "to start MPI",
                                      name + kPeerInfoEnd + encode(own));
   PeerTable table;
-  for (const std::string& word : words) {
-    const std::size_t end = word.find(kPeerInfoEnd);
-    if (table.peers.empty()) table.job = job_name_from(word.substr(0, end));
-    table.peers.push_back(decode_peer_info(end == std::string::npos ? "" : word.substr(end + 1)));
+  for (const std::string& info : infos) {
+    const std::size_t end = info.find(kPeerInfoEnd);
+    if (table.peers.empty()) table.job = job_name_from(info.substr(0, end));
+    table.peers.push_back(decode_peer_info(end == std::string::npos ? "" : info.substr(end + 1)));
   }
   return table;
 }

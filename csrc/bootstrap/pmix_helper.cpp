@@ -119,10 +119,10 @@ void PmixHelper::launch() {
   for (const std::string& entry : entries) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
   const std::string number = std::to_string(kHelperFd);
-  char* words[] = {options_.program.data(), const_cast<char*>(number.c_str()), nullptr};
+  char* arguments[] = {options_.program.data(), const_cast<char*>(number.c_str()), nullptr};
   pid_t process = 0;
   const int error =
-      posix_spawn(&process, options_.program.c_str(), &actions, nullptr, words, environment.data());
+      posix_spawn(&process, options_.program.c_str(), &actions, nullptr, arguments, environment.data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (error != 0) {
@@ -180,9 +180,9 @@ std::string PmixHelper::exchange(const std::string& own) {
   std::string all;
   try {
     // PMIx may have nothing to say, and stores may refuse empty values.
-    for (const std::string& word :
+    for (const std::string& info :
          store_allgather(*store_, key, node, count, options_.timeout, "to a fence of the nodes", "." + own))
-      all += word.substr(1);
+      all += info.substr(1);
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("Starting Open MPI: lost contact with another node: ") + error.what());
   }

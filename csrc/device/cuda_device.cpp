@@ -338,12 +338,12 @@ void CudaDevice::prepare(DType dtype, ReduceOp op, Reducing what) {
   void*& own = reduction(dtype, op, what);
   if (own) return;
   const auto entered = context_->enter();
-  own = context_->kernel(what == kSmall     ? small_reduction_kernel(dtype, op)
+  own = context_->kernel(what == kLl        ? ll_reduction_kernel(dtype, op)
                          : what == kTwoShot ? two_shot_kernel(dtype, op)
                          : what == kOneShot ? one_shot_kernel(dtype, op)
                          : what == kUpdate  ? window_update_kernel(dtype, op)
                          : what == kLl128   ? ll128_reduce_kernel(dtype, op)
-                         : what == kNorm    ? small_norm_kernel(dtype)
+                         : what == kNorm    ? ll_norm_kernel(dtype)
                                             : reduction_kernel(dtype, op));
 }
 
@@ -354,10 +354,10 @@ void CudaDevice::prepare_exchange() {
   ll128_exchange_ = context_->kernel(ll128_exchange_kernel());
 }
 
-void CudaDevice::prepare_small_moves() {
+void CudaDevice::prepare_ll_moves() {
   if (pair_exchange_) return;
   const auto entered = context_->enter();
-  small_move_ = context_->kernel(small_move_kernel());
+  ll_move_ = context_->kernel(ll_move_kernel());
   pair_exchange_ = context_->kernel(pair_exchange_kernel());
 }
 
@@ -392,17 +392,17 @@ void CudaDevice::reduce(const DeviceReduction& reduction, DType dtype, ReduceOp 
   launch(this->reduction(dtype, op, kParts), packs, /*most_blocks=*/32, &reduction, stream);
 }
 
-void CudaDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
-  prepare(dtype, op, kSmall);
+void CudaDevice::reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
+  prepare(dtype, op, kLl);
   const auto entered = context_->enter();
   const auto words = exchange.count * static_cast<std::int64_t>(size_of(dtype)) / 4;
-  launch_small(reduction(dtype, op, kSmall), exchange, words, stream);
+  launch_ll(reduction(dtype, op, kLl), exchange, words, stream);
 }
 
-void CudaDevice::move_small(const SmallExchange& exchange, Stream stream) {
-  prepare_small_moves();
+void CudaDevice::move_ll(const LlExchange& exchange, Stream stream) {
+  prepare_ll_moves();
   const auto entered = context_->enter();
-  launch_small(small_move_, exchange, exchange.count / 4, stream);
+  launch_ll(ll_move_, exchange, exchange.count / 4, stream);
 }
 
 // A thread for each word of a row.
@@ -410,19 +410,18 @@ void CudaDevice::sum_and_norm(const NormedSum& job, DType dtype, Stream stream) 
   prepare(dtype, ReduceOp::kSum, kNorm);
   const auto entered = context_->enter();
   const auto words = job.row * static_cast<std::int64_t>(size_of(dtype)) / 4;
-  launch(reduction(dtype, ReduceOp::kSum, kNorm), static_cast<unsigned>(job.small.blocks), 1,
-         std::max<std::int64_t>(words, job.small.number), &job, stream);
+  launch(reduction(dtype, ReduceOp::kSum, kNorm), static_cast<unsigned>(job.exchange.blocks), 1,
+         std::max<std::int64_t>(words, job.exchange.number), &job, stream);
 }
 
 // A thread for each word, or for each rank that is met.
-void CudaDevice::launch_small(void* kernel, const SmallExchange& exchange, std::int64_t words,
-                              Stream stream) {
+void CudaDevice::launch_ll(void* kernel, const LlExchange& exchange, std::int64_t words, Stream stream) {
   const auto threads = std::max<std::int64_t>(words / exchange.blocks + 1, exchange.number);
   launch(kernel, static_cast<unsigned>(exchange.blocks), 1, threads, &exchange, stream);
 }
 
 void CudaDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
-  prepare_small_moves();
+  prepare_ll_moves();
   const auto entered = context_->enter();
   int most = 1;
   std::int64_t threads = 1;
@@ -450,7 +449,7 @@ void CudaDevice::reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp
 void CudaDevice::exchange(const Exchange& job, Stream stream) {
   prepare_exchange();
   const auto entered = context_->enter();
-  const int ranks = job.places.number;
+  const int ranks = job.slots.number;
   const int most = std::max(*std::max_element(job.blocks_sent, job.blocks_sent + ranks),
                             *std::max_element(job.blocks_taken, job.blocks_taken + ranks));
   launch(exchange_, static_cast<unsigned>(2 * most), static_cast<unsigned>(ranks), kThreads, &job, stream);
@@ -466,7 +465,7 @@ void CudaDevice::reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, 
 void CudaDevice::exchange_ll128(const Ll128Exchange& job, Stream stream) {
   prepare_exchange();
   const auto entered = context_->enter();
-  const int ranks = job.places.number;
+  const int ranks = job.slots.number;
   const int blocks = *std::max_element(job.blocks, job.blocks + ranks) * (Ll128Slots::kThreads / job.threads);
   launch(ll128_exchange_, static_cast<unsigned>(blocks), static_cast<unsigned>(ranks), job.threads, &job,
          stream);

@@ -50,11 +50,11 @@ class CudaDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType dtype, ReduceOp op, Reducing what) override;
-  void prepare_small_moves() override;
+  void prepare_ll_moves() override;
   void prepare_exchange() override;
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
-  void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
-  void move_small(const SmallExchange& exchange, Stream stream) override;
+  void reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
+  void move_ll(const LlExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
   void reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;
@@ -87,7 +87,7 @@ class CudaDevice : public Device {
   void launch(void* kernel, unsigned columns, unsigned rows, std::int64_t threads, const void* argument,
               Stream stream);
   void launch(void* kernel, std::int64_t threads, int most_blocks, const void* argument, Stream stream);
-  void launch_small(void* kernel, const SmallExchange& exchange, std::int64_t words, Stream stream);
+  void launch_ll(void* kernel, const LlExchange& exchange, std::int64_t words, Stream stream);
 
   const int index_;
   const bool shared_;
@@ -97,7 +97,7 @@ class CudaDevice : public Device {
   std::vector<Stream> streams_;
   // Compiled so far.
   void* reductions_[kReducings][kDTypeCount][kReduceOpCount] = {};
-  void* small_move_ = nullptr;
+  void* ll_move_ = nullptr;
   void *exchange_ = nullptr, *ll128_exchange_ = nullptr;
   void* pair_exchange_ = nullptr;
   void* poison_ = nullptr;

@@ -33,40 +33,38 @@ struct DeviceReduction {
   double factor = 1.0;
 };
 
-// One small collective in one kernel per rank, by the LL protocol: see kernels/small.cuh. An element of a move is a
-// byte. A word has 8 bytes, of which 4 are data. A place is where one rank posts for another rank, or for all ranks:
-// it has a half for even exchanges and a half for odd ones, and each half has a region for each thread block.
-struct SmallExchange {
+// One small collective in one kernel per rank, by the LL protocol: see kernels/ll.cuh. An element of a move is a
+// byte. A word has 8 bytes, of which 4 are data. A slot is where one rank writes for another rank, or for all ranks. It
+// has a half for even exchanges and a half for odd ones, and each half has a region for each thread block.
+struct LlExchange {
   static constexpr int kMostBlocks = 64;  // all blocks of a kernel that waits must run at once
 
-  std::uint64_t*
-      posts[DeviceReduction::kMaxParts];  // places that this rank posts in: one for all, or by rank
-  const std::uint64_t*
-      areas[DeviceReduction::kMaxParts];   // by rank, the place in which it posts for this one
+  std::uint64_t* send_slots[DeviceReduction::kMaxParts];  // this rank's: one for all ranks, or by rank
+  const std::uint64_t* receive_slots[DeviceReduction::kMaxParts];  // by rank, its slot for this rank
   std::uint32_t* numbers = nullptr;        // of the last exchange, by block; this rank's, on its device
   const std::uint32_t* aborted = nullptr;  // not 0: the call is aborted
   const void* input = nullptr;
   void* output = nullptr;
-  std::int64_t half = 0, region = 0;  // words of a place: for an exchange; of those, for a block
-  std::int64_t count = 0;             // elements for a place, and of what is taken from one
-  std::int64_t stride = 0;            // from those for a place to those for the next; 0: the same for all
+  std::int64_t half = 0, region = 0;  // words of a slot: for an exchange; of those, for a block
+  std::int64_t count = 0;             // elements for a slot, and from a slot
+  std::int64_t stride = 0;            // from the elements of a slot to those of the next; 0: the same for all
   std::int64_t own = 0;               // elements in front of this rank's part of what is reduced
-  int posts_data = 1;                 // 0: this rank posts a word without data
+  int sends_data = 1;                 // 0: this rank sends a word without data
   int receiver = -1;                  // the only rank that gets the data; -1: all
   int wants = 1;                      // 0: this rank has no result
   int first = 0, behind = 0;          // the parts that are moved: those of ranks first <= rank < behind
   int rank = 0, number = 0;
-  int places = 1;  // of posts: 1, or the number of ranks, without this one's
-  int scaled = 0;  // 1: this rank's part is multiplied with `factor`
-  int blocks = 1;  // the same on every rank
+  int send_slot_count = 1;  // 1, or the number of ranks, without this one's
+  int scaled = 0;           // 1: this rank's part is multiplied with `factor`
+  int blocks = 1;           // the same on every rank
   double factor = 1.0;
   std::uint64_t poison = ~std::uint64_t{0};  // stands in the result where a part has not come (poison_of())
 };
 
 // A small all_reduce of rows of floating-point numbers, and the RMS norm after it, in one kernel: see
-// kernels/norm.cuh. The exchange's output gets the rows divided by their root mean square.
+// kernels/ll_norm.cuh. The exchange's output gets the rows divided by their root mean square.
 struct NormedSum {
-  SmallExchange small;             // regions hold the rows of a block
+  LlExchange exchange;             // regions hold the rows of a block
   const void* residual = nullptr;  // is added to the sum
   const void* weight = nullptr;    // of a row, multiplies the divided row; null: none
   void* summed = nullptr;          // sum and residual; may be the residual
@@ -74,22 +72,22 @@ struct NormedSum {
   double epsilon = 0;              // is added to the mean square
 };
 
-// An exchange of blocks between this rank and other ranks, with places as in SmallExchange: see kernels/pairs.cuh.
+// An exchange of blocks between this rank and other ranks, with slots as in LlExchange: see kernels/pairs.cuh.
 struct PairExchange {
   static constexpr int kMost = 16;
   struct Pair {
-    std::uint64_t* posts = nullptr;         // this rank's place for the peer
-    const std::uint64_t* theirs = nullptr;  // the peer's place for this rank
+    std::uint64_t* send_slots = nullptr;    // this rank's slot for the peer
+    const std::uint64_t* theirs = nullptr;  // the peer's slot for this rank
     const void* input = nullptr;
     void* output = nullptr;
-    std::uint32_t* numbers = nullptr;   // as in SmallExchange; null: this rank's block for itself
+    std::uint32_t* numbers = nullptr;   // as in LlExchange; null: this rank's block for itself
     std::uint32_t sent = 0, taken = 0;  // bytes
     int blocks = 1;                     // the same on both ranks
     int unused = 0;
   };
   Pair pairs[kMost];
   const std::uint32_t* aborted = nullptr;    // not 0: the call is aborted
-  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  std::uint64_t poison = ~std::uint64_t{0};  // as in LlExchange
   std::int64_t half = 0, region = 0;
   int number = 0;  // of pairs
   int reserved = 0;
@@ -107,13 +105,13 @@ struct BulkSlots {
   std::uint32_t* numbers = nullptr;                    // of the last rounds, by block
   const std::uint32_t* aborted = nullptr;              // not 0: the call is aborted
   std::int64_t part = 0;                               // bytes; the slots of a rank have 4 x blocks parts
-  int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are places for
+  int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are slots for
 };
 
 // Two-shot reduction, in tiles: each rank reduces a share of every tile, and passes the result on.
 struct TwoShotReduce {
   enum GoesTo { kAll = -1 };  // or a rank
-  BulkSlots places;
+  BulkSlots slots;
   const void* input = nullptr;
   void* output = nullptr;
   // In elements: of the vector; of a share, at most; from a rank's share to the next one's; from a tile to the next.
@@ -122,13 +120,13 @@ struct TwoShotReduce {
   int goes_to = kAll, blocks = 0;
   int scaled = 0, reserved = 0;  // 1: this rank's part is multiplied with `factor`
   double factor = 1.0;
-  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  std::uint64_t poison = ~std::uint64_t{0};  // as in LlExchange
 };
 
 // One-shot reduction: each rank pulls its slice (a block, or everything) from all ranks and reduces it. It has flags of its own,
 // and four counters per block (kernels/one_shot.cuh).
 struct OneShotReduce {
-  BulkSlots places;
+  BulkSlots slots;
   const void* input = nullptr;
   void* output = nullptr;
   // In elements of the input, the same on every rank: what each rank gets; 0: nothing.
@@ -136,19 +134,19 @@ struct OneShotReduce {
   std::int64_t chunk = 0, longest = 0;  // what goes at once, at most a part; the largest of the counts
   int blocks = 0, scaled = 0;           // as in TwoShotReduce; so many push, and as many take
   double factor = 1.0;
-  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  std::uint64_t poison = ~std::uint64_t{0};  // as in LlExchange
 };
 
 // Pairwise exchange: blocks between this rank and each other rank, and its own block, in bytes. `chunk`: bytes that move at once,
 // at most a part. Counters, by rank and block: what was pushed, what was pulled, and two more (kernels/exchange.cuh).
 struct Exchange {
-  BulkSlots places;
+  BulkSlots slots;
   const void* input[BulkSlots::kMostRanks] = {};
   void* output[BulkSlots::kMostRanks] = {};
   std::int64_t sent[BulkSlots::kMostRanks] = {}, taken[BulkSlots::kMostRanks] = {};
   std::int64_t chunk_sent[BulkSlots::kMostRanks] = {}, chunk_taken[BulkSlots::kMostRanks] = {};
   int blocks_sent[BulkSlots::kMostRanks] = {}, blocks_taken[BulkSlots::kMostRanks] = {};
-  std::uint64_t poison[BulkSlots::kMostRanks] = {};  // of what is taken, as in SmallExchange
+  std::uint64_t poison[BulkSlots::kMostRanks] = {};  // of what is taken, as in LlExchange
   int in_place[BulkSlots::kMostRanks] =
       {};  // 1: what is sent and what is taken are the same memory, all of it
 };
@@ -166,12 +164,12 @@ struct Ll128Slots {
   const std::uint64_t* mine[kMostRanks] = {};         // their slots here
   std::uint64_t* numbers = nullptr;                   // of this rank's last rounds, by rank and warp
   const std::uint32_t* aborted = nullptr;             // not 0: the call is aborted
-  int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are places for
+  int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are slots for
 };
 
 // As OneShotReduce, by LL128.
 struct Ll128Reduce {
-  Ll128Slots places;
+  Ll128Slots slots;
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t begins[Ll128Slots::kMostRanks] = {}, counts[Ll128Slots::kMostRanks] = {};
@@ -184,9 +182,9 @@ struct Ll128Reduce {
   // of rank r at begins[r] of its output. Only among more than two ranks.
   int passed_to = kToNone, scaled = 0;
   double factor = 1.0;
-  std::uint64_t poison = ~std::uint64_t{0};  // as in SmallExchange
+  std::uint64_t poison = ~std::uint64_t{0};  // as in LlExchange
   void count_units(std::int64_t element) {
-    for (int rank = 0; rank < places.number; ++rank) {
+    for (int rank = 0; rank < slots.number; ++rank) {
       units[rank] =
           static_cast<int>((counts[rank] * element + Ll128Slots::kUnitBytes - 1) / Ll128Slots::kUnitBytes);
       if (units[rank] > most_units) most_units = units[rank];
@@ -196,21 +194,21 @@ struct Ll128Reduce {
 
 // As Exchange, by LL128. blocks[r]: rank r uses the same number for this rank; 0: nothing moves between them.
 struct Ll128Exchange {
-  Ll128Slots places;
+  Ll128Slots slots;
   const void* input[Ll128Slots::kMostRanks] = {};
   void* output[Ll128Slots::kMostRanks] = {};
   std::int64_t sent[Ll128Slots::kMostRanks] = {}, taken[Ll128Slots::kMostRanks] = {};
   int blocks[Ll128Slots::kMostRanks] = {};
   int threads = Ll128Slots::kThreads, reserved = 0;
-  std::uint64_t poison[Ll128Slots::kMostRanks] = {};  // of what is taken, as in SmallExchange
+  std::uint64_t poison[Ll128Slots::kMostRanks] = {};  // of what is taken, as in LlExchange
 };
 
 // The result of a call, which is overwritten if the call is aborted: see kernels/poison.cuh.
 struct PoisonJob {
   void* data = nullptr;
   std::int64_t bytes = 0;
-  std::uint64_t pattern = 0;                // poison_of() its type
-  const std::uint32_t* given_up = nullptr;  // in device or pinned memory; not 0: the call was aborted
+  std::uint64_t pattern = 0;               // poison_of() its type
+  const std::uint32_t* aborted = nullptr;  // in device or pinned memory; not 0: the call was aborted
 };
 
 // A counter in device memory: see kernels/window.cuh.
@@ -289,21 +287,21 @@ class Device {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // Loads the kernels of reduce(), reduce_small(), reduce_two_shot(), reduce_one_shot(), update_window(),
+  // Loads the kernels of reduce(), reduce_ll(), reduce_two_shot(), reduce_one_shot(), update_window(),
   // reduce_ll128() or sum_and_norm(). Call it before the streams hold anything that waits for other ranks: loading
   // may wait for the streams.
-  enum Reducing { kParts, kSmall, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
+  enum Reducing { kParts, kLl, kTwoShot, kOneShot, kUpdate, kLl128, kNorm };
   static constexpr int kReducings = 7;
   virtual void prepare(DType dtype, ReduceOp op, Reducing what) = 0;
-  virtual void prepare_small_moves() = 0;
+  virtual void prepare_ll_moves() = 0;
   virtual void prepare_exchange() = 0;
   // Semantics of combine() in reduction/reduce.h.
   virtual void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) = 0;
 
   // The kernels of all these calls wait for other ranks: a GPU that several ranks share must run their kernels at the
   // same time.
-  virtual void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
-  virtual void move_small(const SmallExchange& exchange, Stream stream) = 0;
+  virtual void reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) = 0;
+  virtual void move_ll(const LlExchange& exchange, Stream stream) = 0;
   virtual void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) = 0;
   virtual void exchange_pairs(const PairExchange& exchange, Stream stream) = 0;
   virtual void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) = 0;

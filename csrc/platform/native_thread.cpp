@@ -72,9 +72,9 @@ NativeThread::NativeThread(const char* name, std::function<void()> body) {
   });
 }
 
-bool NativeThread::ends_within(std::chrono::milliseconds patience) {
+bool NativeThread::ends_within(std::chrono::milliseconds timeout) {
   std::unique_lock lock(end_->mutex);
-  return end_->changed.wait_for(lock, patience, [&] { return end_->reached; });
+  return end_->changed.wait_for(lock, timeout, [&] { return end_->reached; });
 }
 
 void NativeThread::join() {

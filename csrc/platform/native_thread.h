@@ -28,8 +28,8 @@ class NativeThread {
  public:
   // Throws as start_native_thread() does.
   NativeThread(const char* name, std::function<void()> body);
-  // Whether `body` has returned and was destroyed within `patience`.
-  bool ends_within(std::chrono::milliseconds patience);
+  // Whether `body` has returned and was destroyed within `timeout`.
+  bool ends_within(std::chrono::milliseconds timeout);
   // The same, without a deadline.
   void join();
 

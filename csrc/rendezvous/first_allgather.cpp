@@ -16,16 +16,16 @@ namespace {
 // One rank's part in the allgather.
 class AllgatherOfOneRank {
  public:
-  AllgatherOfOneRank(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& word)
-      : store_(store), key_(key), rank_(rank), size_(size), word_(word) {
-    word_.insert(word_.begin(), own_name_);
+  AllgatherOfOneRank(KeyValueStore& store, const std::string& key, int rank, int size, const Fields& info)
+      : store_(store), key_(key), rank_(rank), size_(size), info_(info) {
+    info_.insert(info_.begin(), own_name_);
     if (rank != 0) return;
     under_ = own_name_;
-    post_request([&] { store_.set(word_key(0), encode_fields(word_)); });
+    post_request([&] { store_.set(info_key(0), encode_fields(info_)); });
     post_request([&] { store_.set(challenge_key(), own_name_); });
   }
 
-  // The words of all ranks, once they are there; until then nothing.
+  // The texts of all ranks, once they are there; until then nothing.
   std::optional<FirstAllgather> look() { return rank_ == 0 ? collect() : read(); }
 
   // Called at the end, after success or failure. A rank that finds an empty challenge waits for the next one.
@@ -42,7 +42,7 @@ class AllgatherOfOneRank {
     if (under_.empty()) return;
     try {
       store_.set(prefix() + "/" + kFailedKey,
-                 "rank " + std::to_string(rank_) + " gave up while the group was made: " + why);
+                 "rank " + std::to_string(rank_) + " aborted while the group was made: " + why);
     } catch (const std::exception&) {  // its own error says so
     }
   }
@@ -59,7 +59,7 @@ class AllgatherOfOneRank {
 
   std::string absent() {
     if (under_.empty()) return has_challenge() ? "some rank has not come" : "rank 0 has not come";
-    return absent_ranks(store_, {prefix(), [this](int rank) { return word_key(rank); }, rank_, size_});
+    return absent_ranks(store_, {prefix(), [this](int rank) { return info_key(rank); }, rank_, size_});
   }
 
  private:
@@ -67,11 +67,11 @@ class AllgatherOfOneRank {
     const auto count = store_.try_get(prefix() + "/count");
     if (came_of(count) < size_ - 1) return std::nullopt;
     std::vector<std::string> keys;
-    for (int rank = 0; rank < size_; ++rank) keys.push_back(word_key(rank));
-    const auto words = store_.multi_get(keys);
-    if (!words) return std::nullopt;  // a rank came twice, after a failure
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(info_key(rank));
+    const auto infos = store_.multi_get(keys);
+    if (!infos) return std::nullopt;  // a rank came twice, after a failure
     std::vector<Fields> rows;
-    for (const std::string& word : *words) rows.push_back(decode_fields(word));
+    for (const std::string& info : *infos) rows.push_back(decode_fields(info));
     store_.set(prefix() + "/table", encode_rows(rows));
     return finished(std::move(rows));
   }
@@ -97,7 +97,7 @@ class AllgatherOfOneRank {
 
   void answer(const std::string& challenge) {
     under_ = challenge;
-    post_request([&] { store_.set(word_key(rank_), encode_fields(word_)); });
+    post_request([&] { store_.set(info_key(rank_), encode_fields(info_)); });
     post_request([&] { store_.add(prefix() + "/count", 1); });
   }
 
@@ -105,7 +105,7 @@ class AllgatherOfOneRank {
     for (std::size_t rank = 0; rank < rows.size(); ++rank) {
       if (rows[rank].empty())
         throw Error(ErrorKind::kInternal,
-                    "rank " + std::to_string(rank) + " has written no word for " + key_);
+                    "rank " + std::to_string(rank) + " has written no text for " + key_);
       rows[rank].erase(rows[rank].begin());
     }
     return {prefix(), std::move(rows)};
@@ -130,7 +130,7 @@ class AllgatherOfOneRank {
 
   std::string challenge_key() const { return key_ + "/challenge"; }
   std::string prefix() const { return key_ + "/" + under_; }
-  std::string word_key(int rank) const { return prefix() + "/word/" + std::to_string(rank); }
+  std::string info_key(int rank) const { return prefix() + "/info/" + std::to_string(rank); }
 
   static constexpr std::chrono::seconds kFarewell{2};
 
@@ -138,7 +138,7 @@ class AllgatherOfOneRank {
   const std::string key_;
   const int rank_, size_;
   const std::string own_name_ = random_name();
-  Fields word_;
+  Fields info_;
   std::string under_;  // the challenge that was answered last; empty: none yet
   WaitClock::time_point next_challenge_{};
 };
@@ -147,9 +147,9 @@ class AllgatherOfOneRank {
 
 FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                std::chrono::milliseconds timeout, const std::string& purpose,
-                               const Fields& word) {
-  if (size == 1) return {key + "/" + random_name(), {word}};
-  AllgatherOfOneRank own(store, key, rank, size, word);
+                               const Fields& info) {
+  if (size == 1) return {key + "/" + random_name(), {info}};
+  AllgatherOfOneRank own(store, key, rank, size, info);
   try {
     auto met = poll_until_found(store, size, timeout, [&] { return own.look(); });
     own.withdraw_challenge();

@@ -23,13 +23,13 @@ inline constexpr const char* kFailedKey = "failed";
 
 struct FirstAllgather {
   std::string prefix;         // for keys of this instance of the group; the same on every rank
-  std::vector<Fields> words;  // by rank
+  std::vector<Fields> infos;  // by rank
 };
 
 // `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests, besides polling.
 // Throws Error(kTimeout) that names the missing ranks, and what store.check_peers() throws.
 FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                std::chrono::milliseconds timeout, const std::string& purpose,
-                               const Fields& word);
+                               const Fields& info);
 
 }  // namespace altorch

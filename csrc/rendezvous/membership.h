@@ -11,7 +11,7 @@
 
 namespace altorch {
 
-struct JobWatch;  // observe/job_watch.h
+struct JobWatch;  // trace/job_watch.h
 
 // The same on all ranks, except for `rank`, `store` and `watch`.
 struct Membership {

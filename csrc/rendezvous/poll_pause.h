@@ -29,8 +29,8 @@ class PollPause {
     const auto now = WaitClock::now();
     auto left = std::clamp<WaitClock::duration>((now - began_) / 8, shortest_, longest_);
     left = std::min(left, std::max<WaitClock::duration>(deadline_ - now, kShortest));
-    for (; left > kNap; left -= kNap) {
-      WaitClock::sleep_for(kNap);
+    for (; left > kShortSleep; left -= kShortSleep) {
+      WaitClock::sleep_for(kShortSleep);
       meanwhile();
     }
     WaitClock::sleep_for(left);
@@ -44,7 +44,7 @@ class PollPause {
   static constexpr std::chrono::microseconds kAnswer{20};  // what a store takes for one
   static constexpr std::chrono::milliseconds kLongest{250};
   static constexpr std::chrono::milliseconds kTogether{1};  // a thousand looks a second of all of them
-  static constexpr std::chrono::milliseconds kNap{100};
+  static constexpr std::chrono::milliseconds kShortSleep{100};
   const WaitClock::time_point began_ = WaitClock::now(), deadline_;
   const WaitClock::duration shortest_, longest_;
 };

@@ -16,10 +16,10 @@ std::optional<std::string> collect(KeyValueStore& store, const std::string& key,
   if (!count || number_from<std::int64_t>(*count, "how many ranks have come") < size - 1) return std::nullopt;
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key + "/" + std::to_string(rank));
-  // A rank that comes a second time, after a failure, is counted twice: then a word is still missing.
-  const auto words = store.multi_get(keys);
-  if (!words) return std::nullopt;
-  std::string table = encode_fields(*words);
+  // A rank that comes a second time, after a failure, is counted twice: then a text is still missing.
+  const auto infos = store.multi_get(keys);
+  if (!infos) return std::nullopt;
+  std::string table = encode_fields(*infos);
   store.set(key + "/table", table);
   return table;
 }
@@ -28,18 +28,18 @@ std::optional<std::string> collect(KeyValueStore& store, const std::string& key,
 
 std::vector<std::string> store_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& purpose,
-                                         const std::string& word) {
-  if (size == 1) return {word};
+                                         const std::string& info) {
+  if (size == 1) return {info};
   const auto key_of = [&](int who) { return key + "/" + std::to_string(who); };
   try {
-    post_request([&] { store.set(key_of(rank), word); });
+    post_request([&] { store.set(key_of(rank), info); });
     if (rank != 0) post_request([&] { store.add(key + "/count", 1); });
     const std::string table = poll_until_found(store, size, timeout, [&] {
       return rank == 0 ? collect(store, key, size) : store.try_get(key + "/table");
     });
-    auto words = decode_fields(table);
-    if (words.size() == static_cast<std::size_t>(size)) return words;
-    throw Error(ErrorKind::kInternal, "the table of an allgather has " + std::to_string(words.size()) +
+    auto infos = decode_fields(table);
+    if (infos.size() == static_cast<std::size_t>(size)) return infos;
+    throw Error(ErrorKind::kInternal, "the table of an allgather has " + std::to_string(infos.size()) +
                                           " rows for " + std::to_string(size) + " ranks");
   } catch (const Error& error) {
     throw error.with_prefix(absent_ranks(store, {key, key_of, rank, size}) + " " + purpose + ": ");
@@ -50,17 +50,17 @@ std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const 
                                                     int size, std::chrono::milliseconds timeout,
                                                     const std::string& purpose,
                                                     const std::string& unsupported_reason) {
-  const auto words = store_allgather(store, key, rank, size, timeout, purpose, unsupported_reason);
-  for (std::size_t other = 0; other < words.size(); ++other) {
-    if (!words[other].empty()) return "on rank " + std::to_string(other) + " " + words[other];
+  const auto infos = store_allgather(store, key, rank, size, timeout, purpose, unsupported_reason);
+  for (std::size_t other = 0; other < infos.size(); ++other) {
+    if (!infos[other].empty()) return "on rank " + std::to_string(other) + " " + infos[other];
   }
   return std::nullopt;
 }
 
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
-                   std::chrono::milliseconds patience) noexcept {
+                   std::chrono::milliseconds timeout) noexcept {
   if (size == 1) return;
-  const auto deadline = WaitClock::now() + patience;
+  const auto deadline = WaitClock::now() + timeout;
   try {
     if (rank != 0) {
       store.add(key, 1);

@@ -14,9 +14,9 @@
 #include <span>
 #include <string>
 
-#include "base/awaited.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/wait_target.h"
 
 namespace altorch {
 
@@ -64,7 +64,7 @@ class Channel {
   // Call it before test(). If test() then returns kPending, the caller may sleep on the returned value until something happens
   // to a message of this rank. The sleep ends at once if test() left work to do, or changed requests that it was not passed.
   // An empty value: the channel cannot end a sleep, so the caller must poll.
-  virtual Awaited awaited() const { return {}; }
+  virtual WaitTarget wait_target() const { return {}; }
 
   // Withdraws what can be withdrawn. True when nothing remains in flight, so that the buffers are free again;
   // false when some request still owns its buffer, which must then be kept until the process ends.

@@ -21,7 +21,7 @@ class ChannelBarrier {
   // Makes progress. kDone: all ranks have come.
   State test(std::optional<Error>& error);
   // The rank whose message is missing: it has not come, or waits for another rank.
-  int awaited() const { return away(-distance_); }
+  int late_peer() const { return away(-distance_); }
   // Aborts it. False: the object must be kept until the process ends.
   bool cancel() { return channel_.cancel(requests_); }
 

@@ -7,11 +7,10 @@
 
 #include "transports/channel.h"
 #include "transports/native_collectives.h"
+#include "transports/native_windows.h"
 #include "transports/node.h"
 
 namespace altorch {
-
-class MpiGroup;
 
 class Links {
  public:
@@ -22,8 +21,8 @@ class Links {
   virtual std::vector<NativeCollectives*> collectives() { return {}; }
   // The placement of the ranks on nodes, if the group spans several nodes and ranks of one node share memory. Null otherwise.
   virtual const Node* node() { return nullptr; }
-  // The MPI communicator of the group's ranks, if its transport is MPI, or shared memory beside MPI. Null otherwise.
-  virtual MpiGroup* mpi() { return nullptr; }
+  // The one-sided access of the library that carries the group's messages. Null where it has none.
+  virtual NativeWindows* native_windows() { return nullptr; }
   // The engine calls it if an operation that can never complete is still in flight. The links must then release nothing that
   // this operation may touch.
   virtual void mark_broken() = 0;

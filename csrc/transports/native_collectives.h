@@ -3,21 +3,28 @@
 // A transport without any returns none. Thread rules: those of the transport's channel.
 #pragma once
 
+#include <array>
 #include <string_view>
 
-#include "base/awaited.h"
 #include "base/call.h"
+#include "base/wait_target.h"
 #include "transports/channel.h"
 
 namespace altorch {
 
+// The names of all native collectives, as in ALTORCH_ROUTE and in statistics: MPI's own; through memory that the ranks share;
+// both, for a group that spans nodes (runtime/hierarchical_collectives.h).
+inline constexpr std::string_view kMpiCollectives = "native", kShmCollectives = "shm",
+                                  kHierarchicalCollectives = "hierarchical";
+inline constexpr std::array kNativeNames{kMpiCollectives, kShmCollectives, kHierarchicalCollectives};
+
 class NativeCollectives {
  public:
   virtual ~NativeCollectives() = default;
-  // As in ALTORCH_ROUTE and in statistics; a literal.
+  // One of kNativeNames.
   virtual std::string_view name() const = 0;
   // Whether the engine prefers them for every call that they offer, without a rule of ALTORCH_ROUTE.
-  virtual bool comes_first() const { return false; }
+  virtual bool is_preferred() const { return false; }
   virtual const char* reason() const { return ""; }  // why they come first, one clause
   // Whether they can carry out this call with torch's semantics and the same bits on every rank. The answer depends only on
   // what is the same on all ranks: kind, type, reduction.
@@ -29,7 +36,7 @@ class NativeCollectives {
   // before and after the call.
   virtual bool finishes_reductions() const { return false; }
   // Whether the engine may split a call into pieces in staging memory (half types as float32, scaled inputs; see
-  // engine/staging.h), and start one native call for each piece.
+  // runtime/staging.h), and start one native call for each piece.
   virtual bool takes_staged() const { return false; }
   // Posts the call without blocking. The spans of `call` must live until the call is done. `identity`: a hash of this call and
   // of the group's collectives before it, to compare among ranks. All ranks must start their calls in the same order.
@@ -40,7 +47,7 @@ class NativeCollectives {
   virtual State test(Request& request, std::optional<Error>& error) = 0;
   virtual bool cancel(Request& request) = 0;
   // After test() returned kPending: what the call waits for, so that the caller may sleep until then.
-  virtual Awaited awaited() const { return {}; }
+  virtual WaitTarget wait_target() const { return {}; }
 };
 
 }  // namespace altorch

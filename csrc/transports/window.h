@@ -12,11 +12,11 @@
 #include <optional>
 #include <string>
 
-#include "base/awaited.h"
 #include "base/dtype.h"
 #include "base/enum_table.h"
 #include "base/error.h"
 #include "base/reduce_op.h"
+#include "base/wait_target.h"
 #include "transports/channel.h"
 
 namespace altorch {
@@ -132,7 +132,7 @@ class RemoteMemory {
   // How often `source` has signalled this rank, since the window was made.
   virtual std::uint64_t signals(int source, int slot) const = 0;
   // Raised when signals() is `least` or more.
-  virtual Awaited awaited(int, int, std::uint64_t) const { return {}; }
+  virtual WaitTarget wait_target(int, int, std::uint64_t) const { return {}; }
   // Whether that rank has closed its part: it will send no more signals.
   virtual bool has_left(int rank) const = 0;
   // Whether this rank itself carries out what its peers ask of its memory. serve() does that for all requests that

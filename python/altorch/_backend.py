@@ -12,6 +12,7 @@ And once more after MPI has started, because the start may fail on one rank alon
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -68,11 +69,21 @@ def shim_directory() -> str:
     return str(Path(__file__).parent / "lib")
 
 
+@functools.cache
+def _install_objects() -> None:
+    """ALTORCH_OBJECTS, when the first group is made."""
+    if os.environ.get("ALTORCH_OBJECTS") == "1":
+        from altorch import objects
+
+        objects.install()
+
+
 def create(backend_options: Any, options: Any) -> Any:
     """The creator that torch calls; every member of the group is in it at the same time."""
 
     compiled = extension()
     _choose_recorder(compiled.records_for_itself())
+    _install_objects()
     if options is None:
         options = compiled.Options()
     elif not isinstance(options, compiled.Options):

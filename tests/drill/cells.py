@@ -106,7 +106,7 @@ IN_GRAPHS = tuple(route for route in ON_GPUS if route != "host_relay")  # which 
 SHARING_GPUS = ("host_staged", "host_relay")  # the routes that let ranks do so
 
 LOST, LATE = "rank 1 is lost", r"ranks?\b[^.;]*\b1\b"
-AGREE = "called|gave it up|BAND is not defined"
+AGREE = "called|aborted it|BAND is not defined"
 BOTH_LATE = "timeout|has destroyed its part"  # of two deadlines at a time one passes first
 EITHER = r"ranks?\b[^.;]*\b[01]\b"
 CALL, SUM = "all_reduce|barrier|broadcast", "all_reduce"
@@ -187,7 +187,7 @@ def _disagreements() -> Iterator[Situation]:
         yield Situation(name, "in a call", noticed(CALL, "rank [012]", AGREE), ranks=3, routes=THIRD)
     yield Situation("other count", "in a call", noticed(CALL, "rank [01]", AGREE), routes=NODES)
     yield Situation("other count of a message", "in a call", noticed("rank [01]"))
-    typed = ("shm", "al-gloo", "gloo")  # MPI tells nobody
+    typed = ("shm", "al-gloo", "gloo")  # MPI tells no rank
     yield Situation("other type of a message", "in a call", noticed("of int32 where|rank [01]"), routes=typed)
     yield Situation("other order of two groups", "in a call", timed_out(SUM, EITHER, BOTH_LATE))
     yield Situation("other order of two groups", "in a call", FINE, ASYNC)

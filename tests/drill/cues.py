@@ -15,7 +15,7 @@ class Cues:
         self.rank, self.size, self.folder, self._limit = rank, size, folder, limit
 
     def note(self, name: str, value: object = None) -> None:
-        """Whole at once: whoever finds the file finds all of it."""
+        """Writes the file whole, at once: a rank that finds it finds all of it."""
         draft = self.folder / f".{name}.{self.rank}"
         draft.write_text(json.dumps(value))
         draft.rename(self.folder / name)

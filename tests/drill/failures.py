@@ -108,7 +108,7 @@ def _in_two_groups(scene: Scene, order: list[int]) -> None:
 
 
 def _send_and_wait(scene: Scene, count: int, dtype: torch.dtype = torch.float32) -> None:
-    """A small message is gone before anybody looks at it: the sender learns of it from the call behind it."""
+    """A small message is gone before its receiver looks at it: the sender learns of it from the call behind it."""
     dist.send(scene.ones(count, dtype), 0)
     scene.call(dist.barrier)
 

@@ -48,7 +48,7 @@ def _mapped() -> str:
 
 
 def descendants(root: int) -> list[int]:
-    """Of a process; zombies that nobody has collected are not counted."""
+    """Those of a process, but for zombies that no parent has collected."""
     parents: dict[int, tuple[int, str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ from tests.drill.stage import SEEN
 from tests.ranks.fork_server import ForkServer
 from tests.ranks.launch import clean_environment
 
-CLEARING_UP = 20.0  # seconds that a cell may take beyond its limit before it is given up
+CLEARING_UP = 20.0  # seconds that a cell may take beyond its limit before it is aborted
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Result:
 
     @property
     def objections(self) -> list[str]:
-        """Why it is not as expected. What torch's own backends show is recorded, and judged by nobody."""
+        """Why it is not as expected. The drill records what torch's own backends show, and does not judge it."""
         if self.seen.skipped or (not self.cell.route.is_al and not self.seen.broken):
             return []
         return objections(self.cell.expected, self.seen)

@@ -146,7 +146,7 @@ class Scene(Cues):
 
     def confirm(self) -> None:
         """The results of a call on CUDA tensors that failed are marked, and the next call raises: this one. Or the one
-        behind it, for a message may be gone before anybody misses its receiver."""
+        behind it, for a message may be gone before the sender misses its receiver."""
         for _ in range(2 if self.on_gpu else 0):
             self._all_reduce_once(1000, torch.float32, dist.ReduceOp.SUM)
 
@@ -166,7 +166,7 @@ class Scene(Cues):
         self.check(tensor, self.size)
 
     def broadcast(self, root: int) -> None:
-        """A broadcast waits for nobody: what was wrong about it shows in the call behind it."""
+        """A broadcast waits for no peer: what was wrong about it shows in the call behind it."""
         self.call(dist.broadcast, self.ones(1000), root)
         self.call(dist.barrier)
 

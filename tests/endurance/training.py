@@ -43,7 +43,7 @@ class Training:
     def save(self) -> None:
         whole = self.checkpoint.with_suffix(".new")
         torch.save({"step": self.step, "weights": self.weights}, whole)
-        whole.replace(self.checkpoint)  # whoever dies here leaves the one before
+        whole.replace(self.checkpoint)  # a rank that dies here leaves the one before
 
     def agree(self) -> None:
         """Ranks failed at different places, and some are new: all take what the farthest has."""
@@ -68,7 +68,7 @@ class Training:
 
 
 def undisturbed(steps: int, folder: Path) -> torch.Tensor:
-    """The weights of one process that nobody disturbed."""
+    """The weights of one process that no fault disturbed."""
     alone = Training(folder / "none")
     while alone.step < steps:
         alone.learn(gradient(alone.step, range(ITEMS)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store in which somebody else has written whatever the input holds: each value that is asked for is the next piece of it,
+// A store in which another process has written what the input holds: each value that is asked for is its next piece,
 // an empty one a key that is missing. At its end, or after some missing keys, the ranks are lost.
 #pragma once
 

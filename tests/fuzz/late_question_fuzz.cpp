@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What comes over the links between nodes, and what the store holds as an answer.
 #include "fuzz/target.h"
-#include "observe/late_question.h"
-#include "observe/trace/late_answers.h"
+#include "health/late_question.h"
+#include "trace/late_answers.h"
 
 namespace altorch {
 
 FUZZ_TARGET(late_question, 2000) {
   if (input.up_to(1) == 0) {
     const LateAnswer answer = LateAnswer::from(input.rest());
-    fuzz::require(answer.asked >= 0 && answer.words.size() <= 1024, "an answer is short");
-    fuzz::require(answer.words.find('\n') == std::string::npos, "an answer is one line");
+    fuzz::require(answer.asked >= 0 && answer.text.size() <= 1024, "an answer is short");
+    fuzz::require(answer.text.find('\n') == std::string::npos, "an answer is one line");
     return;
   }
-  LinkWords words;
+  LinkMessages messages;
   while (const auto said = input.piece()) {
-    const auto questions = words.hear(*said);
+    const auto questions = messages.hear(*said);
     if (!questions) return;
     for (const LateQuestion& question : *questions) {
       const std::string line = question.line();

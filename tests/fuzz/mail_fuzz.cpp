@@ -60,7 +60,7 @@ class Reader {
     frame.part = input_.number<std::uint16_t>() % (kLargest + 1);
     if (input_.up_to(1) == 1) frame.bytes = input_.number<std::uint16_t>();
     if (input_.up_to(1) == 1) frame.offer = 1, frame.address = input_.number<std::uint64_t>();
-    frame.place = input_.up_to(255), frame.given_up = input_.up_to(7) == 7;
+    frame.place = input_.up_to(255), frame.aborted = input_.up_to(7) == 7;
     mail.put(kSelf, frame, sent_.data());
   }
   void receive(int which) {

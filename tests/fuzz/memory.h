@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that ranks share, exactly as large as it should be, in which somebody else has written.
+// Memory that ranks share, exactly as large as it should be, in which another process has written.
 #pragma once
 
 #include <cstdlib>

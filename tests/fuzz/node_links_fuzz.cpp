@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "fuzz/target.h"
-#include "observe/node_links.h"
+#include "health/node_links.h"
 #include "support/map_store.h"
 
 namespace altorch {
@@ -28,7 +28,7 @@ void look(NodeLinks& links) {
   std::vector<pollfd> entries;
   links.add_to(entries);
   poll(entries.data(), static_cast<nfds_t>(entries.size()), 0);
-  fuzz::require(links.look(entries).empty(), "nobody without the token tells of a death");
+  fuzz::require(links.look(entries).empty(), "no peer without the token tells of a death");
 }
 
 }  // namespace

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What ranks say of their processes, their GPUs and the memory of their windows.
-#include "engine/route/world.h"
-#include "engine/window/card.h"
 #include "fuzz/target.h"
-#include "observe/process_id.h"
-#include "transports/nccl/nccl_comm.h"
+#include "gpu/nccl/nccl_comm.h"
+#include "health/process_id.h"
+#include "select/world.h"
+#include "windows/handle.h"
 
 namespace altorch {
 namespace {
 
-void read_cards(const std::string& word) {
+void read_handles(const std::string& text) {
   try {
-    const HostCard card = HostCard::from(word);
-    fuzz::require(HostCard::from(card.word()).word() == card.word(), "a card survives");
+    const HostHandle handle = HostHandle::from(text);
+    fuzz::require(HostHandle::from(handle.text()).text() == handle.text(), "a handle survives");
   } catch (const Error&) {
   }
-  const DeviceCard card = DeviceCard::from(word);
-  fuzz::require(DeviceCard::from(card.word()).word() == card.word(), "a card survives");
+  const DeviceHandle handle = DeviceHandle::from(text);
+  fuzz::require(DeviceHandle::from(handle.text()).text() == handle.text(), "a handle survives");
 }
 
 void read_registered(const Fields& words) {
@@ -36,7 +36,7 @@ void read_world(const Fields& words) {
 
 FUZZ_TARGET(peer_words, 3000) {
   const int kind = input.up_to(5);
-  if (kind == 0) return read_cards(input.rest());
+  if (kind == 0) return read_handles(input.rest());
   if (kind == 1) return static_cast<void>(shm::Process::from(decode_fields(input.rest())));
   if (kind == 2) return static_cast<void>(nccl::unique_id_from(input.rest()));
   const Fields two = {input.piece().value_or(""), input.piece().value_or("")};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ALTORCH_ROUTE.
-#include "engine/route/rules.h"
 #include "fuzz/target.h"
 #include "fuzz/variable.h"
+#include "select/rules.h"
 
 namespace altorch {
 

@@ -3,9 +3,9 @@
 #include "base/env.h"
 #include "base/number.h"
 #include "bootstrap/launcher.h"
-#include "engine/host_staged/layout.h"
 #include "fuzz/target.h"
 #include "fuzz/variable.h"
+#include "gpu/host_staged/layout.h"
 #include "platform/cores.h"
 #include "transports/shm/collectives.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using fuzz::Variable;
 
-// Whoever reads a number makes an integer of it.
+// The code that reads a number makes an integer of it.
 void read_setting(const Setting& row, const std::string& text) {
   const Variable variable(row.name, text);
   const bool is_wrong = wrong_setting().has_value();

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "fuzz/hostile_store.h"
+#include "rendezvous/shared_memory.h"
 #include "support/map_store.h"
-#include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
@@ -38,7 +38,7 @@ class FirstRank {
     thread_ = std::thread([this, parcel] { hand_out(parcel); });
   }
   ~FirstRank() {
-    shutdown(*listener_, SHUT_RDWR);  // wakes it, where nobody has come
+    shutdown(*listener_, SHUT_RDWR);  // wakes it, where no peer has come
     thread_.join();
   }
   FirstRank(const FirstRank&) = delete;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The notes that stalled ranks leave in the store, and the list of deaths.
-#include "engine/fingerprint.h"
 #include "fuzz/hostile_store.h"
-#include "observe/death_list.h"
-#include "observe/inquiries.h"
-#include "observe/stall_board.h"
+#include "health/death_list.h"
+#include "health/inquiries.h"
+#include "health/stall_board.h"
+#include "runtime/fingerprint.h"
 
 namespace altorch {
 namespace {
 
 void describe(const StallBoard::Finding& finding) {
-  if (finding.gave_up) {
-    name_of(finding.gave_up->kind());
-    fuzz::require(finding.gave_up->kind() <= ErrorKind::kInternal, "an error is of some kind");
+  if (finding.aborted) {
+    name_of(finding.aborted->kind());
+    fuzz::require(finding.aborted->kind() <= ErrorKind::kInternal, "an error is of some kind");
   }
   describe_fingerprint(finding.called.fingerprint);
   if (finding.parted_theirs) describe_fingerprint(finding.parted_theirs->fingerprint);
@@ -33,8 +33,8 @@ FUZZ_TARGET(stall_board, 2000) {
     inquiries.answer();
   } else if (kind == 2) {
     DeathList deaths(store);
-    deaths.news();
-    deaths.news();
+    deaths.take_new();
+    deaths.take_new();
   } else {
     if (const auto finding = board->closed()) describe(*finding);
     board->whereabouts(4);

@@ -14,9 +14,9 @@ constexpr int kSize = 3;
 void allgather_and_compare(KeyValueStore& store, int rank) {
   const FirstAllgather met =
       first_allgather(store, "key", rank, kSize, kPatience, "to be fuzzed", settings_to_agree_on());
-  fuzz::require(met.words.size() == kSize, "there is a word of each rank");
+  fuzz::require(met.infos.size() == kSize, "there is a text of each rank");
   constexpr int kNames[kSize] = {0, 1, 2};
-  disagreement(met.words, kNames);
+  disagreement(met.infos, kNames);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ FUZZ_TARGET(store_allgather, 300) {
   switch (kind) {
     case 0:
       fuzz::require(store_allgather(store, "key", rank, kSize, kPatience, "to be fuzzed").size() == kSize,
-                    "there is a word of each rank");
+                    "there is a text of each rank");
       break;
     case 1:
       first_unsupported_reason(store, "key", rank, kSize, kPatience, "to be fuzzed", "");

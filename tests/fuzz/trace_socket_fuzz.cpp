@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "fuzz/target.h"
-#include "observe/trace/trace_socket.h"
+#include "trace/trace_socket.h"
 
 namespace altorch {
 namespace {

@@ -62,7 +62,7 @@ def stat_of(process: Path) -> list[str]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process runs: a zombie that nobody has collected yet does not."""
+    """Whether the process runs: a zombie that no parent has collected yet does not."""
     try:
         return stat_of(Path(f"/proc/{pid}"))[0] not in "ZX"
     except OSError:

@@ -119,13 +119,13 @@ def test_shapes_within_one_call(world):
 
 @on_ranks(2, 3)
 def test_what_the_root_alone_can_see_closes_the_group_on_every_rank(world):
-    """The others learn that their part will never come, and the root, in the next call, that they have given up."""
+    """The others learn that their part will never come, and the root, in the next call, that they have aborted."""
     al_only(world)
     group = dist.new_group()
     blocks = [torch.ones(4)] * world.size if world.rank == 0 else None
     expect_error(lambda: dist.scatter(torch.empty(3), blocks, group=group, group_src=0), r"\d")
     for _ in range(3):
-        expect_error(lambda: dist.all_reduce(torch.ones(5), group=group), "scatter", "make a new one|gave up")
+        expect_error(lambda: dist.all_reduce(torch.ones(5), group=group), "scatter", "make a new one|aborted")
     check_world(world)
 
 
@@ -244,7 +244,7 @@ MISMATCHES = {
 def concerned(case, size):
     """The ranks that cannot get what they asked for. Senders of one-way operations may be done long before."""
     if case == "broadcast root":
-        return range(size)[2:]  # with two ranks both are roots, and nobody waits
+        return range(size)[2:]  # with two ranks both are roots, and neither waits
     if case == "broadcast size":
         return [size - 1]
     if case == "reduce root":
@@ -315,7 +315,7 @@ def test_all_to_all_splits_that_disagree(world):
         assert "all_to_all" in str(error) and re.search(r"\d", str(error)), error
     total = torch.tensor([errors])
     dist.all_reduce(total)
-    assert total.item() >= 1, "nobody noticed"
+    assert total.item() >= 1, "no rank noticed"
     check_usable_or_closed(world, group) if total.item() == 2 else None
     check_world(world)
 

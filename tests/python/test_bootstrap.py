@@ -96,7 +96,7 @@ def signals_and_environment(world):
         for number, handler in signal_handlers().items()
         if handler != handlers[number]
     ]
-    assert not taken, f"signals that are handled by somebody else now: {taken}"
+    assert not taken, f"signals that another handler handles now: {taken}"
     assert identities() == names, f"changed in the environment: {identities() ^ names}"
     return describe(world)
 
@@ -295,7 +295,7 @@ def test_no_mpi_at_all():
 
 
 def test_one_rank_without_mpi_does_not_hang_the_others():
-    """They agree before anybody touches MPI: all of them take Gloo, or all of them say why not."""
+    """The ranks agree before any of them touches MPI: all of them take Gloo, or all of them say why not."""
     with Cluster(2, group=False, launcher="plain") as cluster:
         outcomes = cluster.run(start_with_own_mpi, deadline=60, per_rank={1: {"library": "none"}})
         assert {outcome.status for outcome in outcomes} <= {"ok", "error"}, [o.report() for o in outcomes]
@@ -324,7 +324,7 @@ def test_an_mpi_that_cannot_be_loaded_is_an_error_with_a_reason(library):
 
 
 def start_after_mpi(world, library):
-    """What mpi4py does: MPI is initialised by somebody else, who finalises it too."""
+    """What mpi4py does: the program initialises MPI before altorch, and finalises it too."""
     mpi = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     provided = ctypes.c_int()
     assert mpi.MPI_Init_thread(None, None, 2, ctypes.byref(provided)) == 0
@@ -339,7 +339,7 @@ def start_after_mpi(world, library):
 
 
 @MPIS
-def test_mpi_that_somebody_else_initialised(name):
+def test_mpi_that_the_program_initialised(name):
     mpi = library_or_skip(name, mpirun=True)
     env = {"ALTORCH_MPI": mpi.library, **dict(mpi.env)}
     with Cluster(2, group=False, launcher="mpirun", mpirun=mpi.mpirun, env=env) as cluster:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 def altorch(*arguments, env=None, status=0):
     """The command's standard output; with another exit status than 0 its error output, too."""
-    command = run_forked if arguments[0] in ("explain", "algorithms", "settings", "plot") else run_afresh
+    starts_no_rank = arguments[0] in ("explain", "routes", "algorithms", "settings", "plot") or status is None
+    command = run_forked if starts_no_rank else run_afresh
     code, output, errors = command(arguments, clean_environment(env))
     if code != status and (status is not None or code == 0):
         pytest.fail(f"altorch {' '.join(arguments)}: exit status {code}\n{output}{errors}", pytrace=False)
@@ -304,6 +306,24 @@ def test_explain(operation):
     assert found["algorithm"] in altorch(*asked)
 
 
+@pytest.mark.parametrize(
+    "world", [["--device", "cuda", "--nvlink"], ["--messages-only"]], ids=["cuda", "messages"]
+)
+def test_routes_end_where_explain_says(world):
+    found = document("routes", "--ranks", "4", *world)
+    env = {"ALTORCH_SHM_BYTES": "0"} if "--messages-only" in world else {}
+    asked = [option for option in world if option != "--messages-only"]
+    ranges = found["all_reduce"]
+    assert len(ranges) > 1 and ranges[-1]["last"] is None
+    for each, following in itertools.pairwise(ranges):
+        for size, expected in ((each["last"], each), (each["last"] + 8, following)):
+            answer = document("explain", "all_reduce", "--ranks", "4", "--bytes", str(size), *asked, env=env)
+            assert expected["route"] in (answer["route"], answer["algorithm"])
+            if asked:
+                assert answer["rounds_text"].startswith(expected["how"])
+    assert "larger" in altorch("routes", "--ranks", "4", *world)
+
+
 def test_explain_shared_memory_where_there_is_some():
     asked = ("explain", "all_reduce", "--bytes", "4M", "--ranks", "6")
     found = document(*asked)
@@ -351,26 +371,20 @@ def test_explain_refuses_nonsense_in_a_sentence():
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_check(ranks):
-    text = altorch("check", "--ranks", str(ranks), "--json")
-    rows = json.loads(text[text.index("{") if text.lstrip().startswith("{") else text.index("[") :])
-    rows = rows["cases"] if isinstance(rows, dict) and "cases" in rows else rows
-    assert rows
+    found = document("check", "--ranks", str(ranks))
+    assert found["passed"] and found["operations"]
+    not_run = {row["operation"]: row["not_run"] for row in found["operations"]}
+    assert {f"windows by {name}" for name in ("shm", "mpi", "messages")} <= set(not_run)
+    assert not not_run["windows by messages"] and not not_run["windows by shm"]
 
 
-def test_check_tries_every_route_of_windows():
-    """Those that the group cannot have are named, with what carries windows in their place."""
-    routes = [row["name"] for row in document("info")["windows"] if row["device"] == "cpu"]
-    shared = {row["operation"]: row for row in document("check", "--ranks", "2")["operations"]}
-    assert {f"windows by {name}" for name in routes} <= set(shared)
-    assert not shared["windows by shm"]["not_run"] and not shared["windows by messages"]["not_run"]
+def test_check_names_the_windows_that_a_group_cannot_have():
+    """With what carries windows in their place."""
     apart = document("check", "--ranks", "2", env={"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"})
     found = {row["operation"]: row["not_run"] for row in apart["operations"]}
     assert apart["passed"] and found["windows by messages"] == ""
     for name in ("shm", "mpi"):
         assert found[f"windows by {name}"] == "messages carries them here", found
-    assert "not run" in altorch(
-        "check", "--ranks", "2", env={"ALTORCH_SHM_BYTES": "0", "ALTORCH_MPI": "none"}
-    )
 
 
 def test_help_of_every_command():

@@ -44,7 +44,7 @@ def shares_gpus(world):
     return torch.cuda.device_count() < world.size
 
 
-def kernels_meet(world):
+def co_resident(world):
     """Whether a kernel of one rank can wait for another's: sh cmake/with_mps.sh makes it so on a shared GPU."""
     return not shares_gpus(world) or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
 
@@ -54,12 +54,12 @@ def route(world):
     forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
     if world.size == 1 and forced == "peer":
         return "host_staged"  # a rank alone has no peer
-    return forced or ("nccl" if not shares_gpus(world) else "peer" if kernels_meet(world) else "host_staged")
+    return forced or ("nccl" if not shares_gpus(world) else "peer" if co_resident(world) else "host_staged")
 
 
 def small_route(world):
     forced = os.environ.get("ALTORCH_ROUTE", "").removeprefix("cuda=")
-    return forced or ("peer" if kernels_meet(world) else "host_relay")
+    return forced or ("peer" if co_resident(world) else "host_relay")
 
 
 def needs_nccl(world):
@@ -69,7 +69,7 @@ def needs_nccl(world):
 
 
 def data(world, count, dtype, rank=None, seed=0):
-    """What `rank` contributes; every rank can compute everybody's."""
+    """What `rank` contributes; every rank can compute that of all ranks."""
     rank = world.rank if rank is None else rank
     generator = torch.Generator().manual_seed(1000 * seed + 17 * rank + count)
     kind = getattr(torch, dtype)
@@ -89,7 +89,7 @@ def close(got, want, dtype):
     torch.testing.assert_close(wide(got.cpu()), wide(want), rtol=tolerance, atol=tolerance)
 
 
-def everybody(world, count, dtype, seed=0):
+def all_ranks(world, count, dtype, seed=0):
     return [data(world, count, dtype, rank, seed) for rank in range(world.size)]
 
 
@@ -110,7 +110,7 @@ def test_reductions(world, dtype, asynchronous):
     here = device(world)
     for count in SIZES:
         world.case = f"{count} elements"
-        parts = everybody(world, count, dtype)
+        parts = all_ranks(world, count, dtype)
         total = sum(wide(part) for part in parts)
         x = parts[world.rank].to(here)
         finish(dist.all_reduce(x, async_op=asynchronous))
@@ -120,7 +120,7 @@ def test_reductions(world, dtype, asynchronous):
         finish(dist.reduce(x, root, async_op=asynchronous))
         if world.rank == root:
             close(x, total, dtype)
-        blocks = everybody(world, count * world.size, dtype, seed=1)
+        blocks = all_ranks(world, count * world.size, dtype, seed=1)
         want = sum(wide(block) for block in blocks)[count * world.rank : count * (world.rank + 1)]
         out = torch.empty(count, dtype=getattr(torch, dtype), device=here)
         finish(dist.reduce_scatter_tensor(out, blocks[world.rank].to(here), async_op=asynchronous))
@@ -130,7 +130,7 @@ def test_reductions(world, dtype, asynchronous):
 @on_ranks(2)
 def test_operators(world):
     here = device(world)
-    parts = [part + 1 for part in everybody(world, 33, "int64")]
+    parts = [part + 1 for part in all_ranks(world, 33, "int64")]
     stack = torch.stack(parts)
     for op, want in {
         dist.ReduceOp.MAX: stack.amax(0),
@@ -187,7 +187,7 @@ def test_moves(world, dtype, asynchronous):
     for count in SIZES:
         world.case = f"{count} elements"
         source = "float32" if dtype.startswith("float8") else dtype
-        parts = [part.to(kind) for part in everybody(world, count, source)]
+        parts = [part.to(kind) for part in all_ranks(world, count, source)]
         mine = parts[world.rank].to(here)
         x = mine.clone()
         finish(dist.broadcast(x, 0, async_op=asynchronous))
@@ -211,7 +211,7 @@ def test_moves(world, dtype, asynchronous):
             )
         )
         equal(x, parts[world.rank])
-        grid = [[p.to(kind) for p in everybody(world, count, source, seed=5 + r)] for r in range(world.size)]
+        grid = [[p.to(kind) for p in all_ranks(world, count, source, seed=5 + r)] for r in range(world.size)]
         out = torch.empty(count * world.size, dtype=kind, device=here)
         finish(dist.all_to_all_single(out, torch.cat(grid[world.rank]).to(here), async_op=asynchronous))
         equal(out, torch.cat([grid[r][world.rank] for r in range(world.size)]))
@@ -362,13 +362,13 @@ def test_messages(world):
     ):
         work.wait()
     assert theirs.eq(peer).all()
-    everybody = [torch.empty(1000, device=here) for _ in range(world.size)]
-    batch = [dist.P2POp(dist.irecv, t, rank) for rank, t in enumerate(everybody)]
+    all_ranks = [torch.empty(1000, device=here) for _ in range(world.size)]
+    batch = [dist.P2POp(dist.irecv, t, rank) for rank, t in enumerate(all_ranks)]
     mine = torch.full((1000,), world.rank + 1.0, device=here)
     batch += [dist.P2POp(dist.isend, mine, rank) for rank in range(world.size)]  # itself too
     for work in dist.batch_isend_irecv(batch):
         work.wait()
-    assert [int(t[0]) for t in everybody] == list(range(1, world.size + 1))
+    assert [int(t[0]) for t in all_ranks] == list(range(1, world.size + 1))
     with pytest.raises((RuntimeError, ValueError), match="sends itself"):
         dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, world.rank)])
     with pytest.raises((RuntimeError, NotImplementedError), match=r"host_(staged|relay): .*src"):
@@ -464,7 +464,7 @@ def test_wait_with_a_timeout_blocks_the_host(world):
     torch.cuda.synchronize()
     torch.cuda._sleep(SPIN)
     work = dist.all_reduce(x, async_op=True)
-    with pytest.raises(RuntimeError, match="gave up"):
+    with pytest.raises(RuntimeError, match="aborted"):
         work.wait(timedelta(milliseconds=10))
     assert work.wait(timedelta(seconds=30))
     assert work.is_completed()
@@ -520,7 +520,7 @@ def test_a_stream_that_is_destroyed_behind_the_call(world):
 
 
 @on_ranks(2)
-def test_memory_of_operations_that_nobody_waits_for(world):
+def test_memory_of_operations_that_no_caller_waits_for(world):
     here = device(world)
     x = torch.ones(1 << 16, device=here)
     for _ in range(200):
@@ -562,7 +562,7 @@ def test_graphs(world, asynchronous):
     dist.all_reduce(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    if route(world) == "host_relay" or not kernels_meet(world):
+    if route(world) == "host_relay" or not co_resident(world):
         with pytest.raises(RuntimeError, match="captured"), torch.cuda.graph(graph):
             dist.all_reduce(x, async_op=asynchronous)
         torch.cuda.synchronize()
@@ -630,7 +630,7 @@ def test_graphs_replay_among_each_other_and_eager_calls(world, count):
     here = device(world)
     size, rank = world.size, world.rank
     own = data(world, count, "float32").to(here)
-    parts = everybody(world, count, "float32")
+    parts = all_ranks(world, count, "float32")
     x, y = own.clone(), torch.empty(count * size, device=here)
     scattered, exchanged = torch.empty(count, device=here), torch.empty(count * size, device=here)
     blocks = data(world, count * size, "float32", seed=1).to(here)
@@ -648,7 +648,7 @@ def test_graphs_replay_among_each_other_and_eager_calls(world, count):
     graphs = [captured(reduce), captured(move)]
     if None in graphs:
         small = 4 * count * size <= 64 << 10
-        assert route(world) == "host_relay" or not kernels_meet(world) or not small
+        assert route(world) == "host_relay" or not co_resident(world) or not small
         return
     every = [data(world, count * size, "float32", other, seed=1) for other in range(size)]
     mine = slice(count * rank, count * (rank + 1))
@@ -758,7 +758,7 @@ def test_a_tensor_on_another_gpu_is_an_error_on_every_rank():
         for outcome in outcomes:
             assert outcome.ok, outcome.report()
             assert "cuda:0" in outcome.value and "cuda:1" in outcome.value, outcome.value
-        assert "gave it up" in outcomes[0].value
+        assert "aborted it" in outcomes[0].value
 
 
 def finds_no_route(world):
@@ -1097,7 +1097,7 @@ def test_a_graph_outlives_its_group(world):
 @on_ranks(2)
 def test_compiled_into_graphs(world):
     pytest.importorskip("triton")
-    if route(world) == "host_relay" or not kernels_meet(world):
+    if route(world) == "host_relay" or not co_resident(world):
         pytest.skip("this route cannot be captured")
     here = device(world)
 
@@ -1152,7 +1152,7 @@ def test_random_calls_streams_groups_and_graphs(world):
             dtype, shift = ("float32", "bfloat16", "int64", "uint8")[number(4)], number(2)
             group, stream = groups[number(2)], streams[number(2)]
             asynchronous, kind, root, seed = number(2) == 1, number(7), number(size), number(1000)
-            parts = everybody(world, count, dtype, seed=seed)
+            parts = all_ranks(world, count, dtype, seed=seed)
             own = placed(parts[rank], shift)
             stream.wait_stream(torch.cuda.current_stream())
             # One group's calls are in one order on every rank, whichever streams they are on.
@@ -1166,7 +1166,7 @@ def test_random_calls_streams_groups_and_graphs(world):
                     finish(dist.all_gather_into_tensor(got, own, group=group, async_op=asynchronous))
                     want = torch.cat(parts)
                 elif kind == 2:
-                    whole = everybody(world, count * size, dtype, seed=seed)
+                    whole = all_ranks(world, count * size, dtype, seed=seed)
                     got = torch.empty(count, dtype=own.dtype, device=here)
                     finish(
                         dist.reduce_scatter_tensor(
@@ -1178,7 +1178,7 @@ def test_random_calls_streams_groups_and_graphs(world):
                     got, want = own, parts[root]
                     finish(dist.broadcast(got, root, group=group, async_op=asynchronous))
                 elif kind == 4:
-                    whole = everybody(world, count * size, dtype, seed=seed)
+                    whole = all_ranks(world, count * size, dtype, seed=seed)
                     got = torch.empty(count * size, dtype=own.dtype, device=here)
                     finish(
                         dist.all_to_all_single(
@@ -1258,7 +1258,7 @@ def test_sums_with_a_norm_in_graphs_and_among_other_calls(world):
 @on_ranks(2)
 def test_a_norm_is_compiled_into_graphs(world):
     pytest.importorskip("triton")
-    if route(world) == "host_relay" or not kernels_meet(world):
+    if route(world) == "host_relay" or not co_resident(world):
         pytest.skip("this route cannot be captured")
     import altorch.ops
 

@@ -18,7 +18,7 @@ import reference as ref
 import torch
 import torch.distributed as dist
 from harness import PATIENCE, Cluster, names_all, on_ranks
-from test_cuda import SPIN, device, kernels_meet
+from test_cuda import SPIN, co_resident, device
 from test_one_sided import count_together
 
 import altorch
@@ -182,7 +182,7 @@ def test_what_is_asynchronous_holds_nothing_up(world):
 
 @on_ranks(2)
 def test_any_tensor_will_do(world):
-    """What nobody can map goes through the host's memory."""
+    """What no peer can map goes through the host's memory."""
     tensor = torch.zeros(3000, device=device(world))
     window = altorch.new_window(tensor[1000:])
     assert window.route == "host_staged"
@@ -204,7 +204,7 @@ def test_any_tensor_will_do(world):
 @on_ranks(2, 3)
 @pytest.mark.skipif(STAGED, reason="through the host's memory nothing goes into a graph")
 def test_graphs_count_on_the_device(world):
-    if not kernels_meet(world):
+    if not co_resident(world):
         pytest.skip("ranks share a GPU without MPS: no kernel may wait for another rank's")
     window, tensor, after, before = opened(world, 1 << 16)
     source, total = torch.zeros(1 << 16, device=tensor.device), torch.zeros((), device=tensor.device)
@@ -236,7 +236,7 @@ def test_graphs_count_on_the_device(world):
     dist.barrier()
     window.fence()
     window.tensor_deregister()
-    small.replay()  # the window is gone: nothing is written, and nobody is waited for
+    small.replay()  # the window is gone: it writes nothing, and waits for no peer
     torch.cuda.synchronize()
 
 
@@ -299,7 +299,7 @@ def test_a_signal_comes_after_what_was_put_asynchronously(world):
 
 
 @on_ranks(2)
-def test_a_fence_does_not_wait_for_signals_that_somebody_waits_for(world):
+def test_a_fence_does_not_wait_for_signals_that_a_rank_waits_for(world):
     window, _tensor, after, before = opened(world, 16)
     work = window.wait_signal(before, True)
     window.fence()
@@ -372,7 +372,7 @@ SECONDS = float(os.environ.get("ALTORCH_TEST_SECONDS", "4"))
 
 @on_ranks(2, 3)
 def test_random_calls(world):
-    """Each rank writes its own part of everybody's tensor, by any call and size, and all compare."""
+    """Each rank writes its own part of the tensors of all ranks, by any call and size, and all compare."""
     part = 200_000
     window, tensor, _after, _before = opened(world, world.size * part, dtype=torch.int64)
     mirror = torch.zeros(

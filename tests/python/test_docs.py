@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from test_cli import altorch
 
-from tests.ranks.launch import backend_under_test, clean_environment
+from tests.ranks.launch import backend_under_test
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -50,13 +49,12 @@ def test_every_thread_is_described():
 
 
 @pytest.mark.skipif(backend_under_test() != "al", reason="ALTORCH_TEST_BACKEND is not al")
-def test_settings_page_is_current():
-    made = subprocess.run(
-        [sys.executable, "-m", "altorch", "settings", "--markdown"],
-        env=clean_environment(), capture_output=True, text=True, timeout=240, check=True,
-    )  # fmt: skip
-    page = (ROOT / "docs" / "settings.md").read_text()
-    assert page == made.stdout, "write it anew: altorch settings --markdown > docs/settings.md"
+@pytest.mark.parametrize("command", ["settings", "routes"])
+def test_a_generated_page_is_current(command):
+    page = (ROOT / "docs" / f"{command}.md").read_text()
+    assert page == altorch(command, "--markdown"), (
+        f"write it anew: altorch {command} --markdown > docs/{command}.md"
+    )
 
 
 def test_code_of_examples_is_what_is_compiled():

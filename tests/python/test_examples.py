@@ -69,7 +69,7 @@ def test_shards_decode_what_the_whole_model_does(world):
     mine, _ = example.generate(example.Shard(shape, batch=3, group=dist.group.WORLD), prompt, 12)
     assert mine.shape == (3, 12, 64) and example.agreed(mine, whole)
     world.identical(mine)
-    assert not example.agreed(mine + world.rank, whole), "one rank's difference is everybody's"
+    assert not example.agreed(mine + world.rank, whole), "all ranks learn of one rank's difference"
 
 
 JACOBI = str(REPOSITORY / "examples" / "jacobi.py")

@@ -49,7 +49,7 @@ class StressedGroup:
         got = got.cpu()
         if torch.equal(got, want):
             return
-        # NaN, or a type's extreme: the mark of a call that was given up on the device. The next call raises.
+        # NaN, or a type's extreme: the mark of a call that was aborted on the device. The next call raises.
         bad = got[got != want]
         marked = self.device.type == "cuda" and bool(
             (torch.isnan(bad) if bad.is_floating_point() else bad == torch.iinfo(bad.dtype).min).all()

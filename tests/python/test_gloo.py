@@ -108,7 +108,7 @@ def test_wrong_size_is_an_error_and_closes_the_group_alone(world, sent, awaited)
             dist.DistBackendError, match=f"has {sent} bytes where this rank expects {awaited}"
         ):
             dist.recv(torch.zeros(awaited, dtype=torch.uint8), 0, group=group)
-    elif sent <= FRAME:  # gone before anybody looks at it
+    elif sent <= FRAME:  # gone before the receiver looks at it
         dist.send(payload(sent, 1), 1, group=group)
     else:
         with pytest.raises(dist.DistBackendError, match=f"A message of {sent} bytes has not the size"):
@@ -130,7 +130,7 @@ def test_another_type_is_an_error_on_both_ranks(world, bytes_):
     if world.rank == 1:
         with pytest.raises(dist.DistBackendError, match="is of int32 where this rank expects float32"):
             dist.recv(torch.zeros(bytes_ // 4), 0, group=group)
-    elif bytes_ <= FRAME:  # gone before anybody looks at it
+    elif bytes_ <= FRAME:  # gone before the receiver looks at it
         dist.send(torch.ones(bytes_ // 4, dtype=torch.int32), 1, group=group)
     else:
         with pytest.raises(dist.DistBackendError, match="has not the size or type"):
@@ -151,7 +151,7 @@ def test_announced_message_may_be_withdrawn(world):
         dist.barrier()
         got = torch.zeros(2 * FRAME, dtype=torch.uint8)
         if world.rank == 1:
-            with pytest.raises(dist.DistBackendError, match=r"withdrew the message|gave up"):
+            with pytest.raises(dist.DistBackendError, match=r"withdrew the message|aborted"):
                 dist.recv(got, 0, group=group)
         dist.barrier()
         if world.rank == 0:
@@ -200,7 +200,7 @@ def resident_bytes():
 
 @on_ranks(2, env=GLOO)
 @pytest.mark.parametrize("kind", ["broadcast", "messages"])
-def test_what_nobody_awaits_yet_fills_no_memory(world, kind):
+def test_what_no_rank_awaits_yet_fills_no_memory(world, kind):
     need_al(world)
     tensor = torch.full((512 * FRAME,), world.rank, dtype=torch.uint8)
     parts = tensor.split(FRAME)
@@ -228,13 +228,13 @@ def threads_and_sockets():
 @on_ranks(3, env=GLOO)
 def test_further_groups_cost_no_threads_and_no_sockets(world):
     need_al(world)
-    everybody = list(range(world.size))
+    all_ranks = list(range(world.size))
     for _ in range(2):  # every thread that large messages need is there then
         dist.all_reduce(torch.ones(FRAME))
         dist.all_to_all_single(torch.empty(3 * FRAME), torch.ones(3 * FRAME))
     dist.barrier()
     threads, sockets = threads_and_sockets()
-    groups = [dist.new_group(ranks) for ranks in (everybody, [0, 1], [1, 2], everybody, [0, 2]) * 2]
+    groups = [dist.new_group(ranks) for ranks in (all_ranks, [0, 1], [1, 2], all_ranks, [0, 2]) * 2]
     for group in groups:
         if world.rank in dist.get_process_group_ranks(group):
             x = torch.ones(FRAME)
@@ -309,7 +309,7 @@ def test_what_a_destroyed_group_has_not_read_is_dropped(world):
 def test_who_waits_for_a_rank_that_has_left_the_group_is_told(world, size, waits_in):
     need_al(world)
     if waits_in == "send" and size <= FRAME:
-        pytest.skip("gone before anybody looks at it")
+        pytest.skip("the message is gone before the receiver looks at it")
     group = dist.new_group(timeout=timedelta(seconds=60))
     began = time.monotonic()
     if world.rank == 0:

@@ -237,7 +237,7 @@ def test_work_wait_with_a_timeout(world):
     work = dist.all_reduce(tensor, group=group, async_op=True)
     if world.rank != 0:
         started = time.monotonic()
-        with pytest.raises(RuntimeError, match=r"all_reduce #1: wait\(timeout=300 ms\) gave up"):
+        with pytest.raises(RuntimeError, match=r"all_reduce #1: wait\(timeout=300 ms\) timed out"):
             work.wait(timedelta(seconds=0.3))
         assert time.monotonic() - started < 1.2
     work.wait()
@@ -283,7 +283,7 @@ def test_futures_of_many_operations_complete_in_any_order(world):
 
 @on_ranks(2, 3)
 def test_work_dropped_without_wait(world):
-    """A Work that nobody waits for keeps its tensors alive and does its part."""
+    """A Work that no caller waits for keeps its tensors alive and does its part."""
     for n in range(50):
         dist.all_reduce(torch.full((1000 + n,), 1.0), async_op=True)
     check_sum(None, world.size)
@@ -422,7 +422,7 @@ def test_device_mesh_of_two_dimensions(world):
 
 @on_ranks(2)
 def test_options_belong_to_one_group(world):
-    """One object for two groups, and a split with a timeout of its own: nobody's settings change."""
+    """One object for two groups, and a split with a timeout of its own: no settings of another group change."""
     if not world.is_al:
         pytest.skip("al's options")
     import altorch

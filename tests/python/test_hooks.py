@@ -99,7 +99,7 @@ def wait_within_the_hook(world):
             told.append(str(error))
 
     group.register_abort_hook(8, waits)
-    time.sleep(2 * PATIENCE)  # whoever notices it then is no thread of the program's
+    time.sleep(2 * PATIENCE)  # the thread that notices it then is none of the program's
     with pytest.raises(dist.DistBackendError, match="all_reduce"):
         work.wait()
     return told[1:]
@@ -243,7 +243,7 @@ def told_of_completions(world, size):
     dist.broadcast(torch.ones(4), 0)
     for work in works:
         work.wait()
-    with pytest.raises((ValueError, RuntimeError)):  # refused: told of by nobody
+    with pytest.raises((ValueError, RuntimeError)):  # refused: the hook is not told of it
         dist.all_gather_into_tensor(torch.ones(3), torch.ones(4))
     dist.barrier()
     if size > 1:
@@ -292,7 +292,7 @@ def told_after_a_failure(world):
     return len(told)
 
 
-def test_a_completion_hook_is_not_told_of_what_failed_and_nobody_waits_for_it():
+def test_a_completion_hook_is_not_told_of_what_failed_and_no_caller_waits_for_it():
     with Cluster(2, launcher="plain") as cluster:
         assert cluster.check(told_after_a_failure) == [1, 1]
 

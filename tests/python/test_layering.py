@@ -8,26 +8,56 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
-# What each layer may include, itself apart. ARCHITECTURE.md draws the same picture.
-_LOWEST = {"base", "platform", "rendezvous"}
-_MIDDLE = _LOWEST | {"transports", "bootstrap", "observe", "reduction", "device"}
-MAY_INCLUDE = {
-    "base": set(),
-    "platform": {"base"},
-    "rendezvous": {"base", "platform"},
-    "reduction": _LOWEST,
-    "device": _LOWEST,
-    "observe": _LOWEST,
-    "transports": _LOWEST | {"reduction", "device"},
-    "bootstrap": _LOWEST | {"transports"},  # it starts MPI and hands it out
-    "collectives": _MIDDLE,
-    "engine": _MIDDLE | {"collectives"},
-    "backend": _MIDDLE | {"collectives", "engine"},
-    "bindings": _MIDDLE | {"collectives", "engine", "backend"},
+# The rooms from the bottom up: each includes rooms before it only. ARCHITECTURE.md draws the same picture.
+ORDER = (
+    "base",
+    "platform",
+    "rendezvous",
+    "reduction",
+    "device",
+    "health",
+    "trace",
+    "transports",
+    "bootstrap",
+    "collectives",
+    "select",
+    "runtime",
+    "gpu",
+    "windows",
+    "explain",
+    "backend",
+    "bindings",
+)
+# Rooms before it that a room does not know: they stand beside it.
+BESIDE = {
+    "device": {"reduction", "rendezvous"},
+    "health": {"reduction", "device"},
+    "trace": {"reduction", "device"},
+    "transports": {"device", "health", "trace"},
+    "bootstrap": {"reduction", "device", "health", "trace"},
+    "collectives": {"bootstrap", "health", "trace", "device"},
+    "select": {"bootstrap", "health", "trace", "device", "reduction", "platform"},
+    "runtime": {"bootstrap", "device"},
+    "gpu": {"bootstrap", "health", "trace"},
+    "windows": {"bootstrap", "health", "trace"},
+    "explain": {"bootstrap", "health", "trace", "windows"},
+}
+MAY_INCLUDE = {room: set(ORDER[:place]) - BESIDE.get(room, set()) for place, room in enumerate(ORDER)}
+# The files above transports that name one, because they make it or describe what it would do.
+NAMES_A_TRANSPORT = {
+    "backend/c10d/backend.cpp": {"loopback"},  # a group of one rank
+    "backend/store/start_mpi.cpp": {"mpi", "shm"},
+    "bindings/module.cpp": {"shm"},
+    "bootstrap/bootstrap.h": {"mpi"},
+    "bootstrap/launcher.h": {"mpi"},
+    "explain/explain.cpp": {"shm"},
+    "runtime/host_world.cpp": {"mpi", "shm"},
+    "windows/rows.cpp": {"shm"},
 }
 TORCH_ALLOWED = {"backend", "bindings"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2|pybind11)/|^Python\.h$")
@@ -63,10 +93,20 @@ def test_every_folder_is_a_known_layer() -> None:
     )
 
 
-def test_layers_have_no_circle() -> None:
-    for layer, below in MAY_INCLUDE.items():
-        for other in below:
-            assert layer not in MAY_INCLUDE[other], f"{layer} and {other} may include each other"
+def test_no_other_file_names_a_transport() -> None:
+    named: dict[str, set[str]] = {}
+    for path in sources():
+        where = str(path.relative_to(CSRC))
+        for transport in re.findall(r'#include "transports/(\w+)/', path.read_text()):
+            if not where.startswith("transports/"):
+                named.setdefault(where, set()).add(transport)
+    assert named == NAMES_A_TRANSPORT
+
+
+def test_no_folder_is_too_large() -> None:
+    """A folder has one subject: at most 40 files."""
+    counts = Counter(path.parent for path in CSRC.rglob("*") if path.is_file())
+    assert {str(folder): count for folder, count in counts.items() if count > 40} == {}
 
 
 def test_includes_point_downwards() -> None:
@@ -78,7 +118,7 @@ def test_includes_point_downwards() -> None:
 def test_a_violation_is_noticed(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "base").mkdir()
     bad = tmp_path / "base" / "bad.h"
-    bad.write_text('#include <torch/torch.h>\n#include "engine/operation.h"\n#include "base/error.h"\n')
+    bad.write_text('#include <torch/torch.h>\n#include "runtime/group.h"\n#include "base/error.h"\n')
     monkeypatch.setattr(sys.modules[__name__], "CSRC", tmp_path)
     assert len(violations(bad)) == 2
 

@@ -49,7 +49,7 @@ def test_groups_are_merged(route):
         assert cluster.check(two_groups_become_one, twice=True) == [{"nodes": "mpi"}.get(route, route)] * 4
 
 
-def somebody_does_not_come(world):
+def a_rank_does_not_come(world):
     use(world)
     own = dist.new_group([world.rank], use_local_synchronization=True)
     place = dist.PrefixStore("rendezvous", dist.distributed_c10d._get_default_store())
@@ -69,4 +69,4 @@ def somebody_does_not_come(world):
 
 def test_a_rank_that_does_not_come_to_a_merge_is_named():
     with Cluster(3, launcher="plain") as cluster:
-        cluster.check(somebody_does_not_come)
+        cluster.check(a_rank_does_not_come)

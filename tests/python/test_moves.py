@@ -153,7 +153,7 @@ def test_barrier(world):
 
 @on_ranks(2, 3, 4)
 def test_barrier_holds_everyone_until_the_last(world):
-    """Nobody leaves before the last rank has come: seen through the clock, which all ranks share."""
+    """No rank leaves before the last rank has come: seen through the clock, which all ranks share."""
     import time
 
     times = torch.zeros(world.size, dtype=torch.float64)

@@ -79,13 +79,13 @@ def everything(world):
 def blocks(world, counts):
     """Every operation with a block for each rank; `counts`: elements of those that a rank has, or gets."""
     rank, size = world.rank, world.size
-    everybody = [torch.randn(sum(counts), generator=world.generator(each)) for each in range(size)]
-    own, own_count = list(everybody[rank].split(counts)), counts[rank]
-    contributions = [everybody[each][: counts[each]] for each in range(size)]
+    all_ranks = [torch.randn(sum(counts), generator=world.generator(each)) for each in range(size)]
+    own, own_count = list(all_ranks[rank].split(counts)), counts[rank]
+    contributions = [all_ranks[each][: counts[each]] for each in range(size)]
     gathered = [torch.empty(count) for count in counts]
     dist.all_gather(gathered, contributions[rank])
     assert torch.equal(torch.cat(gathered), torch.cat(contributions))
-    sums = torch.stack(everybody).double().sum(0).split(counts)[rank]
+    sums = torch.stack(all_ranks).double().sum(0).split(counts)[rank]
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
         for op, scale in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, size)):
             result = torch.empty(own_count, dtype=dtype)
@@ -95,19 +95,19 @@ def blocks(world, counts):
     received = [torch.empty(own_count) for _ in counts]
     dist.all_to_all(received, own)
     for each in range(size):
-        assert torch.equal(received[each], everybody[each].split(counts)[rank]), (counts, each)
+        assert torch.equal(received[each], all_ranks[each].split(counts)[rank]), (counts, each)
     for root in range(size):
         dist.gather(contributions[rank], gathered if rank == root else None, root)
         assert rank != root or torch.equal(torch.cat(gathered), torch.cat(contributions))
         mine = torch.empty(own_count)
         dist.scatter(mine, own if rank == root else None, root)
-        assert torch.equal(mine, everybody[root].split(counts)[rank])
+        assert torch.equal(mine, all_ranks[root].split(counts)[rank])
     if len(set(counts)) == 1:
         single = torch.empty(own_count)
-        dist.reduce_scatter_tensor(single, everybody[rank].clone())
+        dist.reduce_scatter_tensor(single, all_ranks[rank].clone())
         assert torch.allclose(single.double(), sums, rtol=1e-5, atol=1e-5 * size)
         crossed = torch.empty(sum(counts))
-        dist.all_to_all_single(crossed, everybody[rank])
+        dist.all_to_all_single(crossed, all_ranks[rank])
         assert torch.equal(crossed, torch.cat(received))
 
 

@@ -455,7 +455,7 @@ def test_one_rank_that_cannot_register_is_told_to_all(world):
 
 @on_ranks(2)
 def test_a_window_that_is_dropped_still_serves_the_others(world):
-    """Nobody may write to a tensor that is gone, whatever became of its owner's handle."""
+    """No peer may write to a tensor that is gone, whatever became of its owner's handle."""
     window, _after, _before = opened(world, torch.zeros(1 << 20))
     window.fence()
     if world.rank == 1:
@@ -672,7 +672,7 @@ def leave_in_the_middle(world, waits):
 
 @pytest.mark.parametrize("waits", [False, True], ids=["put", "wait_signal"])
 def test_a_peer_that_ends_its_group(waits):
-    """It took its tensor with it; whoever writes to it, or waits for it, is told so."""
+    """It took its tensor with it; a rank that writes to it, or waits for it, is told so."""
     with Cluster(2, launcher="plain") as cluster:
         if not cluster.check(is_al)[0]:
             pytest.skip("no other backend has windows for CPU tensors")

@@ -164,7 +164,7 @@ def test_no_gradient_is_none_where_none_is_wanted(world):
 
 
 @on_ranks(2)
-def test_a_compiled_call_stays_where_nobody_uses_its_results(world):
+def test_a_compiled_call_stays_where_the_program_does_not_use_its_results(world):
     torch.compiler.reset()
 
     @torch.compile(backend="aot_eager", fullgraph=True)

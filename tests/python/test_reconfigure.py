@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups whose ranks change in place: torch's reconfigure(). What comes out is right, whoever left or came."""
+"""Groups whose ranks change in place: torch's reconfigure(). What comes out is right, whichever ranks left or came."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Change:
 
 def grow_and_shrink(world):
     change = Change(world)
-    everybody = list(range(world.size))
+    all_ranks = list(range(world.size))
     assert dist._supports_reconfigure()
     with pytest.raises(dist.DistBackendError, match="has no ranks yet"):
         dist.all_reduce(torch.ones(1))
@@ -57,33 +57,33 @@ def grow_and_shrink(world):
     change.to(100 + world.rank, [dist._get_reconfigure_handle()])
     assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
     use(world)
-    change.to(1, change.handles(everybody))
+    change.to(1, change.handles(all_ranks))
     assert (dist.get_rank(), dist.get_world_size()) == (world.rank, world.size)
     use(world)
-    handles = change.handles(everybody)
+    handles = change.handles(all_ranks)
     middle = world.size // 2
     if world.rank != middle:
         change.to(2, handles[:middle] + handles[middle + 1 :])
         assert dist.get_world_size() == world.size - 1
         use(world)
-    order = [rank for rank in everybody if rank != middle] + [middle]
+    order = [rank for rank in all_ranks if rank != middle] + [middle]
     change.to(3, change.handles(order))
     assert dist.get_rank() == order.index(world.rank)
     use(world)
-    change.to(4, change.handles(everybody[::-1]))
+    change.to(4, change.handles(all_ranks[::-1]))
     assert dist.get_rank() == world.size - 1 - world.rank
     use(world)
-    change.to(5, set(change.handles(everybody[::-1])))  # without an order: as they were started
+    change.to(5, set(change.handles(all_ranks[::-1])))  # without an order: as they were started
     assert dist.get_rank() == world.rank
     use(world)
     # Two halves beside each other, and together again.
-    handles, half = change.handles(everybody), world.size // 2
+    handles, half = change.handles(all_ranks), world.size // 2
     change.to(*((6, handles[:half]) if world.rank < half else (7, handles[half:])))
     use(world)
-    change.to(8, change.handles(everybody))
+    change.to(8, change.handles(all_ranks))
     use(world)
     route = altorch.stats()[0]["route"].split(":")[0]
-    further = dist.new_group(everybody[::-1])
+    further = dist.new_group(all_ranks[::-1])
     use(world, further)
     return route
 
@@ -140,7 +140,7 @@ def test_a_death_meanwhile_is_an_error_on_all_and_the_next_attempt_works():
 
 
 def one_never_comes(world):
-    """It has told its handle, and dies before it comes: nobody has ever met it."""
+    """It has told its handle, and dies before it comes: no peer has ever met it."""
     change = Change(world)
     handles = change.handles(range(world.size))
     if world.rank == world.size - 1:
@@ -253,7 +253,7 @@ def refusals(world):
             change.to(9, wrong)
     change.to(1, change.handles(range(world.size)))
     use(world)
-    # Nobody is lost, and the group stays what it was.
+    # No rank is lost, and the group stays what it was.
     handles = change.handles(range(world.size))
     with pytest.raises(dist.DistBackendError, match="uuid 1 was already used"):
         change.to(1, handles)
@@ -280,7 +280,7 @@ def test_what_cannot_be_is_refused_and_the_group_stays():
 
 
 def one_fails_to_make_it(world):
-    """A rank whose half fails: an error on all, and nobody goes on with the new group."""
+    """A rank whose half fails: an error on all ranks, and no rank goes on with the new group."""
     from altorch import _backend
 
     change = Change(world)
@@ -473,7 +473,7 @@ def one_stays_within(world):
     use(world)
 
 
-def test_one_that_is_late_in_the_middle_of_it_holds_nobody():
+def test_one_that_is_late_in_the_middle_of_it_holds_no_peer():
     with Cluster(3, launcher="plain", group=False) as cluster:
         cluster.check(one_stays_within)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's registry of works that nobody has waited for yet."""
+"""torch's registry of works that no caller has waited for yet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A node whose network goes away: nobody says goodbye, and all ranks on both sides are told within some seconds."""
+"""A node whose network goes away: no rank says goodbye, and all ranks on both sides are told within some seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ranks that are left after a loss go on in the same processes.
 
-Over every carrier, also where the store went with its host; nobody hangs, and what comes out is right.
+Over every carrier, also where the store went with its host; no rank hangs, and what comes out is right.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def with_a_thread_that_kills(after):
 
 
 def left_of(outcomes, victims):
-    everybody = "\n".join(outcome.report() for outcome in outcomes)
+    all_ranks = "\n".join(outcome.report() for outcome in outcomes)
     for outcome in outcomes:
-        assert outcome.status == ("died" if outcome.rank in victims else "ok"), everybody
+        assert outcome.status == ("died" if outcome.rank in victims else "ok"), all_ranks
     return [outcome.value for outcome in outcomes if outcome.rank not in victims]
 
 
@@ -203,7 +203,7 @@ def test_until_one_is_left(route):
         assert [outcome.status for outcome in outcomes].count("died") == 4
 
 
-def nobody_is_lost(world):
+def no_rank_is_lost(world):
     """An error that closes the group, and all live on."""
     use(world)
     if world.rank == 0:
@@ -229,9 +229,9 @@ def nobody_is_lost(world):
 
 
 @pytest.mark.parametrize("route", ["mpi", "nodes"])
-def test_a_group_that_lost_nobody_is_made_once_more(route):
+def test_a_group_that_lost_no_rank_is_made_once_more(route):
     with Cluster(3, launcher="plain", env=CARRIERS[route]) as cluster:
-        carriers = cluster.check(nobody_is_lost)
+        carriers = cluster.check(no_rank_is_lost)
         assert carriers == [{"nodes": "mpi"}.get(route, route)] * 3
 
 
@@ -321,7 +321,7 @@ def a_stranger_asks(world):
     return dist.get_world_size()
 
 
-def test_whoever_asks_for_the_next_store_does_no_harm():
+def test_a_client_that_asks_for_the_next_store_does_no_harm():
     with Cluster(3, launcher="plain") as cluster:
         assert left_of(cluster.run(a_stranger_asks), [0]) == [2, 2]
 

@@ -21,7 +21,7 @@ def test_torch_suite(request, impersonated, ranks):
         pytest.skip(why)
     reference = suite.REFERENCES[impersonated]
     if suite.baseline(impersonated, ranks) is None:
-        pytest.skip(f"nobody has measured what {reference} passes with torch {suite.torch_minor()}")
+        pytest.skip(f"no run has measured what {reference} passes with torch {suite.torch_minor()}")
     jobs = 4 if whole and impersonated == "nccl" else 1  # most of the time a GPU is being set up, not used
     patterns = () if whole else suite.QUICK[impersonated]
     results = suite.run(impersonated, ranks, backend_under_test(), jobs=jobs, patterns=patterns)

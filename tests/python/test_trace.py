@@ -125,7 +125,7 @@ def test_a_hung_job_says_who_waits_for_whom(route, tmp_path):
         assert "; ranks 1, 2 and 3 have not called it: rank 1 " + last in sentence
         assert f"rank 2 is stopped (process {cluster.pids[2]};" in sentence
         assert f"rank 3 {last}" in sentence, "it holds Python's lock"
-        assert told["conclusion"].startswith("Everybody waits, in the end, for rank 1, which")
+        assert told["conclusion"].startswith("All waiting ranks wait, in the end, for rank 1, which")
         assert re.search(rf"; its program is at {__file__}:[0-9]+ in wait_for; rank 2", told["conclusion"])
         assert told["ranks"]["3"]["place"] == "", "which Python's lock is needed for"
         assert f"over {route}" in text and "Job: 3 of 4 rank(s) answer" in text
@@ -251,7 +251,7 @@ def test_the_signal_is_the_programs_where_it_has_a_handler():
         assert "altorch: process" not in log_of(cluster, 0)
 
 
-# ----------------------------------------------------------------------------------------- whoever asks, and the end
+# ------------------------------------------------------------------------------------------ who may ask, and the end
 
 
 def test_strangers_and_nonsense():
@@ -270,7 +270,7 @@ def test_strangers_and_nonsense():
         cluster.check(meet)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused():
     with Cluster(2) as cluster:
         if not cluster.check(meet)[0]:

@@ -161,7 +161,7 @@ def remote_of(memory, old):
     return type(old)(old.endpoint, old.word, old.number, memory.address, memory.length)
 
 
-def test_what_is_registered_stays_though_nobody_holds_it():
+def test_what_is_registered_stays_though_no_caller_holds_it():
     with transports.new_transport("al") as one:
         other = transports.new_transport("al")
         one.connect(other.bind())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who waits for whom: the sentences of `altorch trace`, on reports that nobody has made."""
+"""Who waits for whom: the sentences of `altorch trace`, on reports that no process has made."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_waiting_the_late_and_the_busy_one():
         "rank 1 is outside of any call, last all_reduce #6 (float32, 1 MiB), 14.0 s ago"
     )
     assert "rank 3 has not called it: it is not there yet, or cannot be asked from here" in sentences[1]
-    assert end.startswith("Everybody waits, in the end, for rank 1, which is outside of any call")
+    assert end.startswith("All waiting ranks wait, in the end, for rank 1, which is outside of any call")
     assert "; rank 3, which" in end
 
 
@@ -90,7 +90,7 @@ def test_ranks_that_do_not_answer(rank, why):
     waiting = group("0", 0, [0, rank], call("barrier", 3, 5), sequence=3)
     sentences, end = told(process(0, waiting))
     assert sentences[0].endswith(f"rank {rank} has not called it: it {why}")
-    assert end == f"Everybody waits, in the end, for rank {rank}, which {why}"
+    assert end == f"All waiting ranks wait, in the end, for rank {rank}, which {why}"
 
 
 def test_a_rank_that_answers_too_late_a_dead_one_and_one_elsewhere():
@@ -104,7 +104,7 @@ def test_a_rank_that_answers_too_late_a_dead_one_and_one_elsewhere():
     assert "rank 3 is on another machine, or in another container: run `altorch trace` there" in sentences[0]
 
 
-def test_process_numbers_of_a_container_are_nobodys_here():
+def test_process_numbers_of_a_container_mean_nothing_here():
     asked = process(0, group("0", 0, [0, 1], call("barrier", 3, 5), sequence=3))
     asked.pid = 5000  # as this shell sees it
     sentences, _ = told(asked)
@@ -170,7 +170,7 @@ def test_messages():
         "rank 0 waits in recv from rank 1, tag 5 (float32, 1 MiB) of group '0' for 4.0 s; rank 1 is "
     )
     assert "not in the matching send: it is outside of any call, and has made none" in sentences[0]
-    assert end.startswith("Everybody waits, in the end, for rank 1")
+    assert end.startswith("All waiting ranks wait, in the end, for rank 1")
     sentences, end = pair((message("recv", 1, 5, 4),), (message("send", 0, 6, 4),))
     assert "rank 1 is in a send with tag 6: both ends must give the same tag" in sentences[0] and end == ""
     sentences, _ = pair((message("recv", -1, 5, 4),), (message("send", 0, 5, 2),))
@@ -192,7 +192,7 @@ def test_a_group_that_is_made():
         "rank 0 makes group '1' for 5.0 s; rank 1 has not come: rank 1 is outside of any call, and has made none"
     ]
     assert "rank 1" in end
-    # The first one: nobody knows of a job yet.
+    # The first one: no rank knows of a job yet.
     first = [
         process(r, group("0", r, [0, 1, 2], key="", made_since_ns=NOW, meets_at="h:1", sequence=0), job="")
         for r in range(2)

@@ -27,7 +27,7 @@ FILES = {
 SLOW = frozenset(
     {
         "test_a_call_may_fail_while_the_interpreter_ends",
-        "test_a_completion_hook_is_not_told_of_what_failed_and_nobody_waits_for_it",
+        "test_a_completion_hook_is_not_told_of_what_failed_and_no_caller_waits_for_it",
         "test_a_group_after_ranks_disagreed",
         "test_a_hook_that_waits_for_the_call_that_failed_is_refused",
         "test_a_temporary_timeout_ends_with_the_first_call_that_has_it",

@@ -103,7 +103,7 @@ QUICK_NCCL = (
     "test_reduce_scatter_tensor_cuda",
 )
 QUICK = {"gloo": QUICK_GLOO, "mpi": QUICK_MPI, "nccl": QUICK_NCCL}
-# The longest by far. They are started first, one by each runner, so that nobody waits for them in the end.
+# The longest by far. They are started first, one by each runner, so that no runner waits for them in the end.
 LONG = (
     "test_ddp_uneven_inputs",
     "test_DistributedDataParallel",
@@ -306,7 +306,7 @@ def passed(results: dict[str, dict[str, Any]]) -> set[str]:
 
 
 def baseline(impersonated: str, ranks: int) -> set[str] | None:
-    """What the reference passes with this torch, or None when nobody has measured it."""
+    """What the reference passes with this torch, or None when no run has measured it."""
     if not BASELINE.exists():
         return None
     table = json.loads(BASELINE.read_text())
@@ -348,7 +348,7 @@ def shortfall(
     """Tests that should pass (by the baseline, if not said), did not, and that no exception covers: name -> reason."""
     if expected is None:
         expected = baseline(impersonated, ranks)
-    if expected is None:  # nobody has measured the reference with this torch: whatever fails counts
+    if expected is None:  # no run has measured the reference with this torch: whatever fails counts
         expected = {name for name, entry in results.items() if entry["status"] == "failed"}
     if backend != REFERENCES[impersonated]:
         expected = expected | BEYOND_GLOO.get(impersonated, set())

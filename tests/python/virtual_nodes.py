@@ -27,7 +27,7 @@ class Node:
     cable: str
 
     def cut_off(self) -> None:
-        """From now on it hears nothing of the other one, nor that of it; nobody says goodbye."""
+        """From now on neither node hears anything of the other, and no rank says goodbye."""
         _ip("-n", self.name, "link", "set", self.cable, "down")
 
     def mend(self) -> None:
@@ -93,7 +93,7 @@ def _prefix(name: str, index: int) -> tuple[str, ...]:
 
 
 def _wait_for_carrier(names: list[str], cables: list[str]) -> None:
-    """An interface is of no use to anybody for about a second after it was made."""
+    """No process can use an interface for about a second after it was made."""
     deadline = time.monotonic() + 10
     for name, cable in zip(names, cables, strict=True):
         while time.monotonic() < deadline:

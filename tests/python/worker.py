@@ -123,7 +123,7 @@ def _receive_jobs(connection: Connection, jobs: queue.SimpleQueue[Any]) -> None:
         try:
             jobs.put(connection.recv())
         except (EOFError, OSError):
-            os._exit(3)  # the harness is gone: nobody is left to clean up after us
+            os._exit(3)  # the harness is gone: no process is left to clean up after us
 
 
 def _redirect_output(rank: int) -> None:

@@ -11,8 +11,9 @@
 #include "backend/cuda/publish_nccl.h"
 #include "backend/store/group_making.h"
 #include "base/leak_intentionally.h"
-#include "engine/progress.h"
+#include "runtime/progress.h"
 #include "transports/loopback/channel.h"
+#include "windows/windows.h"
 
 namespace altorch::backend {
 namespace {
@@ -106,8 +107,8 @@ void AlBackend::shutdown() {
   if (!communicator_) return;  // released
   transport_->group_ends(communicator_->membership());
   // Peers do not wait for a rank that has ended its group; but in a window they count on it without a word.
-  communicator_->close("the group was destroyed", /*tell=*/communicator_->windows().any());
-  communicator_->windows().release();
+  communicator_->close("the group was destroyed", /*tell=*/Windows::of(*communicator_).any());
+  Windows::of(*communicator_).release();
 }
 
 std::chrono::milliseconds AlBackend::deadline(std::chrono::milliseconds timeout) const {
@@ -197,7 +198,7 @@ void AlBackend::eagerConnectSingleDevice(at::Device device) {
 template <typename Body>
 void AlBackend::on_gpu_together(const char* what, Body&& body) {
   const std::string own = "altorch: group '" + communicator_->name() + "', rank " + std::to_string(getRank());
-  const auto give_up = [&](const std::string& why) {
+  const auto abort = [&](const std::string& why) {
     communicator_->close(std::string(what) + " failed on rank " + std::to_string(getRank()) + " (" + why +
                              "); destroy the group and make a new one",
                          /*tell=*/true);
@@ -208,10 +209,10 @@ void AlBackend::on_gpu_together(const char* what, Body&& body) {
       try {
         body(*group, about_gpu(group->device().index()));
       } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kUnsupported) give_up(error.what());
+        if (error.kind() != ErrorKind::kUnsupported) abort(error.what());
         throw Error(error.kind(), own + ": " + what + ": " + error.what());
       } catch (const c10::Error& error) {
-        give_up(error.what_without_backtrace());
+        abort(error.what_without_backtrace());
         throw;
       }
     }

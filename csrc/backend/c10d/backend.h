@@ -56,10 +56,10 @@ class AlBackend : public c10d::Backend {
   bool supportsShrinking() const override { return true; }
   // Survivor agreement after a failure (rendezvous/survivors.h): which ranks of the group survive,
   // and then whether all of them have made the next group. Collective over the survivors. A live
-  // rank that does not call it within `patience` is left out. `store`: one that all survivors
+  // rank that does not call it within `timeout` is left out. `store`: one that all survivors
   // reach; null: the store that the group was made over.
-  Survivors find_survivors(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store);
-  bool all_succeeded(std::chrono::milliseconds patience, const Survivors& left, bool made,
+  Survivors find_survivors(std::chrono::milliseconds timeout, const c10::intrusive_ptr<c10d::Store>& store);
+  bool all_succeeded(std::chrono::milliseconds timeout, const Survivors& left, bool made,
                      const c10::intrusive_ptr<c10d::Store>& store);
   // Whether this process knows that a rank of the group is dead.
   bool is_lost(int rank) const;
@@ -186,6 +186,15 @@ class AlBackend : public c10d::Backend {
                         std::vector<std::int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
 
+  // backend_objects.cpp. Moves bytes of the host, for altorch.objects, and returns when it is done on this rank. `counts`: of an
+  // all_gather or gather, the bytes of each rank, the same on all ranks; they lie one behind the other in `output`. A scatter has
+  // equal parts. A broadcast has only `output`.
+  void move_bytes(OpKind kind, int root, const at::Tensor& input, const at::Tensor& output,
+                  const std::vector<std::int64_t>& counts);
+  // A message that users' messages never match.
+  WorkPtr send_bytes(const at::Tensor& bytes, int peer);
+  WorkPtr receive_bytes(const at::Tensor& bytes, int peer);
+
   // backend_message.cpp
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
@@ -238,9 +247,11 @@ class AlBackend : public c10d::Backend {
   void split_nccl(AlBackend* child, int color, int key, int size);
   // Makes a second communicator of the same ranks, for the host's part of calls on CUDA tensors.
   std::shared_ptr<Communicator> make_carrier();
-  WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, int tag);
+  // `access`: what the message is of, a literal, if no user sends it: its tag is then one that users cannot give.
+  WorkPtr message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer, std::int64_t tag,
+                  const char* access = "");
   template <typename Ask>
-  auto ask_survivors(std::chrono::milliseconds patience, const c10::intrusive_ptr<c10d::Store>& store,
+  auto ask_survivors(std::chrono::milliseconds timeout, const c10::intrusive_ptr<c10d::Store>& store,
                      Ask&& ask);
   WorkPtr allreduce_sparse_cuda(SparseCall& call, bool async);
   std::shared_ptr<Task> post(Operation operation, std::int64_t tag);
@@ -256,7 +267,7 @@ class AlBackend : public c10d::Backend {
   WorkPtr end_window(CoalescingWindow& window);
   // For a window that torch will not end: calls in flight go on, and calls that it kept are
   // refused.
-  void give_up(CoalescingWindow& window, const std::string& why);
+  void abort_window(CoalescingWindow& window, const std::string& why);
   // Called after a call that failed: marks this thread's window as broken, if torch opened it.
   void spoil_window() noexcept;
   // Runs `body`, a call that torch may have made within a window of its own.

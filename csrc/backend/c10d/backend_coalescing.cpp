@@ -34,7 +34,8 @@ std::shared_ptr<CoalescingWindow> AlBackend::make_window(bool own) {
       } catch (const Error& error) {
         throw backend->not_launched(first, error);
       } catch (const c10::Error& error) {
-        backend->communicator_->give_up(first, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+        backend->communicator_->abort_call(first,
+                                           Error(ErrorKind::kTransport, error.what_without_backtrace()));
         throw;
       }
     });
@@ -46,7 +47,7 @@ std::shared_ptr<CoalescingWindow> AlBackend::make_window(bool own) {
 void AlBackend::startCoalescing() {
   if (const auto left = windows_.innermost()) {
     windows_.close(left);
-    if (!left->broken) give_up(*left, "another one began on the same thread before it ended");
+    if (!left->broken) abort_window(*left, "another one began on the same thread before it ended");
   }
   windows_.open(make_window(/*own=*/false));
 }
@@ -65,7 +66,7 @@ AlBackend::WorkPtr AlBackend::end_window(CoalescingWindow& window) {
   if (window.work->has_tasks()) {
     const Error cause(ErrorKind::kUnsupported,
                       "altorch: a coalescing window takes CPU tensors or CUDA tensors, not both");
-    give_up(window, cause.what());
+    abort_window(window, cause.what());
     throw_as_torch(cause);
   }
   WorkPtr last;  // which the device comes to after the others
@@ -73,8 +74,8 @@ AlBackend::WorkPtr AlBackend::end_window(CoalescingWindow& window) {
   return last;
 }
 
-void AlBackend::give_up(CoalescingWindow& window, const std::string& why) {
-  const Error cause(ErrorKind::kClosed, "its coalescing window was given up before it ended: " + why);
+void AlBackend::abort_window(CoalescingWindow& window, const std::string& why) {
+  const Error cause(ErrorKind::kClosed, "its coalescing window was aborted before it ended: " + why);
   for (const auto& batch : window.batches) {
     const auto calls = batch->drop(as_torch(Error(cause.kind(), std::string("altorch: ") + cause.what())));
     for (const PreparedCall& call : calls)
@@ -88,10 +89,10 @@ void AlBackend::spoil_window() noexcept {
     if (!window || window->own) return;
     window->broken = true;
     window->work->seal();
-    give_up(*window, "a call within it failed");
+    abort_window(*window, "a call within it failed");
     if (hook()) hook()(communicator_->name());
   } catch (const std::exception& error) {
-    log(LogLevel::kError, std::string("altorch: while a coalescing window was given up: ") + error.what());
+    log(LogLevel::kError, std::string("altorch: while a coalescing window was aborted: ") + error.what());
   }
 }
 

@@ -12,7 +12,7 @@ namespace altorch::backend {
 // What no route takes was refused; anything else may have begun.
 Error AlBackend::not_launched(const Operation& operation, const Error& error) {
   const bool refused = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kUnsupported;
-  return refused ? communicator_->refuse(operation, error) : communicator_->give_up(operation, error);
+  return refused ? communicator_->refuse(operation, error) : communicator_->abort_call(operation, error);
 }
 
 AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool async) {
@@ -34,7 +34,7 @@ AlBackend::WorkPtr AlBackend::launch(c10d::OpType type, PreparedCall call, bool 
   } catch (const Error& error) {
     throw not_launched(operation, error);
   } catch (const c10::Error& error) {  // the peers may have enqueued it
-    communicator_->give_up(operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    communicator_->abort_call(operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
     throw;
   }
 }
@@ -49,7 +49,7 @@ void AlBackend::load(PreparedCall& call) {
   try {
     for (Block& block : call.loads) block.load();
   } catch (const c10::Error& error) {
-    communicator_->give_up(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
+    communicator_->abort_call(call.operation, Error(ErrorKind::kTransport, error.what_without_backtrace()));
     throw;
   }
   call.bind();

@@ -12,18 +12,21 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 }
 
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
-                                      int tag) {
+                                      std::int64_t tag, const char* access) {
   ProfilerRange range(kind);
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
   operation.root = peer;
+  const bool is_own = *access != '\0';
+  if (is_own) tag = communicator_->max_message_tag() + 1;  // out of reach of users' tags
   operation.tag = tag;
+  operation.access = access;
   operation.timeout = options_->timeout;
   Block block(tensor);
   try {
     if (peer != kAnySource) check_rank(peer, sends ? "dst" : "src");
-    if (tag < 0 || tag > communicator_->max_message_tag()) {
+    if (!is_own && (tag < 0 || tag > communicator_->max_message_tag())) {
       throw Error(ErrorKind::kInvalidArgument,
                   "the tag must lie between 0 and " + std::to_string(communicator_->max_message_tag()));
     }
@@ -105,7 +108,7 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
       } catch (const Error& error) {
         Operation next;  // the barrier, which has no number yet
         next.sequence = communicator_->sequence() + 1;
-        throw communicator_->give_up(next, error);
+        throw communicator_->abort_call(next, error);
       }
     }
   });

@@ -15,9 +15,9 @@
 #include "base/leak_intentionally.h"
 #include "base/reduce_op.h"
 #include "device/cuda_device.h"
-#include "engine/explain.h"
+#include "explain/explain.h"
+#include "platform/shareable.h"
 #include "platform/signal_check.h"
-#include "transports/shm/shareable.h"
 
 namespace altorch::backend {
 namespace {
@@ -267,15 +267,15 @@ AlWindow::WorkPtr AlWindow::under_way(const std::shared_ptr<WindowTask>& task, s
 }
 
 AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
-                                          const std::vector<at::Tensor>& touched, bool async,
-                                          Patience patience, const std::function<void()>& finish) {
+                                          const std::vector<at::Tensor>& touched, bool async, Timeout timeout,
+                                          const std::function<void()>& finish) {
   const auto back = on_device_of(opened.streams);
   const auto turn = opened.streams->begin(async, WindowStreams::kAccesses);
   call.stream = turn.stream.native_handle();
   call.captured = turn.captured;
   if (async || turn.back) opened.streams->touch(turn, touched);
   bool ignored = true;
-  opened.window->access(call, deadline(patience), ignored);
+  opened.window->access(call, deadline(timeout), ignored);
   if (call.held_at != kNoSlot) CudaWatch::instance().wake();
   if (finish) {
     const c10::StreamGuard on(turn.stream);
@@ -285,16 +285,16 @@ AlWindow::WorkPtr AlWindow::run_on_stream(const Open& opened, WindowCall call,
   return async ? opened.streams->end(turn, communicator_->rank(), opened.window) : finished_;
 }
 
-AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
+AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, bool async, Timeout timeout,
                                 std::function<void()> finish) {
   const Open all = open();
   const auto& opened = all.window;
-  if (all.streams) return run_on_stream(all, std::move(call), keep, async, patience, finish);
+  if (all.streams) return run_on_stream(all, std::move(call), keep, async, timeout, finish);
   if (async)
-    return under_way(opened->start(std::move(call), deadline(patience)), std::move(keep), std::move(finish));
+    return under_way(opened->start(std::move(call), deadline(timeout)), std::move(keep), std::move(finish));
   bool buffers_free = true;
   try {
-    opened->access(call, deadline(patience), buffers_free);
+    opened->access(call, deadline(timeout), buffers_free);
   } catch (...) {
     if (!buffers_free) AlWork::leak_intentionally(std::move(keep));
     throw;
@@ -303,7 +303,7 @@ AlWindow::WorkPtr AlWindow::run(WindowCall call, std::vector<at::Tensor> keep, b
   return finished_;
 }
 
-AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
+AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bool async, Timeout timeout,
                                 std::optional<int> slot) {
   return asked(asking(Access::kPut), place.rank, [&](int) {
     if (slot) check_slot(*slot);
@@ -312,12 +312,12 @@ AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, const Place& place, bo
     block.load();
     call.from = block.data();
     call.slot = slot.value_or(kNoSlot);
-    return run(std::move(call), {block.tensor()}, async, patience);
+    return run(std::move(call), {block.tensor()}, async, timeout);
   });
 }
 
 AlWindow::WorkPtr AlWindow::accumulate(const at::Tensor& tensor, const Place& place, const std::string& op,
-                                       bool async, Patience patience) {
+                                       bool async, Timeout timeout) {
   return asked(asking(Access::kAccumulate), place.rank, [&](int) {
     WindowCall call = describe(Access::kAccumulate, tensor, place);
     call.op = reduce_op_named(op);
@@ -326,11 +326,11 @@ AlWindow::WorkPtr AlWindow::accumulate(const at::Tensor& tensor, const Place& pl
     Block block(tensor);
     block.load();
     call.from = block.data();
-    return run(std::move(call), {block.tensor()}, async, patience);
+    return run(std::move(call), {block.tensor()}, async, timeout);
   });
 }
 
-AlWindow::WorkPtr AlWindow::get(const at::Tensor& tensor, const Place& place, bool async, Patience patience) {
+AlWindow::WorkPtr AlWindow::get(const at::Tensor& tensor, const Place& place, bool async, Timeout timeout) {
   return asked(asking(Access::kGet), place.rank, [&](int) {
     WindowCall call = describe(Access::kGet, tensor, place);
     Block block(tensor);
@@ -338,26 +338,25 @@ AlWindow::WorkPtr AlWindow::get(const at::Tensor& tensor, const Place& place, bo
     call.into = block.data();
     std::function<void()> finish;
     if (block.staged()) finish = [block] { block.store(); };
-    return run(std::move(call), {tensor, block.tensor()}, async, patience, std::move(finish));
+    return run(std::move(call), {tensor, block.tensor()}, async, timeout, std::move(finish));
   });
 }
 
 std::int64_t AlWindow::fetch_add(std::int64_t rank, std::int64_t offset, std::int64_t value,
-                                 Patience patience) {
+                                 Timeout timeout) {
   return asked(asking(Access::kFetchAdd), rank,
-               [&](int peer) { return count(Access::kFetchAdd, peer, offset, value, 0, patience); });
+               [&](int peer) { return count(Access::kFetchAdd, peer, offset, value, 0, timeout); });
 }
 
 std::int64_t AlWindow::compare_swap(std::int64_t rank, std::int64_t offset, std::int64_t expected,
-                                    std::int64_t value, Patience patience) {
-  return asked(asking(Access::kCompareSwap), rank, [&](int peer) {
-    return count(Access::kCompareSwap, peer, offset, value, expected, patience);
-  });
+                                    std::int64_t value, Timeout timeout) {
+  return asked(asking(Access::kCompareSwap), rank,
+               [&](int peer) { return count(Access::kCompareSwap, peer, offset, value, expected, timeout); });
 }
 
 // No tensor says of which type: that is the target's affair.
 std::int64_t AlWindow::count(Access access, int rank, std::int64_t offset, std::int64_t operand,
-                             std::int64_t expected, Patience patience) {
+                             std::int64_t expected, Timeout timeout) {
   const Open opened = open();
   WindowCall call = describe_elements(access, opened.window->registered(rank).dtype, 1, {rank, offset});
   for (const std::int64_t value : {operand, expected}) {
@@ -374,21 +373,21 @@ std::int64_t AlWindow::count(Access access, int rank, std::int64_t offset, std::
     call.captured = turn->captured;
   }
   bool buffers_free = true;
-  opened.window->access(call, deadline(patience), buffers_free);
+  opened.window->access(call, deadline(timeout), buffers_free);
   if (turn) opened.streams->rejoin(*turn);
   return call.found;
 }
 
-AlWindow::WorkPtr AlWindow::signal_rank(std::int64_t rank, int slot, bool async, Patience patience) {
+AlWindow::WorkPtr AlWindow::signal_rank(std::int64_t rank, int slot, bool async, Timeout timeout) {
   return asked(asking(Access::kSignal), rank, [&](int peer) {
     WindowCall call;
     call.peer = peer;
     call.slot = check_slot(slot);
-    return run(std::move(call), {}, async, patience);
+    return run(std::move(call), {}, async, timeout);
   });
 }
 
-AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience) {
+AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool async, Timeout timeout) {
   return asked(kWaitForSignal, rank, [&](int source) -> WorkPtr {
     const Open all = open();
     const auto& opened = all.window;
@@ -396,13 +395,13 @@ AlWindow::WorkPtr AlWindow::wait_for_signal(std::int64_t rank, int slot, bool as
     if (all.streams) {
       const auto back = on_device_of(all.streams);
       const auto turn = all.streams->begin(async, source);
-      opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(patience),
+      opened->enqueue_wait(source, slot, turn.stream.native_handle(), turn.captured, deadline(timeout),
                            [] { CudaWatch::instance().wake(); });
       all.streams->rejoin(turn);
       return async ? all.streams->end(turn, communicator_->rank(), opened) : finished_;
     }
-    if (async) return under_way(opened->start_wait(source, slot, deadline(patience)), {}, nullptr);
-    opened->wait_signal(source, slot, deadline(patience));
+    if (async) return under_way(opened->start_wait(source, slot, deadline(timeout)), {}, nullptr);
+    opened->wait_signal(source, slot, deadline(timeout));
     return finished_;
   });
 }
@@ -456,8 +455,8 @@ std::string AlWindow::route() {
 #ifdef C10D_BACKEND_HAS_WINDOW
 namespace {
 
-AlWindow::Patience patience_of(std::chrono::milliseconds timeout) {
-  return timeout == c10d::kUnsetTimeout ? AlWindow::Patience() : clamp_timeout(timeout);
+AlWindow::Timeout timeout_of(std::chrono::milliseconds timeout) {
+  return timeout == c10d::kUnsetTimeout ? AlWindow::Timeout() : clamp_timeout(timeout);
 }
 
 }  // namespace
@@ -466,14 +465,14 @@ void AlWindow::tensor_register(const at::Tensor& tensor, bool owning) { register
 void AlWindow::tensor_deregister() { deregister_tensor(); }
 AlWindow::WorkPtr AlWindow::put(const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
                                 const c10d::PutOptions& options) {
-  return put(tensor, {rank, offset}, async, patience_of(options.timeout));
+  return put(tensor, {rank, offset}, async, timeout_of(options.timeout));
 }
 AlWindow::WorkPtr AlWindow::signal(std::int64_t rank, bool async, const c10d::SignalOptions& options) {
-  return signal_rank(rank, 0, async, patience_of(options.timeout));
+  return signal_rank(rank, 0, async, timeout_of(options.timeout));
 }
 AlWindow::WorkPtr AlWindow::wait_signal(std::int64_t rank, bool async,
                                         const c10d::WaitSignalOptions& options) {
-  return wait_for_signal(rank, 0, async, patience_of(options.timeout));
+  return wait_for_signal(rank, 0, async, timeout_of(options.timeout));
 }
 at::Tensor AlWindow::map_remote_tensor(std::int64_t rank) { return map(rank); }
 // The owner's own view and that of the others are one memory on every route.

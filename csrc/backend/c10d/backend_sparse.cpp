@@ -10,7 +10,7 @@
 #include "backend/c10d/sparse_sum.h"
 #include "backend/cuda/cuda_guard.h"
 #include "backend/cuda/cuda_work.h"
-#include "engine/callback_thread.h"
+#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 
@@ -188,7 +188,7 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   launch(c10d::OpType::_ALLREDUCE_SPARSE, std::move(exchange), /*async=*/false);
   const c10::DeviceGuard on_device(tensor.device());
   call.finish(*communicator_);
-  cuda_group(call.second)->throw_if_failed();  // the sum was made of what had been given up
+  cuda_group(call.second)->throw_if_failed();  // the sum was made of what had been aborted
   if (call.failure) throw *call.failure;
   if (!async) return finished(c10d::OpType::_ALLREDUCE_SPARSE, call.whole, {tensor});
   auto done = std::make_shared<InFlight>(c10::Event(c10::DeviceType::CUDA));

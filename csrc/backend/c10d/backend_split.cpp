@@ -132,8 +132,8 @@ bool AlBackend::is_lost(int rank) const {
 }
 
 template <typename Ask>
-auto AlBackend::ask_survivors(std::chrono::milliseconds patience,
-                              const c10::intrusive_ptr<c10d::Store>& store, Ask&& ask) {
+auto AlBackend::ask_survivors(std::chrono::milliseconds timeout, const c10::intrusive_ptr<c10d::Store>& store,
+                              Ask&& ask) {
   return guarded([&] {
     const auto group = communicator_;
     std::optional<C10dStore> given;
@@ -142,7 +142,7 @@ auto AlBackend::ask_survivors(std::chrono::milliseconds patience,
     query.key = "survivors";
     query.rank = group->rank();
     query.size = group->size();
-    query.timeout = patience;
+    query.timeout = timeout;
     auto next_question = std::chrono::steady_clock::now();
     query.is_dead = [&](int rank) {
       const auto now = std::chrono::steady_clock::now();
@@ -160,16 +160,16 @@ auto AlBackend::ask_survivors(std::chrono::milliseconds patience,
   });
 }
 
-Survivors AlBackend::find_survivors(std::chrono::milliseconds patience,
+Survivors AlBackend::find_survivors(std::chrono::milliseconds timeout,
                                     const c10::intrusive_ptr<c10d::Store>& store) {
-  return ask_survivors(patience, store, [](KeyValueStore& keys, const SurvivorQuery& query) {
+  return ask_survivors(timeout, store, [](KeyValueStore& keys, const SurvivorQuery& query) {
     return altorch::find_survivors(keys, query);
   });
 }
 
-bool AlBackend::all_succeeded(std::chrono::milliseconds patience, const Survivors& left, bool made,
+bool AlBackend::all_succeeded(std::chrono::milliseconds timeout, const Survivors& left, bool made,
                               const c10::intrusive_ptr<c10d::Store>& store) {
-  return ask_survivors(patience, store, [&](KeyValueStore& keys, const SurvivorQuery& query) {
+  return ask_survivors(timeout, store, [&](KeyValueStore& keys, const SurvivorQuery& query) {
     return altorch::all_succeeded(keys, query, left, made);
   });
 }

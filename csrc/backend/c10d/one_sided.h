@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/cuda/window_streams.h"
-#include "engine/window/window.h"
+#include "windows/window.h"
 
 namespace altorch::backend {
 
@@ -31,7 +31,7 @@ class AlWindow : public WindowBase {
     std::int64_t rank = 0, offset = 0;
     std::optional<std::int64_t> stride = {};
   };
-  using Patience = std::optional<std::chrono::milliseconds>;  // none: the group's timeout
+  using Timeout = std::optional<std::chrono::milliseconds>;  // none: the group's timeout
 
   AlWindow(std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout, OnError on_error);
 
@@ -42,16 +42,16 @@ class AlWindow : public WindowBase {
   void deregister_tensor();
 
   // `slot`: also signals the target in this slot.
-  WorkPtr put(const at::Tensor& tensor, const Place& place, bool async, Patience patience,
+  WorkPtr put(const at::Tensor& tensor, const Place& place, bool async, Timeout timeout,
               std::optional<int> slot = std::nullopt);
   WorkPtr accumulate(const at::Tensor& tensor, const Place& place, const std::string& op, bool async,
-                     Patience patience);
-  WorkPtr get(const at::Tensor& tensor, const Place& place, bool async, Patience patience);
-  std::int64_t fetch_add(std::int64_t rank, std::int64_t offset, std::int64_t value, Patience patience);
+                     Timeout timeout);
+  WorkPtr get(const at::Tensor& tensor, const Place& place, bool async, Timeout timeout);
+  std::int64_t fetch_add(std::int64_t rank, std::int64_t offset, std::int64_t value, Timeout timeout);
   std::int64_t compare_swap(std::int64_t rank, std::int64_t offset, std::int64_t expected, std::int64_t value,
-                            Patience patience);
-  WorkPtr signal_rank(std::int64_t rank, int slot, bool async, Patience patience);
-  WorkPtr wait_for_signal(std::int64_t rank, int slot, bool async, Patience patience);
+                            Timeout timeout);
+  WorkPtr signal_rank(std::int64_t rank, int slot, bool async, Timeout timeout);
+  WorkPtr wait_for_signal(std::int64_t rank, int slot, bool async, Timeout timeout);
   void flush(std::optional<std::int64_t> rank);
   // Collective. Returns when all ranks have called it, and all accesses that any of them began
   // before have taken effect.
@@ -87,14 +87,14 @@ class AlWindow : public WindowBase {
   };
   Open open() const;
   std::shared_ptr<altorch::Window> window() const { return open().window; }
-  std::chrono::milliseconds deadline(Patience patience) const { return patience.value_or(timeout_); }
+  std::chrono::milliseconds deadline(Timeout timeout) const { return timeout.value_or(timeout_); }
   WindowCall describe(Access access, const at::Tensor& tensor, const Place& place) const;
   WorkPtr run_on_stream(const Open& opened, WindowCall call, const std::vector<at::Tensor>& touched,
-                        bool async, Patience patience, const std::function<void()>& finish);
-  WorkPtr run(WindowCall call, std::vector<at::Tensor> keep, bool async, Patience patience,
+                        bool async, Timeout timeout, const std::function<void()>& finish);
+  WorkPtr run(WindowCall call, std::vector<at::Tensor> keep, bool async, Timeout timeout,
               std::function<void()> finish = nullptr);
   std::int64_t count(Access access, int rank, std::int64_t offset, std::int64_t operand,
-                     std::int64_t expected, Patience patience);
+                     std::int64_t expected, Timeout timeout);
   WorkPtr under_way(const std::shared_ptr<WindowTask>& task, std::vector<at::Tensor> keep,
                     std::function<void()> finish);
 

@@ -8,8 +8,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/longest_timeout.h"
-#include "engine/gpu/on_error.h"
-#include "transports/nccl/nccl_comm.h"
+#include "gpu/nccl/nccl_comm.h"
+#include "gpu/on_error.h"
 
 namespace altorch::backend {
 

@@ -9,7 +9,7 @@
 
 #include "backend/c10d/tensors.h"
 #include "backend/cuda/normed_tensors.h"
-#include "engine/operation.h"
+#include "base/operation.h"
 
 namespace altorch::backend {
 

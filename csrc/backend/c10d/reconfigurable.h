@@ -12,7 +12,7 @@
 #include "backend/c10d/backend.h"
 #include "base/interrupt.h"
 #include "base/random_name.h"
-#include "observe/process_id.h"
+#include "health/process_id.h"
 
 // From this version on, torch's interface is the one below.
 #if defined(C10D_BACKEND_HAS_RECONFIGURE) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/operation.h"
+#include "base/operation.h"
 
 namespace altorch::backend {
 

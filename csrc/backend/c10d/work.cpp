@@ -10,8 +10,8 @@
 #include "base/adaptive_wait.h"
 #include "base/leak_intentionally.h"
 #include "base/longest_timeout.h"
-#include "engine/callback_thread.h"
 #include "platform/signal_check.h"
+#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 namespace {
@@ -215,7 +215,7 @@ bool AlWork::wait(std::chrono::milliseconds timeout) {
   for (const Part& part : parts_) {
     if (!guarded([&] { return communicator_->wait(*part.task, timeout); })) {
       const Error late(ErrorKind::kTimeout, "wait(timeout=" + std::to_string(timeout.count()) +
-                                                " ms) gave up; the operation itself goes on until its own "
+                                                " ms) timed out; the operation itself goes on until its own "
                                                 "deadline, and can be waited for again");
       C10_THROW_ERROR(DistBackendError, communicator_->explain(part.task->operation, late).what());
     }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/hooks/completion_hooks.h"
-#include "engine/communicator.h"
+#include "runtime/communicator.h"
 
 namespace altorch::backend {
 

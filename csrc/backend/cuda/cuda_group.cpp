@@ -20,16 +20,16 @@
 #include "base/log.h"
 #include "base/longest_timeout.h"
 #include "device/cuda_runtime.h"
-#include "engine/callback_thread.h"
-#include "engine/fingerprint.h"
 #include "platform/native_thread.h"
+#include "runtime/callback_thread.h"
+#include "runtime/fingerprint.h"
 
 namespace altorch::backend {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{10};  // of a group that is destroyed
+constexpr std::chrono::seconds kEndTimeout{10};  // of a group that is destroyed
 constexpr std::size_t kMostMarkers = 16;
 constexpr std::chrono::microseconds kApart{500};  // calls of which an event costs nothing that matters
 
@@ -128,7 +128,7 @@ CudaGroup::~CudaGroup() {
   std::atomic<bool> over{false};
   bool ends = false;  // of the thread that does it
   const auto end_late = [&] {
-    if (!failure() && Clock::now() < began + kPatience) return;
+    if (!failure() && Clock::now() < began + kEndTimeout) return;
     if (!std::exchange(ends, true)) {
       calls_.end(Error(ErrorKind::kClosed, "the group was destroyed on rank " +
                                                std::to_string(communicator_->rank()) +
@@ -147,7 +147,7 @@ CudaGroup::~CudaGroup() {
     }
   }
   AdaptiveWait wait;
-  while (!is_idle() && Clock::now() < began + 2 * kPatience) {
+  while (!is_idle() && Clock::now() < began + 2 * kEndTimeout) {
     if (!ender && !calls_.idle()) end_late();
     wait.pause();
   }
@@ -373,7 +373,7 @@ void CudaGroup::wait_on_host(const c10::Event& event, std::chrono::milliseconds 
     if (Clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout, "altorch: group '" + communicator_->name() + "', rank " +
                                            std::to_string(communicator_->rank()) + ": " + what + " on " +
-                                           device_.str() + " gave up after " +
+                                           device_.str() + " timed out after " +
                                            std::to_string(timeout.count()) +
                                            " ms; the operation itself goes on until its own deadline");
     }

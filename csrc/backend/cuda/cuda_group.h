@@ -22,10 +22,10 @@
 #include "backend/c10d/prepared_call.h"
 #include "backend/hooks/completion_hooks.h"
 #include "device/cuda_device.h"
-#include "engine/communicator.h"
-#include "engine/gpu/device_calls.h"
-#include "engine/gpu/gpu_routes.h"
-#include "engine/gpu/watched.h"
+#include "gpu/device_calls.h"
+#include "gpu/gpu_routes.h"
+#include "gpu/watched.h"
+#include "runtime/communicator.h"
 
 namespace altorch::backend {
 
@@ -96,7 +96,7 @@ class CudaGroup : public Watched, public std::enable_shared_from_this<CudaGroup>
 
   // The watch calls both, each on a thread of its own; false: nothing is in flight. poll() asks
   // CUDA how far the device is, which may block, and releases what is done. look() never calls
-  // CUDA, whatever blocks other threads in it (engine/gpu/device_calls.h).
+  // CUDA, whatever blocks other threads in it (gpu/device_calls.h).
   bool poll() override;
   bool look() override { return calls_.look(); }
   void abort(const std::string& why);

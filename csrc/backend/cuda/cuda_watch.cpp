@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "device/cuda_runtime.h"
-#include "engine/callback_thread.h"
 #include "platform/native_thread.h"
+#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/gpu/watched.h"
+#include "gpu/watched.h"
 
 namespace altorch::backend {
 

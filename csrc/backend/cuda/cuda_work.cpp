@@ -7,7 +7,7 @@
 #include "backend/c10d/errors.h"
 #include "backend/c10d/work.h"
 #include "backend/cuda/cuda_guard.h"
-#include "engine/gpu/release_rule.h"
+#include "gpu/release_rule.h"
 
 namespace altorch::backend {
 

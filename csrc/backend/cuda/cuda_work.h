@@ -25,7 +25,7 @@ class CudaWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // Complete when the device is done, or has given up, some 0.1 s later at most.
+  // Complete when the device is done, or has aborted, some 0.1 s later at most.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return in_flight_->future_result(); }
   // With everything else of the group.
   void abort() override { group_->abort("a Work of the group was aborted"); }

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "engine/operation.h"
+#include "base/operation.h"
 
 namespace altorch::backend {
 

@@ -130,7 +130,7 @@ bool StreamWork::wait(std::chrono::milliseconds timeout) {
     while (timeout != kNoTimeout && !end_.query() && !window_->failure()) {
       if (std::chrono::steady_clock::now() > deadline)
         throw Error(ErrorKind::kTimeout, "altorch: wait(timeout) of a window's call on " + device_.str() +
-                                             " gave up after " + std::to_string(timeout.count()) +
+                                             " timed out after " + std::to_string(timeout.count()) +
                                              " ms; the call itself goes on until its own deadline");
       pauses.pause();
     }

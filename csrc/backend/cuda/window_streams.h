@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "device/cuda_device.h"
-#include "engine/window/window.h"
+#include "windows/window.h"
 
 namespace altorch::backend {
 

@@ -20,8 +20,8 @@ void attach(Request& request, GlooTransferPtr transfer) {
   request.handle = 1;
 }
 
-bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool wait_until_done(const GlooTransfer& transfer, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!transfer.done.load(std::memory_order_acquire)) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -49,7 +49,7 @@ void GlooInbox::receive(const GlooTransferPtr& transfer) {
                                     [&](const Unexpected& each) { return matches(*transfer, each.arrival); });
     if (match == unexpected_.end()) {
       if (auto cause = failure_now(transfer->peer)) return transfer->finish(std::move(cause));
-      awaited_.push_back(transfer);
+      target_.push_back(transfer);
       return;
     }
     found = std::move(*match);
@@ -61,7 +61,7 @@ void GlooInbox::receive(const GlooTransferPtr& transfer) {
 
 bool GlooInbox::withdraw(const GlooTransferPtr& transfer) {
   const std::lock_guard lock(mutex_);
-  return std::erase(awaited_, transfer) > 0;
+  return std::erase(target_, transfer) > 0;
 }
 
 void GlooInbox::arrived(const GlooArrival& arrival) {
@@ -72,9 +72,9 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
       lock.unlock();
       return drop(arrival);
     }
-    const auto match = std::find_if(awaited_.begin(), awaited_.end(),
+    const auto match = std::find_if(target_.begin(), target_.end(),
                                     [&](const GlooTransferPtr& each) { return matches(*each, arrival); });
-    if (match == awaited_.end()) {
+    if (match == target_.end()) {
       Unexpected kept{arrival, nullptr};
       if (arrival.id == 0 && arrival.bytes > 0) {
         kept.payload.reset(new std::byte[arrival.bytes]);
@@ -85,7 +85,7 @@ void GlooInbox::arrived(const GlooArrival& arrival) {
       return;
     }
     transfer = std::move(*match);
-    awaited_.erase(match);
+    target_.erase(match);
     transfer->peer = arrival.peer;
   }
   deliver(transfer, arrival);
@@ -135,7 +135,7 @@ std::optional<Error> GlooInbox::failure(int mesh_rank) const {
 }
 
 void GlooInbox::fail_unmatchable() {
-  std::erase_if(awaited_, [&](const GlooTransferPtr& transfer) {
+  std::erase_if(target_, [&](const GlooTransferPtr& transfer) {
     auto cause = failure_now(transfer->peer);
     if (!cause) return false;
     transfer->finish(std::move(cause));

@@ -61,7 +61,7 @@ class GlooInbox {
   int own_mesh_rank_ = 0;
   bool closed_ = false;
   std::unordered_set<int> left_;
-  std::list<GlooTransferPtr> awaited_;
+  std::list<GlooTransferPtr> target_;
   std::list<Unexpected> unexpected_;
 };
 

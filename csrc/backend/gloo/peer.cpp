@@ -126,10 +126,10 @@ bool GlooPeer::withdraw(const GlooTransferPtr& transfer) {
 }
 
 void GlooPeer::break_off(const GlooTransferPtr& transfer) {
-  const Error reason(ErrorKind::kTransport, "a message was given up half-way");
-  give_up([&](const Posted& posted) { return posted.transfer == transfer; }, reason);
+  const Error reason(ErrorKind::kTransport, "a message was aborted half-way");
+  abort([&](const Posted& posted) { return posted.transfer == transfer; }, reason);
   lose(Error(ErrorKind::kTransport, "the connection to global rank " + std::to_string(global_rank_) +
-                                        " cannot be used since an earlier message was given up half-way; "
+                                        " cannot be used since an earlier message was aborted half-way; "
                                         "destroy the process group (all of it) and make a new one"));
 }
 
@@ -272,8 +272,8 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   if (header.kind == Kind::kWithdrawn) {
     const Error reason(ErrorKind::kTransport, "global rank " + std::to_string(global_rank_) +
                                                   " withdrew the message that it was about to send");
-    return give_up([&](const Posted& posted) { return posted.id == id && posted.transfer->is_receive; },
-                   reason);
+    return abort([&](const Posted& posted) { return posted.id == id && posted.transfer->is_receive; },
+                 reason);
   }
   GlooTransferPtr transfer;
   {
@@ -300,7 +300,7 @@ void GlooPeer::dispatch(const at::Tensor& frame) {
   }
 }
 
-void GlooPeer::give_up(const std::function<bool(const Posted&)>& chosen, const Error& reason) {
+void GlooPeer::abort(const std::function<bool(const Posted&)>& chosen, const Error& reason) {
   const std::lock_guard lock(mutex_);
   for (const auto& posted : posted_) {
     if (!posted->transfer || !posted->work || !chosen(*posted)) continue;

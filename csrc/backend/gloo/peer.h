@@ -132,7 +132,7 @@ class GlooPeer {
     at::Tensor tensor;
     GlooTransferPtr transfer;  // of a body
     std::uint64_t id = 0;
-    std::optional<Error> reason;  // why it was given up
+    std::optional<Error> reason;  // why it was aborted
   };
 
   bool send_frame(const Header& header, const void* payload, std::size_t bytes);
@@ -143,7 +143,7 @@ class GlooPeer {
   void wait_for_posted();
   bool finisher_wanted() const;  // with mutex_ held
   void lose(const Error& error);
-  void give_up(const std::function<bool(const Posted&)>& chosen, const Error& reason);
+  void abort(const std::function<bool(const Posted&)>& chosen, const Error& reason);
   Error broken(const std::string& cause) const;
 
   const c10::intrusive_ptr<c10d::Backend> gloo_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/callback_thread.h"
+#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 namespace {

@@ -14,7 +14,7 @@
 #include <set>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "observe/observer.h"
+#include "trace/observer.h"
 
 namespace altorch::backend {
 

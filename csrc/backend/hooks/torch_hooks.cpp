@@ -9,7 +9,7 @@
 
 #include "backend/c10d/without_python.h"
 #include "base/log.h"
-#include "engine/callback_thread.h"
+#include "runtime/callback_thread.h"
 
 namespace altorch::backend {
 
@@ -115,9 +115,8 @@ void TorchHooks::run_abort_hooks() noexcept {
       done->set_value();
     });
     const WithoutPython released;
-    if (returned.wait_for(kHookPatience) != std::future_status::ready)
-      log(LogLevel::kWarning, "an abort hook has not returned after " +
-                                  std::to_string(kHookPatience.count()) +
+    if (returned.wait_for(kHookTimeout) != std::future_status::ready)
+      log(LogLevel::kWarning, "an abort hook has not returned after " + std::to_string(kHookTimeout.count()) +
                                   " s; the failure is told to the other ranks without it");
   } catch (const std::exception& error) {
     log(LogLevel::kWarning, std::string("abort hooks were not run: ") + error.what());

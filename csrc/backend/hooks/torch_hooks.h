@@ -15,7 +15,7 @@
 
 #include "backend/hooks/completion_hooks.h"
 #include "backend/hooks/completions.h"
-#include "observe/observer.h"
+#include "trace/observer.h"
 
 namespace altorch::backend {
 
@@ -26,7 +26,7 @@ bool failed_under_way(ErrorKind kind);
 class TorchHooks : public Observer {
  public:
   using AbortHook = std::function<void()>;
-  static constexpr std::chrono::seconds kHookPatience{2};
+  static constexpr std::chrono::seconds kHookTimeout{2};
 
   // Ends the hooks of all groups: none runs from now on. All are released, because they may belong
   // to Python, which ends. Waits for those that run, a second at most.
@@ -40,7 +40,7 @@ class TorchHooks : public Observer {
   void remove(std::int64_t id);
   // Runs the hooks in the order of their ids, on the callback thread. A hook may wait for Python's
   // lock, and the holder of that lock may wait for what the calling thread is about to end. So this
-  // returns when all hooks have returned, or after kHookPatience; hooks that are left then run
+  // returns when all hooks have returned, or after kHookTimeout; hooks that are left then run
   // concurrently. Logs what a hook throws. Does nothing within a hook.
   void run_abort_hooks() noexcept;
 

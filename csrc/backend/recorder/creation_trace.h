@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "observe/job_watch.h"
-#include "observe/trace/trace_board.h"
 #include "rendezvous/membership.h"
+#include "trace/job_watch.h"
+#include "trace/trace_board.h"
 
 namespace altorch::backend {
 

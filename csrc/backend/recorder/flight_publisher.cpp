@@ -17,7 +17,7 @@
 namespace altorch::backend {
 namespace {
 
-constexpr std::chrono::seconds kEvery{1}, kDumpPatience{2};
+constexpr std::chrono::seconds kEvery{1}, kDumpTimeout{2};
 using Theirs = c10d::FlightRecorder<c10::Event>;
 
 std::string title(const FlightEntry& entry, int rank) {
@@ -157,7 +157,7 @@ FlightPublisher::FlightPublisher(Theirs& theirs)
 void FlightPublisher::stop() {
   if (getpid() != process_) return;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kDumpPatience, [&] { return dumps_done_ >= dumps_wanted_; });
+  changed_.wait_for(lock, kDumpTimeout, [&] { return dumps_done_ >= dumps_wanted_; });
   stopped_ = true;
 }
 
@@ -182,7 +182,7 @@ std::string FlightPublisher::dump(int rank) {
 void FlightPublisher::loop() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
-    const std::uint64_t news = recorder_.news();
+    const std::uint64_t changes = recorder_.changes();
     const bool busy = copy();
     if (const int wanted = dumps_wanted_; wanted > dumps_done_) {
       lock.unlock();
@@ -192,12 +192,12 @@ void FlightPublisher::loop() {
       changed_.notify_all();
       continue;
     }
-    if (busy || recorder_.news() != news) {
+    if (busy || recorder_.changes() != changes) {
       changed_.wait_for(lock, kEvery, [&] { return dumps_wanted_ > dumps_done_; });
       continue;
     }
     lock.unlock();
-    recorder_.sleep_while(news);
+    recorder_.sleep_while(changes);
     lock.lock();
   }
 }

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/communicator.h"
-#include "observe/trace/trace_board.h"
+#include "runtime/communicator.h"
+#include "trace/trace_board.h"
 
 namespace altorch::backend {
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "engine/communicator.h"
+#include "runtime/communicator.h"
 
 namespace altorch::backend {
 

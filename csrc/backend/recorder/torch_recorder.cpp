@@ -18,7 +18,7 @@
 #include "base/env.h"
 #endif
 
-#include "observe/trace/trace_board.h"
+#include "trace/trace_board.h"
 
 namespace altorch::backend {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "observe/flight_recorder.h"
+#include "trace/flight_recorder.h"
 
 // From this version on torch keeps a recorder for each backend, and leaves out a backend that
 // records for itself.

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/interrupt.h"
-#include "observe/job_watch.h"
+#include "trace/job_watch.h"
 
 namespace altorch::backend {
 

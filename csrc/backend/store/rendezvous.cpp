@@ -8,12 +8,12 @@
 #include "backend/recorder/torch_recorder.h"
 #include "base/env.h"
 #include "bootstrap/probes.h"
-#include "engine/progress.h"
-#include "engine/route/rules.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/commit_decision.h"
 #include "rendezvous/first_allgather.h"
 #include "rendezvous/store_allgather.h"
+#include "runtime/progress.h"
+#include "select/rules.h"
 
 namespace altorch::backend {
 namespace {
@@ -117,18 +117,18 @@ Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, Membership 
   const bool is_first = group_.is_job && group_.before.empty();
   if (!processes.empty()) make_watch(processes, store, "altorch/" + key + "/watch");
   LivenessStore checked(keys,
-                        group_.watch ? group_.watch
-                        : is_first   ? nullptr
-                                     : watch,
+                        liveness_of(group_.watch ? group_.watch
+                                    : is_first   ? nullptr
+                                                 : watch),
                         group_.before.empty() ? group_.global_ranks : group_.before);
   const FirstAllgather met =
       first_allgather(checked, "altorch/" + key, group_.rank, group_.size(), group_.timeout, purpose, full);
-  if (const auto error = unsupported_reason(met.words, agreed_end)) {
+  if (const auto error = unsupported_reason(met.infos, agreed_end)) {
     if (group_.is_job) leave_in_turn(checked, met.prefix + "/refused", group_.rank, group_.size(), kFarewell);
     throw error->with_prefix("altorch: group '" + group_.name + "': ");
   }
   std::vector<Fields> identities;
-  for (const Fields& row : met.words) {
+  for (const Fields& row : met.infos) {
     const std::size_t rest = agreed_end + identity.size();
     identities.push_back(slice(row, agreed_end, identity.size()));
     words_.push_back(slice(row, rest, row.size() - std::min(rest, row.size())));
@@ -189,7 +189,7 @@ void Rendezvous::make_watch(const std::vector<ProcessId>& processes,
   LivenessSettings watched;
   for (std::size_t i = 0; i < processes.size(); ++i) watched.members[group_.global_ranks[i]] = processes[i];
   watched.store = std::make_shared<C10dStore>(store, name);
-  watched.patient =
+  watched.retrying =
       std::make_shared<C10dStore>(c10::make_intrusive<c10d::PrefixStore>(name, store), name, kStoreTimeout);
   watched.rank = group_.global_ranks[static_cast<std::size_t>(group_.rank)];
   const char* master = std::getenv("MASTER_ADDR");

@@ -16,11 +16,11 @@
 #include "backend/store/group_making.h"
 #include "backend/store/store.h"
 #include "base/fields.h"
-#include "observe/job_watch.h"
-#include "observe/liveness_store.h"
+#include "health/liveness_store.h"
 #include "rendezvous/first_allgather.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/poll_pause.h"
+#include "trace/job_watch.h"
 
 namespace altorch::backend {
 
@@ -29,7 +29,7 @@ class RendezvousStore : public LivenessStore {
  public:
   RendezvousStore(c10::intrusive_ptr<c10d::Store> callers, std::shared_ptr<StoreLease> lease,
                   KeyValueStore& store, std::shared_ptr<JobWatch> watch, const std::vector<int>& ranks)
-      : LivenessStore(store, std::move(watch), ranks),
+      : LivenessStore(store, liveness_of(std::move(watch)), ranks),
         callers_(std::move(callers)),
         lease_(std::move(lease)),
         between_questions_(std::max(kBetweenQuestions, calm_pace(static_cast<int>(ranks.size())))) {}

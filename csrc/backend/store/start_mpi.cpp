@@ -14,10 +14,10 @@ namespace {
 void start(const MpiStart& asked, Rendezvous& group) {
   const Membership& members = group.group();
   BootstrapOptions options;
-  options.timeout = bootstrap_patience(members.timeout);
+  options.timeout = bootstrap_timeout(members.timeout);
   // MPI's own questions are asked once.
   C10dStore keys(group.store().callers(), members.key, options.timeout);
-  LivenessStore store(keys, members.watch, members.global_ranks);
+  LivenessStore store(keys, liveness_of(members.watch), members.global_ranks);
   options.library = asked.library;
   options.shim_directory = asked.shim_directory;
   options.rank = members.rank;
@@ -30,7 +30,7 @@ void start(const MpiStart& asked, Rendezvous& group) {
 
 }  // namespace
 
-std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout) {
+std::chrono::milliseconds bootstrap_timeout(std::chrono::milliseconds timeout) {
   const double seconds = numeric_setting("ALTORCH_BOOTSTRAP_SECONDS");
   return std::min(timeout, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
 }

@@ -26,6 +26,6 @@ std::shared_ptr<Transport> mpi_transport(Rendezvous& group, const std::vector<in
                                          const std::optional<MpiStart>& start);
 
 // How long MPI may take to start.
-std::chrono::milliseconds bootstrap_patience(std::chrono::milliseconds timeout);
+std::chrono::milliseconds bootstrap_timeout(std::chrono::milliseconds timeout);
 
 }  // namespace altorch::backend

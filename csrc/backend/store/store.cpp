@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "observe/sockets.h"
+#include "health/sockets.h"
 #include "rendezvous/poll_pause.h"
 #include "rendezvous/retrying_store.h"
 
@@ -21,8 +21,8 @@ std::string set_if_missing(c10d::Store& store, const std::string& key, const std
 }  // namespace
 
 C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
-                     std::chrono::milliseconds patience)
-    : prefix_(prefix), patience_(patience), worker_(StoreWorker::of(store)) {}
+                     std::chrono::milliseconds timeout)
+    : prefix_(prefix), timeout_(timeout), worker_(StoreWorker::of(store)) {}
 
 c10::intrusive_ptr<c10d::Store> C10dStore::c10d() const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix_, worker_->store());
@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10d::Store> C10dStore::callers() const {
 }
 
 void C10dStore::finish(const StoreRequest& request, const std::string& key) {
-  if (!worker_->wait(request, patience_)) {
+  if (!worker_->wait(request, timeout_)) {
     throw Error(ErrorKind::kTimeout, "the c10d store does not answer (key '" + key +
                                          "'); is the process that hosts it stopped, or its node gone?");
   }

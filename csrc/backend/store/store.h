@@ -14,7 +14,7 @@
 
 namespace altorch::backend {
 
-// No request takes longer than `patience`, even if the store's host is stopped or gone. Waits poll,
+// No request takes longer than `timeout`, even if the store's host is stopped or gone. Waits poll,
 // so that the wait of one thread does not block another thread.
 class C10dStore : public KeyValueStore {
  public:
@@ -24,7 +24,7 @@ class C10dStore : public KeyValueStore {
 
   // `prefix` must be the group's own within the job: prefixes of `store` itself are left out.
   C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
-            std::chrono::milliseconds patience = kLook);
+            std::chrono::milliseconds timeout = kLook);
 
   void set(const std::string& key, const std::string& value) override;
   // Over a Store in Python without compare_set() it takes three requests; if the rank dies between them, the key stays missing.
@@ -58,7 +58,7 @@ class C10dStore : public KeyValueStore {
   std::string full(const std::string& key) const { return prefix_ + "/" + key; }
 
   const std::string prefix_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
   const std::shared_ptr<StoreWorker> worker_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Read>> late_;  // reads that were not answered in time, by first key

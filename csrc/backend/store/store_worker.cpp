@@ -161,13 +161,13 @@ void StoreWorker::submit(std::shared_ptr<StoreRequest> request) {
   state_->submitted.notify_one();
 }
 
-bool StoreWorker::wait(const StoreRequest& request, std::chrono::milliseconds patience) {
+bool StoreWorker::wait(const StoreRequest& request, std::chrono::milliseconds timeout) {
   check_not_forked();
   std::unique_lock lock(state_->mutex);
   const auto now = Clock::now();
   const bool busy = state_->busy_since != Clock::time_point{};
   const auto since = busy ? std::min(state_->busy_since, now) : now;
-  return state_->finished.wait_until(lock, since + patience, [&] { return request.done; });
+  return state_->finished.wait_until(lock, since + timeout, [&] { return request.done; });
 }
 
 }  // namespace altorch::backend

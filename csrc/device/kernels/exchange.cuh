@@ -5,7 +5,7 @@ namespace altorch::kernels {
 
 // As Exchange in device/device.h.
 struct Exchange {
-  BulkSlots places;
+  BulkSlots slots;
   const void* input[16];
   void* output[16];
   long long sent[16], taken[16], chunk_sent[16], chunk_taken[16];
@@ -17,21 +17,21 @@ struct Exchange {
 // The counters of a thread block for one peer: rounds pushed, rounds pulled; and for an exchange in place, rounds read and
 // rounds overwritten.
 enum ExchangeCount { kExchangeSent, kExchangeTaken, kExchangeRead, kExchangeOverwritten };
-AL_DEVICE unsigned* exchange_count(const BulkSlots& places, ExchangeCount what, int peer, long long block) {
-  return places.numbers + (static_cast<long long>(what) * places.number + peer) * places.blocks + block;
+AL_DEVICE unsigned* exchange_count(const BulkSlots& slots, ExchangeCount what, int peer, long long block) {
+  return slots.numbers + (static_cast<long long>(what) * slots.number + peer) * slots.blocks + block;
 }
 
 // One thread block, one peer. A message does not wait for its receiver while the receiver's slots have room.
 AL_DEVICE void push_exchange(const Exchange& job, int peer, long long block) {
-  const BulkSlots& places = job.places;
+  const BulkSlots& slots = job.slots;
   const auto* input = static_cast<const unsigned char*>(job.input[peer]);
   const Chunks chunks = {job.sent[peer], job.chunk_sent[peer], block, job.blocks_sent[peer]};
-  unsigned* const last = exchange_count(places, kExchangeSent, peer, block);
-  unsigned* const read = exchange_count(places, kExchangeRead, peer, block);
+  unsigned* const last = exchange_count(slots, kExchangeSent, peer, block);
+  unsigned* const read = exchange_count(slots, kExchangeRead, peer, block);
   const unsigned before = *read;
   const unsigned number = push_rounds(
-      places, block, *last, rounds_of(chunks), peer, peer + 1, [&](long long round, long long slot) {
-        copy_bytes(places.theirs[peer] + slot, input + begin_of(chunks, round), length_of(chunks, round));
+      slots, block, *last, rounds_of(chunks), peer, peer + 1, [&](long long round, long long slot) {
+        copy_bytes(slots.theirs[peer] + slot, input + begin_of(chunks, round), length_of(chunks, round));
         if (!job.in_place[peer]) return;
         AL_SYNCHRONIZE();
         if (AL_THREAD == 0) raise_flag(read, before + static_cast<unsigned>(round) + 1);
@@ -40,23 +40,23 @@ AL_DEVICE void push_exchange(const Exchange& job, int peer, long long block) {
   if (job.in_place[peer] && AL_THREAD == 0) raise_flag(read, before + static_cast<unsigned>(rounds_of(chunks)));
 }
 AL_DEVICE void pull_exchange(const Exchange& job, int peer, long long block) {
-  const BulkSlots& places = job.places;
+  const BulkSlots& slots = job.slots;
   auto* output = static_cast<unsigned char*>(job.output[peer]);
   const Chunks chunks = {job.taken[peer], job.chunk_taken[peer], block, job.blocks_taken[peer]};
-  unsigned* const last = exchange_count(places, kExchangeTaken, peer, block);
-  unsigned* const overwritten = exchange_count(places, kExchangeOverwritten, peer, block);
+  unsigned* const last = exchange_count(slots, kExchangeTaken, peer, block);
+  unsigned* const overwritten = exchange_count(slots, kExchangeOverwritten, peer, block);
   const unsigned before = *overwritten;
   const long long rounds = rounds_of(chunks);
   const auto await_reading = [&](long long of) {
     if (!job.in_place[peer]) return;
-    if (AL_THREAD == 0) await_flag(exchange_count(places, kExchangeRead, peer, block), before + static_cast<unsigned>(of), nullptr);
+    if (AL_THREAD == 0) await_flag(exchange_count(slots, kExchangeRead, peer, block), before + static_cast<unsigned>(of), nullptr);
     AL_SYNCHRONIZE();
   };
   long long taken;
   const unsigned number = take_rounds(
-      places, block, *last, rounds, peer, peer + 1, taken, [&](long long round, long long slot) {
+      slots, block, *last, rounds, peer, peer + 1, taken, [&](long long round, long long slot) {
         await_reading(round + 1);
-        copy_bytes(output + begin_of(chunks, round), places.mine[peer] + slot, length_of(chunks, round));
+        copy_bytes(output + begin_of(chunks, round), slots.mine[peer] + slot, length_of(chunks, round));
       });
   if (taken < rounds) await_reading(rounds);
   for (; taken < rounds; ++taken)
@@ -66,7 +66,7 @@ AL_DEVICE void pull_exchange(const Exchange& job, int peer, long long block) {
 }
 // Copies the block that this rank has for itself.
 AL_DEVICE void copy_own_exchange(const Exchange& job, long long block) {
-  const int rank = job.places.rank;
+  const int rank = job.slots.rank;
   const Chunks chunks = {job.sent[rank], job.chunk_sent[rank], block, job.blocks_sent[rank]};
   for (long long round = 0; round < rounds_of(chunks); ++round)
     copy_bytes(static_cast<unsigned char*>(job.output[rank]) + begin_of(chunks, round),
@@ -79,9 +79,9 @@ AL_DEVICE void copy_own_exchange(const Exchange& job, long long block) {
 AL_DEVICE void run_exchange(const Exchange& job) {
   const int peer = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x / 2);
   if (blockIdx.x % 2 == 0) {
-    if (block < job.blocks_sent[peer]) peer == job.places.rank ? copy_own_exchange(job, block) : push_exchange(job, peer, block);
+    if (block < job.blocks_sent[peer]) peer == job.slots.rank ? copy_own_exchange(job, block) : push_exchange(job, peer, block);
   } else {
-    if (block < job.blocks_taken[peer] && peer != job.places.rank) pull_exchange(job, peer, block);
+    if (block < job.blocks_taken[peer] && peer != job.slots.rank) pull_exchange(job, peer, block);
   }
 }
 #endif

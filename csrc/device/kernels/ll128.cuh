@@ -102,8 +102,8 @@ AL_DEVICE int rounds_for(int units, const Warp& warp) {
   return units <= each ? 1 : (units + each - 1) / each;
 }
 
-AL_DEVICE unsigned long long& number_at(const Ll128Slots& places, int peer, int warp) {
-  return places.numbers[static_cast<long long>(peer) * places.warps + warp];
+AL_DEVICE unsigned long long& number_at(const Ll128Slots& slots, int peer, int warp) {
+  return slots.numbers[static_cast<long long>(peer) * slots.warps + warp];
 }
 // A warp's state with one other rank: its slots there and here, and the number of the call's first round.
 struct Ll128Peer {
@@ -111,9 +111,9 @@ struct Ll128Peer {
   const unsigned long long* mine;
   unsigned long long number;
 };
-AL_DEVICE Ll128Peer ll128_peer(const Ll128Slots& places, int peer, const Warp& warp) {
+AL_DEVICE Ll128Peer ll128_peer(const Ll128Slots& slots, int peer, const Warp& warp) {
   const long long begin = warp.index * kSlots * kRoundWords;
-  return {places.theirs[peer] + begin, places.mine[peer] + begin, number_at(places, peer, warp.index) + 1};
+  return {slots.theirs[peer] + begin, slots.mine[peer] + begin, number_at(slots, peer, warp.index) + 1};
 }
 AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long long>(number % kSlots) * kRoundWords; }
 
@@ -335,15 +335,15 @@ AL_DEVICE LanePacks take_unit(const Ll128Peer& peer, int round, int place, int l
 AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
 // Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would count rounds with itself.
-AL_DEVICE bool has_aborted(const Ll128Slots& places) { return load_word(&number_at(places, places.rank, 0)) != 0; }
+AL_DEVICE bool has_aborted(const Ll128Slots& slots) { return load_word(&number_at(slots, slots.rank, 0)) != 0; }
 
 // Called after all rounds with the ranks first to behind - 1. `here`: not aborted.
-AL_DEVICE void count_rounds(const Ll128Slots& places, int first, int behind, int warp, int rounds, bool here) {
+AL_DEVICE void count_rounds(const Ll128Slots& slots, int first, int behind, int warp, int rounds, bool here) {
   AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
   for (int i = 0; i < AL_LANES; ++i) {
     const int peer = first + AL_LANE(i);
-    if (peer < behind && peer != places.rank) number_at(places, peer, warp) += static_cast<unsigned long long>(rounds);
-    if (!here && AL_LANE(i) == 0) store_word(&number_at(places, places.rank, 0), 1, 0);
+    if (peer < behind && peer != slots.rank) number_at(slots, peer, warp) += static_cast<unsigned long long>(rounds);
+    if (!here && AL_LANE(i) == 0) store_word(&number_at(slots, slots.rank, 0), 1, 0);
   }
 }
 

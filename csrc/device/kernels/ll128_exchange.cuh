@@ -5,7 +5,7 @@ namespace altorch::kernels {
 
 // As Ll128Exchange in device/device.h.
 struct Ll128Exchange {
-  Ll128Slots places;
+  Ll128Slots slots;
   const void* input[16];
   void* output[16];
   long long sent[16], taken[16];
@@ -17,17 +17,17 @@ struct Ll128Exchange {
 // Exchanges this rank's and another rank's block. Run by one warp.
 template <class Packs>
 AL_DEVICE void exchange_with(const Ll128Exchange& job, int rank, const Warp& warp) {
-  const Ll128Slots& places = job.places;
-  const Ll128Peer peer = ll128_peer(places, rank, warp);
+  const Ll128Slots& slots = job.slots;
+  const Ll128Peer peer = ll128_peer(slots, rank, warp);
   const Packs given = Packs::of(job.input[rank], job.sent[rank]);
   const int sent = given.units(), units = units_in(packs_in(job.taken[rank]));
   const int rounds = rounds_for(units < sent ? sent : units, warp);
   const int end = Packs::kEndsApart ? turn_of_end(job.taken[rank], warp) : -kUnitsOfRound;
-  bool here = !has_aborted(places);
+  bool here = !has_aborted(slots);
   for (int round = -kAhead; round < rounds; ++round) {
     if (round + kAhead < rounds) push_units(peer, given, warp, round + kAhead, here);
     if (round < 0) continue;
-    here = here && await_units(peer, warp, round, units, places.aborted);
+    here = here && await_units(peer, warp, round, units, slots.aborted);
     UnitsOfRound packs;  // whose loads are under way together
     AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       for (int i = 0; i < AL_LANES; ++i)
@@ -42,12 +42,12 @@ AL_DEVICE void exchange_with(const Ll128Exchange& job, int rank, const Warp& war
       return here ? take_unit(peer, round, place, lane) : poisoned_packs(job.poison[rank]);
     });
   }
-  count_rounds(places, rank, rank + 1, warp.index, rounds, here);
+  count_rounds(slots, rank, rank + 1, warp.index, rounds, here);
 }
 // Copies the block that this rank has for itself.
 template <class Packs>
 AL_DEVICE void copy_own(const Ll128Exchange& job, const Warp& warp) {
-  const int rank = job.places.rank;
+  const int rank = job.slots.rank;
   const Packs kept = Packs::of(job.input[rank], job.sent[rank]);
   for (int unit = warp.index; unit < kept.units(); unit += warp.number) {
     for (int i = 0; i < AL_LANES; ++i)
@@ -61,7 +61,7 @@ AL_DEVICE void copy_own(const Ll128Exchange& job, const Warp& warp) {
 
 template <class Packs>
 AL_DEVICE void exchange_packs(const Ll128Exchange& job, int rank, const Warp& warp) {
-  rank == job.places.rank ? copy_own<Packs>(job, warp) : exchange_with<Packs>(job, rank, warp);
+  rank == job.slots.rank ? copy_own<Packs>(job, warp) : exchange_with<Packs>(job, rank, warp);
 }
 AL_DEVICE void exchange_rank(const Ll128Exchange& job, int rank, const Warp& warp) {
   const bool whole =

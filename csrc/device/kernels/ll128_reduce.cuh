@@ -6,7 +6,7 @@ namespace altorch::kernels {
 
 // As Ll128Reduce in device/device.h.
 struct Ll128Reduce {
-  Ll128Slots places;
+  Ll128Slots slots;
   const void* input;
   void* output;
   long long begins[16], counts[16];
@@ -27,8 +27,8 @@ AL_DEVICE long long bytes_for(const Ll128Reduce& job, int rank) {
 }
 template <class Stored>
 AL_DEVICE bool is_whole(const Ll128Reduce& job) {
-  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.places.rank));
-  for (int rank = 0; rank < job.places.number; ++rank)
+  bool whole = WholePacks::hold(job.output, bytes_for<Stored>(job, job.slots.rank));
+  for (int rank = 0; rank < job.slots.number; ++rank)
     whole &= WholePacks::hold(part_for<Stored>(job, rank), bytes_for<Stored>(job, rank));
   return whole && !job.scaled;
 }
@@ -90,14 +90,14 @@ AL_DEVICE Halves pack_of(Sums<Number>& sums, int number) {
 // Run by one warp, between two ranks. A lane issues all its loads at once; those of its own part overlap with the wait.
 template <class Number, class Operator, bool kMean, class Packs>
 AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
-  const Ll128Slots& places = job.places;
-  const int rank = places.rank;
+  const Ll128Slots& slots = job.slots;
+  const int rank = slots.rank;
   const Packs given = packs_for<Number, Packs>(job, 1 - rank), own = packs_for<Number, Packs>(job, rank);
-  const Ll128Peer peer = ll128_peer(places, 1 - rank, warp);
+  const Ll128Peer peer = ll128_peer(slots, 1 - rank, warp);
   const long long bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
   const int units = own.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
   const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);
-  bool here = !has_aborted(places);
+  bool here = !has_aborted(slots);
   const auto folded = [&](Halves mine, Halves other) {
     Sums<Number> sums{};
     add_pack<Number, Operator>(sums, rank == 0 ? mine : other, true);
@@ -109,7 +109,7 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
     if (round < 0) continue;
     UnitsOfRound mine, others;
     load_units(own, warp, round, mine);
-    here = here && await_units(peer, warp, round, units, places.aborted);
+    here = here && await_units(peer, warp, round, units, slots.aborted);
     AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
       for (int i = 0; i < AL_LANES; ++i) others[place][i] = take_unit(peer, round, place, AL_LANE(i));
     }
@@ -125,7 +125,7 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
       return {folded(last.first, other.first), folded(last.second, other.second)};
     });
   }
-  count_rounds(places, 0, 2, warp.index, rounds, here);
+  count_rounds(slots, 0, 2, warp.index, rounds, here);
 }
 
 }  // namespace altorch::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // LL128 reduction among more than two ranks. One-shot: each rank reduces what it needs. Two-shot: each rank reduces a share,
-// and pushes the result to all ranks, or to one. Include after ll128_reduce.cuh and ll128_one_shot.cuh.
+// and pushes the result to all ranks, or to one. Include after ll128_reduce.cuh and ll128_all_peers.cuh.
 //
 // Two-shot alternates rounds of parts and rounds of results. A rank pushes its next part before it reads the results of the
 // round before, so that both are in flight. It reuses a slot after all ranks have begun a round that follows the read of it.
@@ -21,8 +21,8 @@ AL_DEVICE Stored* share_in(const Ll128Reduce& job, int of) {
 // Fills what this warp would have stored with the poison pattern.
 template <class Stored>
 AL_DEVICE void poison_shares(const Ll128Reduce& job, const Warp& warp) {
-  const int rank = job.places.rank;
-  for (int of = 0; of < job.places.number; ++of) {
+  const int rank = job.slots.rank;
+  for (int of = 0; of < job.slots.number; ++of) {
     if (is_passed_on(job) ? !is_passed_to(job, rank) : of != rank) continue;
     for (int unit = warp.index; unit < job.units[of]; unit += warp.number) {
       for (int i = 0; i < AL_LANES; ++i)
@@ -34,13 +34,13 @@ AL_DEVICE void poison_shares(const Ll128Reduce& job, const Warp& warp) {
 // Stores a unit of every other rank's share, after await_all().
 template <class Stored, class Packs>
 AL_DEVICE void take_shares(const Ll128Reduce& job, const WithAll& all, int turn, int unit) {
-  for (int first = 1; first < job.places.number; first += kTogether) {
+  for (int first = 1; first < job.slots.number; first += kTogether) {
     LanePacks packs[kTogether][AL_LANES];
     AL_UNROLL for (int t = 0; t < kTogether; ++t) {
       for (int i = 0; i < AL_LANES; ++i) packs[t][i] = take_from(all, turn, all.other(first + t), AL_LANE(i));
     }
     AL_UNROLL for (int t = 0; t < kTogether; ++t) {
-      if (first + t >= job.places.number) continue;
+      if (first + t >= job.slots.number) continue;
       const int of = all.other(first + t);
       for (int i = 0; i < AL_LANES; ++i)
         Packs::store_all(share_in<Stored>(job, of), bytes_for<Stored>(job, of), unit, AL_LANE(i), packs[t][i]);
@@ -53,12 +53,12 @@ AL_DEVICE void take_shares(const Ll128Reduce& job, const WithAll& all, int turn,
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)[AL_LANES], LanePacks (&result)[AL_LANES]) {
   constexpr int kPair = 2;
-  const int ranks = all.places.number;
+  const int ranks = all.slots.number;
   Sums<Number> sums[2][AL_LANES]{};
   for (int first = 0; first < ranks; first += kPair) {
     LanePacks parts[kPair][AL_LANES];
     AL_UNROLL for (int t = 0; t < kPair; ++t) {
-      const bool is_own = first + t == all.places.rank;
+      const bool is_own = first + t == all.slots.rank;
       for (int i = 0; i < AL_LANES; ++i) parts[t][i] = is_own ? own[i] : take_from(all, turn, first + t, AL_LANE(i));
     }
     AL_UNROLL for (int t = 0; t < kPair; ++t) {
@@ -77,12 +77,12 @@ AL_DEVICE void reduce_parts(const WithAll& all, int turn, const LanePacks (&own)
 template <class Number, class Operator, bool kMean, class Packs>
 AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
   using Stored = typename Number::Stored;
-  const int rank = job.places.rank;
+  const int rank = job.slots.rank;
   const bool passes = is_passed_on(job), keeps = !passes || is_passed_to(job, rank);
   const int kinds = passes ? 2 : 1, ahead = passes ? 0 : kAhead;
   const int rounds = job.most_units <= warp.number ? 1 : (job.most_units + warp.number - 1) / warp.number;
-  const WithAll all(job.places, warp);
-  bool here = !has_aborted(job.places);
+  const WithAll all(job.slots, warp);
+  bool here = !has_aborted(job.slots);
   for (int round = -ahead; round < rounds + kinds - 1; ++round) {
     const int unit = round * warp.number + warp.index, next = unit + ahead * warp.number, last = unit - warp.number;
     if (round + ahead < rounds)
@@ -111,13 +111,13 @@ AL_DEVICE void reduce_among_all(const Ll128Reduce& job, const Warp& warp) {
           [&](int, int lane) { return result[AL_LANES == 1 ? 0 : lane]; });
   }
   if (!here) poison_shares<Stored>(job, warp);
-  count_rounds(job.places, 0, job.places.number, warp.index, rounds * kinds, here);
+  count_rounds(job.slots, 0, job.slots.number, warp.index, rounds * kinds, here);
 }
 
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void reduce_ll128(const Ll128Reduce& job, const Warp& warp) {
   const bool whole = is_whole<typename Number::Stored>(job);
-  if (job.places.number == 2) {
+  if (job.slots.number == 2) {
     whole ? reduce_between_two<Number, Operator, kMean, WholePacks>(job, warp)
           : reduce_between_two<Number, Operator, kMean, ScaledPacks<Number>>(job, warp);
   } else {

@@ -56,9 +56,7 @@ Kernel instance(const std::string& function, const std::string& job, DType dtype
 }  // namespace
 
 Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "Reduction", dtype, op); }
-Kernel small_reduction_kernel(DType dtype, ReduceOp op) {
-  return instance("small_reduce", "Small", dtype, op);
-}
+Kernel ll_reduction_kernel(DType dtype, ReduceOp op) { return instance("ll_reduce", "Ll", dtype, op); }
 Kernel two_shot_kernel(DType dtype, ReduceOp op) {
   return instance("two_shot_reduce", "TwoShotReduce", dtype, op);
 }
@@ -71,26 +69,26 @@ Kernel window_update_kernel(DType dtype, ReduceOp op) {
 Kernel ll128_reduce_kernel(DType dtype, ReduceOp op) {
   return instance("ll128_reduce", "Ll128Reduce", dtype, op);
 }
-Kernel small_norm_kernel(DType dtype) { return instance("small_norm", "SmallNorm", dtype, ReduceOp::kSum); }
+Kernel ll_norm_kernel(DType dtype) { return instance("ll_norm", "LlNorm", dtype, ReduceOp::kSum); }
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
-Kernel small_move_kernel() { return kernel("small_move", "Small"); }
+Kernel ll_move_kernel() { return kernel("ll_move", "Ll"); }
 Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "Pairs"); }
 Kernel exchange_kernel() { return kernel("exchange", "Exchange"); }
 Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"); }
-Kernel poison_kernel() { return kernel("poison_given_up", "Poison"); }
+Kernel poison_kernel() { return kernel("poison_aborted", "Poison"); }
 
 std::string kernel_source() {
-  return std::string(kNumbersSource) + kReduceSource + kSmallSource + kPairsSource + kPoisonSource +
+  return std::string(kNumbersSource) + kReduceSource + kLlSource + kPairsSource + kPoisonSource +
          kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
-         kLl128ReduceSource + kLl128OneShotSource + kLl128TwoShotSource + kLl128ExchangeSource + kNormSource +
-         kWindowSource;
+         kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
+         kLlNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.
 std::vector<Kernel> kernels_ahead() {
-  std::vector<Kernel> all = {small_move_kernel(),     pair_exchange_kernel(), exchange_kernel(),
+  std::vector<Kernel> all = {ll_move_kernel(),        pair_exchange_kernel(), exchange_kernel(),
                              ll128_exchange_kernel(), poison_kernel(),        window_move_kernel(),
                              window_wait_kernel(),    window_number_kernel()};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
@@ -98,11 +96,11 @@ std::vector<Kernel> kernels_ahead() {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
       if (op == ReduceOp::kAvg && is_integral(dtype)) continue;
       for (const auto make :
-           {reduction_kernel, small_reduction_kernel, two_shot_kernel, one_shot_kernel, ll128_reduce_kernel})
+           {reduction_kernel, ll_reduction_kernel, two_shot_kernel, one_shot_kernel, ll128_reduce_kernel})
         all.push_back(make(dtype, op));
       if (op != ReduceOp::kAvg) all.push_back(window_update_kernel(dtype, op));
     }
-    if (is_floating(dtype)) all.push_back(small_norm_kernel(dtype));
+    if (is_floating(dtype)) all.push_back(ll_norm_kernel(dtype));
   }
   return all;
 }

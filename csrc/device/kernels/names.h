@@ -18,7 +18,7 @@ struct Kernel {
 
 // Throw Error(kInternal) for a type that cannot be reduced.
 Kernel reduction_kernel(DType dtype, ReduceOp op);
-Kernel small_reduction_kernel(DType dtype, ReduceOp op);
+Kernel ll_reduction_kernel(DType dtype, ReduceOp op);
 Kernel two_shot_kernel(DType dtype, ReduceOp op);
 Kernel one_shot_kernel(DType dtype, ReduceOp op);
 Kernel window_update_kernel(DType dtype, ReduceOp op);
@@ -26,8 +26,8 @@ Kernel ll128_reduce_kernel(DType dtype, ReduceOp op);
 Kernel window_move_kernel();
 Kernel window_wait_kernel();
 Kernel window_number_kernel();
-Kernel small_norm_kernel(DType dtype);
-Kernel small_move_kernel();
+Kernel ll_norm_kernel(DType dtype);
+Kernel ll_move_kernel();
 Kernel pair_exchange_kernel();
 Kernel exchange_kernel();
 Kernel ll128_exchange_kernel();

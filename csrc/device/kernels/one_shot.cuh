@@ -5,7 +5,7 @@ namespace altorch::kernels {
 
 // As OneShotReduce in device/device.h.
 struct OneShotReduce {
-  BulkSlots places;
+  BulkSlots slots;
   const void* input;
   void* output;
   long long begins[16], counts[16], chunk, longest;
@@ -24,20 +24,20 @@ AL_DEVICE long long rounds_of(const OneShotReduce& job, long long block) {
 }
 // The counters of a thread block: rounds pushed, rounds pulled, calls pushed, calls pulled.
 enum OneShotCount { kOneShotPushed, kOneShotPulled, kOneShotCallsPushed, kOneShotCallsPulled };
-AL_DEVICE unsigned* one_shot_count(const BulkSlots& places, OneShotCount what, long long block) {
-  return places.numbers + what * places.blocks + block;
+AL_DEVICE unsigned* one_shot_count(const BulkSlots& slots, OneShotCount what, long long block) {
+  return slots.numbers + what * slots.blocks + block;
 }
 template <class Number>
 AL_DEVICE void push_one_shot(const OneShotReduce& job, long long block) {
-  const BulkSlots& places = job.places;
-  unsigned* const last = one_shot_count(places, kOneShotPushed, block);
-  unsigned* const calls = one_shot_count(places, kOneShotCallsPushed, block);
+  const BulkSlots& slots = job.slots;
+  unsigned* const last = one_shot_count(slots, kOneShotPushed, block);
+  unsigned* const calls = one_shot_count(slots, kOneShotCallsPushed, block);
   const unsigned number = push_rounds(
-      places, block, *last, rounds_of(job, block), 0, places.number, [&](long long round, long long slot) {
-        for (int turn = 1; turn < places.number; ++turn) {
-          const int rank = (places.rank + turn) % places.number;  // so that ranks do not all push to the same rank first
+      slots, block, *last, rounds_of(job, block), 0, slots.number, [&](long long round, long long slot) {
+        for (int turn = 1; turn < slots.number; ++turn) {
+          const int rank = (slots.rank + turn) % slots.number;  // so that ranks do not all push to the same rank first
           const Chunks chunks = chunks_for(job, rank, block);
-          push_part<Number>(job, places.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
+          push_part<Number>(job, slots.theirs[rank] + slot, job.begins[rank] + begin_of(chunks, round),
                             length_of(chunks, round));
         }
       });
@@ -47,29 +47,29 @@ AL_DEVICE void push_one_shot(const OneShotReduce& job, long long block) {
 template <class Number, class Operator, bool kMean>
 AL_DEVICE void pull_one_shot(const OneShotReduce& job, long long block) {
   using Stored = typename Number::Stored;
-  const BulkSlots& places = job.places;
-  const auto* own = static_cast<const Stored*>(job.input) + job.begins[places.rank];
-  const Chunks chunks = chunks_for(job, places.rank, block);
-  unsigned* const last = one_shot_count(places, kOneShotPulled, block);
-  unsigned* const calls = one_shot_count(places, kOneShotCallsPulled, block);
+  const BulkSlots& slots = job.slots;
+  const auto* own = static_cast<const Stored*>(job.input) + job.begins[slots.rank];
+  const Chunks chunks = chunks_for(job, slots.rank, block);
+  unsigned* const last = one_shot_count(slots, kOneShotPulled, block);
+  unsigned* const calls = one_shot_count(slots, kOneShotCallsPulled, block);
   const long long rounds = rounds_of(job, block);
   long long taken;
   AL_SHARED(ShareJob, work);
   const unsigned number = take_rounds(
-      places, block, *last, rounds, 0, places.number, taken, [&](long long round, long long slot) {
+      slots, block, *last, rounds, 0, slots.number, taken, [&](long long round, long long slot) {
         const long long at = begin_of(chunks, round);
         if (AL_THREAD == 0) {
           begin_share(work, job);
           work.results[work.results_number++] = static_cast<Stored*>(job.output) + at;
-          for (int rank = 0; rank < places.number; ++rank)
+          for (int rank = 0; rank < slots.number; ++rank)
             work.parts[rank] =
-                rank == places.rank ? static_cast<const void*>(own + at) : places.mine[rank] + slot;
+                rank == slots.rank ? static_cast<const void*>(own + at) : slots.mine[rank] + slot;
         }
         AL_SYNCHRONIZE();
         reduce_share<Number, Operator, kMean>(work, length_of(chunks, round));
       });
   // After an abort, the block that pushes may still read the input.
-  if (taken < rounds && AL_THREAD == 0) await_flag(one_shot_count(places, kOneShotCallsPushed, block), *calls + 1, nullptr);
+  if (taken < rounds && AL_THREAD == 0) await_flag(one_shot_count(slots, kOneShotCallsPushed, block), *calls + 1, nullptr);
   AL_SYNCHRONIZE();
   for (; taken < rounds; ++taken) poison_part<Number>(job, begin_of(chunks, taken), length_of(chunks, taken));
   keep_number(last, number);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks between pairs of ranks in one kernel per rank: posted and taken word by word as in small.cuh, after
-// which this comes. Every pair has areas of its own, and each of its blocks of threads counts its own exchanges:
-// both ranks use as many of them, since both know what goes to and fro.
+// Blocks of data between pairs of ranks in one kernel per rank, by the LL protocol. Include after ll.cuh. Each pair has slots of
+// its own, and each thread block of a pair counts its own exchanges. Both ranks know both sizes, so they use the same number
+// of thread blocks.
 //
-// Two areas for each direction, used in turn, are enough here too: in every exchange each block posts at least one
-// word and waits for one of the peer's.
+// Two halves for each direction, used in turn, are enough: in each exchange each thread block sends at least one word and
+// waits for one word of the peer.
 
 namespace altorch::kernels {
 
 // As PairExchange in device/device.h.
 struct Pairs {
   struct Pair {
-    unsigned long long* posts;
+    unsigned long long* send_slots;
     const unsigned long long* theirs;
     const void* input;
     void* output;
@@ -33,9 +33,9 @@ AL_DEVICE Turn turn_of(const Pairs& job, const Pairs::Pair& pair, long long bloc
   return {exchange, words_of(exchange, job.half, job.region, block), block, pair.blocks};
 }
 
-AL_DEVICE void post_pair(const Pairs::Pair& pair, const Turn& turn) {
+AL_DEVICE void send_pair(const Pairs::Pair& pair, const Turn& turn) {
   const auto* input = static_cast<const unsigned char*>(pair.input);
-  unsigned long long* words = pair.posts + turn.at;
+  unsigned long long* words = pair.send_slots + turn.at;
   const Range units = part_of((pair.sent + 3ll) / 4, turn.block, turn.blocks);
   if (units.begin == units.end && AL_THREAD == 0) store_word(words, 0, turn.exchange);
   for_each_unit<kUnitsAtOnce<unsigned char>>(
@@ -88,14 +88,14 @@ AL_DEVICE void copy_own(const Pairs::Pair& pair, long long block, long long bloc
 }
 
 #ifdef __CUDACC__
-// A row of blocks for each pair. Blocks of equal size may be exchanged in place: a thread takes what it has
-// posted.
+// A row of thread blocks for each pair. Blocks of equal size may be exchanged in place: a thread overwrites only what it has
+// sent.
 AL_DEVICE void run_exchange_pairs(const Pairs& job) {
   const Pairs::Pair& pair = job.pairs[blockIdx.y];
   if (!pair.numbers) return copy_own(pair, blockIdx.x, gridDim.x);
   if (blockIdx.x >= pair.blocks) return;
   const Turn turn = turn_of(job, pair, blockIdx.x);
-  post_pair(pair, turn);
+  send_pair(pair, turn);
   take_pair(job, pair, turn);
   end_turn(pair, turn);
 }

@@ -14,8 +14,8 @@ struct ShareJob {
 // Fills in everything but parts and results. Called by one thread of the block.
 template <class Job>
 AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
-  share.number = job.places.number;
-  share.own = job.places.rank;
+  share.number = job.slots.number;
+  share.own = job.slots.rank;
   share.scaled = job.scaled;
   share.factor = job.factor;
   share.results_number = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Overwrites the result of an aborted call with the poison pattern, in the order of the stream, before later work can
 // read it. It runs after every call whose own kernels do not poison their results. If no call was aborted, it only
-// reads one word. Include after small.cuh.
+// reads one word. Include after ll.cuh.
 
 namespace altorch::kernels {
 
@@ -10,7 +10,7 @@ struct Poison {
   void* data;
   long long bytes;
   unsigned long long pattern;
-  const unsigned* given_up;  // not 0: the call was aborted
+  const unsigned* aborted;  // not 0: the call was aborted
 };
 
 AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
@@ -28,12 +28,12 @@ AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
 
 #ifdef __CUDACC__
 // Only one thread of a block reads the word, because it may lie on the host.
-AL_DEVICE void run_poison_given_up(const Poison& job) {
+AL_DEVICE void run_poison_aborted(const Poison& job) {
   AL_LAUNCH_DEPENDENTS();
-  __shared__ bool given_up;
-  if (threadIdx.x == 0) given_up = is_set(job.given_up);
+  __shared__ bool aborted;
+  if (threadIdx.x == 0) aborted = is_set(job.aborted);
   __syncthreads();
-  if (given_up) overwrite(job, blockIdx.x, gridDim.x);
+  if (aborted) overwrite(job, blockIdx.x, gridDim.x);
 }
 #endif
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rounds in which a kernel pushes data into the memory of other ranks' GPUs, and pulls what they have pushed: flags, slots,
-// chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has rounds of its own. Include after reduce.cuh, small.cuh and
+// chunks. one_shot.cuh and exchange.cuh use them; two_shot.cuh has rounds of its own. Include after reduce.cuh, ll.cuh and
 // poison.cuh.
 //
 // Each thread block has slots and flags of its own, and exchanges rounds with the block of the same index on other ranks. Some
@@ -82,48 +82,48 @@ AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
 
 // Called by all threads of a block. Raises this rank's flag at each of the ranks first to behind - 1, after all that the
 // block has stored. Skips a rank that has no flag.
-AL_DEVICE void tell(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE void tell(const BulkSlots& slots, long long flag, unsigned number, int first, int behind) {
   AL_SYNCHRONIZE();
   for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
-    if (places.raised[rank]) raise_flag(places.raised[rank] + flag, number);
+    if (slots.raised[rank]) raise_flag(slots.raised[rank] + flag, number);
 }
 // Waits for the flags of these ranks. Returns false if the call was aborted.
-AL_DEVICE bool await(const BulkSlots& places, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE bool await(const BulkSlots& slots, long long flag, unsigned number, int first, int behind) {
   bool here = true;
   for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
-    if (places.awaited[rank]) here = await_flag(places.awaited[rank] + flag, number, places.aborted);
+    if (slots.awaited[rank]) here = await_flag(slots.awaited[rank] + flag, number, slots.aborted);
   return AL_ALL(here);
 }
 
 // The offset of a block's slot for a round.
-AL_DEVICE long long slot_at(const BulkSlots& places, long long block, unsigned number) {
-  return (number % 4 * places.blocks + block) * places.part;
+AL_DEVICE long long slot_at(const BulkSlots& slots, long long block, unsigned number) {
+  return (number % 4 * slots.blocks + block) * slots.part;
 }
 
 // Runs the rounds in which a block pushes to the ranks first to behind - 1. Calls push(round, offset of the slot), with rounds
 // from 0. Returns the number of the last round, or kAborted if the call was aborted.
 template <class Push>
-AL_DEVICE unsigned push_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
+AL_DEVICE unsigned push_rounds(const BulkSlots& slots, long long block, unsigned number, long long rounds, int first,
                                int behind, const Push& push) {
   for (long long round = 0; round < rounds; ++round) {
     const unsigned next = next_round(number);
-    if (number == kAborted || !await(places, places.blocks + block, fourth_before(next), first, behind)) return kAborted;
+    if (number == kAborted || !await(slots, slots.blocks + block, fourth_before(next), first, behind)) return kAborted;
     number = next;
-    push(round, slot_at(places, block, number));
-    tell(places, block, number, first, behind);
+    push(round, slot_at(slots, block, number));
+    tell(slots, block, number, first, behind);
   }
   return number;
 }
 // As push_rounds(), for the rounds in which the block pulls from these ranks. `taken`: how many rounds were pulled.
 template <class Take>
-AL_DEVICE unsigned take_rounds(const BulkSlots& places, long long block, unsigned number, long long rounds, int first,
+AL_DEVICE unsigned take_rounds(const BulkSlots& slots, long long block, unsigned number, long long rounds, int first,
                                int behind, long long& taken, const Take& take) {
   for (taken = 0; taken < rounds; ++taken) {
     const unsigned next = next_round(number);
-    if (number == kAborted || !await(places, block, next, first, behind)) return kAborted;
+    if (number == kAborted || !await(slots, block, next, first, behind)) return kAborted;
     number = next;
-    take(taken, slot_at(places, block, number));
-    tell(places, places.blocks + block, number, first, behind);
+    take(taken, slot_at(slots, block, number));
+    tell(slots, slots.blocks + block, number, first, behind);
   }
   return number;
 }

@@ -9,7 +9,7 @@ namespace altorch::kernels {
 
 // As TwoShotReduce in device/device.h.
 struct TwoShotReduce {
-  BulkSlots places;
+  BulkSlots slots;
   const void* input;
   void* output;
   long long count, share, stride, step, tiles;
@@ -19,8 +19,8 @@ struct TwoShotReduce {
 };
 
 // Where the data of a thread block's round lies in a slot area: two parts.
-AL_DEVICE long long parts_at(const BulkSlots& places, long long block, unsigned number) {
-  return ((number & 1) * places.blocks + block) * 2 * places.part;
+AL_DEVICE long long parts_at(const BulkSlots& slots, long long block, unsigned number) {
+  return ((number & 1) * slots.blocks + block) * 2 * slots.part;
 }
 
 // A rank's share of a tile, in elements from the beginning of the vector.
@@ -36,7 +36,7 @@ AL_DEVICE Share share_of(const TwoShotReduce& job, long long tile, int rank) {
 template <class Number>
 AL_DEVICE void poison_tiles(const TwoShotReduce& job, long long first, bool takes_all) {
   for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
-    for (int rank = 0; rank < job.places.number; ++rank) {
+    for (int rank = 0; rank < job.slots.number; ++rank) {
       const Share share = share_of(job, tile, rank);
       poison_part<Number>(job, share.at, share.count);
     }
@@ -50,11 +50,11 @@ AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
   using Stored = typename Number::Stored;
   constexpr long long kElement = sizeof(Stored);
   constexpr int kAll = -1;
-  const BulkSlots& places = job.places;
+  const BulkSlots& slots = job.slots;
   auto* output = static_cast<Stored*>(job.output);
-  const bool takes_all = job.goes_to == kAll || job.goes_to == places.rank;
+  const bool takes_all = job.goes_to == kAll || job.goes_to == slots.rank;
   AL_SHARED(ShareJob, work);
-  unsigned number = places.numbers[block];
+  unsigned number = slots.numbers[block];
   long long before = -1;  // the tile whose results are in flight
   for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
     const bool reduces = tile < job.tiles;
@@ -63,36 +63,36 @@ AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
       break;
     }
     number = next_round(number);
-    const long long data = parts_at(places, block, number);
-    for (int turn = 1; reduces && turn < places.number; ++turn) {
-      const int rank = (places.rank + turn) % places.number;  // so that ranks do not all push to the same rank first
+    const long long data = parts_at(slots, block, number);
+    for (int turn = 1; reduces && turn < slots.number; ++turn) {
+      const int rank = (slots.rank + turn) % slots.number;  // so that ranks do not all push to the same rank first
       const Share share = share_of(job, tile, rank);
-      push_part<Number>(job, places.theirs[rank] + data, share.at, share.count);
+      push_part<Number>(job, slots.theirs[rank] + data, share.at, share.count);
     }
-    tell(places, block, number, 0, places.number);
-    if (!await(places, block, number, 0, places.number)) {
+    tell(slots, block, number, 0, slots.number);
+    if (!await(slots, block, number, 0, slots.number)) {
       poison_tiles<Number>(job, before >= 0 ? before : tile, takes_all);
       number = kAborted;
       break;
     }
-    for (int turn = 1; before >= 0 && takes_all && turn < places.number; ++turn) {
-      const int rank = (places.rank + turn) % places.number;
+    for (int turn = 1; before >= 0 && takes_all && turn < slots.number; ++turn) {
+      const int rank = (slots.rank + turn) % slots.number;
       const Share share = share_of(job, before, rank);
-      copy_bytes(output + share.at, places.mine[rank] + data + places.part, share.count * kElement);
+      copy_bytes(output + share.at, slots.mine[rank] + data + slots.part, share.count * kElement);
     }
     before = -1;
     if (!reduces) continue;
-    const Share own = share_of(job, tile, places.rank);
+    const Share own = share_of(job, tile, slots.rank);
     if (AL_THREAD == 0) {
       begin_share(work, job);
       if (takes_all) work.results[work.results_number++] = output + own.at;
-      const long long next = parts_at(places, block, next_round(number)) + places.part;
-      for (int rank = 0; rank < places.number; ++rank) {
-        work.parts[rank] = rank == places.rank
+      const long long next = parts_at(slots, block, next_round(number)) + slots.part;
+      for (int rank = 0; rank < slots.number; ++rank) {
+        work.parts[rank] = rank == slots.rank
                                ? static_cast<const void*>(static_cast<const Stored*>(job.input) + own.at)
-                               : places.mine[rank] + data;
-        if (rank != places.rank && (job.goes_to == kAll || job.goes_to == rank))
-          work.results[work.results_number++] = places.theirs[rank] + next;
+                               : slots.mine[rank] + data;
+        if (rank != slots.rank && (job.goes_to == kAll || job.goes_to == rank))
+          work.results[work.results_number++] = slots.theirs[rank] + next;
       }
     }
     AL_SYNCHRONIZE();
@@ -100,7 +100,7 @@ AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
     AL_SYNCHRONIZE();
     before = tile;
   }
-  keep_number(places.numbers + block, number);
+  keep_number(slots.numbers + block, number);
 }
 
 #ifdef __CUDACC__

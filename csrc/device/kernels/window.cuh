@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided access to memory of other ranks' GPUs, and the signals that announce it. Include after small.cuh.
+// One-sided access to memory of other ranks' GPUs, and the signals that announce it. Include after ll.cuh.
 //
 // Only a wait for a signal waits for another rank. The device counts signals and waits, so that a captured call can
 // be replayed. A signal adds 1 to a number in the memory of the waiting rank. If atomic operations do not reach that

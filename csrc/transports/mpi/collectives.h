@@ -23,7 +23,7 @@ class MpiCollectives : public NativeCollectives {
   // The same without an MPI: of a group of `size` ranks.
   static bool has(const Call& call, int size);
   std::string_view name() const override { return kName; }
-  static constexpr std::string_view kName = "native";
+  static constexpr std::string_view kName = kMpiCollectives;
   bool offers(const Call& call) const override { return has(call, size_); }
   void start(const Call& call, std::uint64_t fingerprint, Request& request) override;
   // To MPI a request is a request.

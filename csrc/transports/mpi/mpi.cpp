@@ -120,9 +120,9 @@ bool Mpi::barrier(std::chrono::milliseconds timeout) {
   }
 }
 
-void Mpi::finalize(std::chrono::milliseconds patience) {
+void Mpi::finalize(std::chrono::milliseconds timeout) {
   if (origin_ == MpiOrigin::kExisting || broken_ || !usable()) return;
-  if (origin_ == MpiOrigin::kBootstrap && !leave_together(patience)) return;
+  if (origin_ == MpiOrigin::kBootstrap && !leave_together(timeout)) return;
   {
     const MpiEntry entry(*this);
     if (!entry) return;
@@ -139,7 +139,7 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
   };
   if (origin_ != MpiOrigin::kBootstrap || !calls_from_any_thread_) return end();
   try {
-    if (!NativeThread("al-mpi-end", end).ends_within(patience))
+    if (!NativeThread("al-mpi-end", end).ends_within(timeout))
       log(LogLevel::kInfo, "MPI_Finalize waits for a rank that has ended without it, and is left to itself.");
   } catch (const Error& error) {  // at exit there is no call that could fail
     log(LogLevel::kInfo, std::string("MPI is not finalised: ") + error.what());
@@ -150,9 +150,9 @@ void Mpi::finalize(std::chrono::milliseconds patience) {
 // without it for failed. Under altorch's own bootstrap no launcher does, so the ranks meet first. They meet twice: a
 // rank may have left a barrier while its own messages still wait to be sent, or thanks to the messages of a rank that
 // has timed out since. No rank can be sure that its last message arrives, so finalize() has a deadline, too.
-bool Mpi::leave_together(std::chrono::milliseconds patience) {
+bool Mpi::leave_together(std::chrono::milliseconds timeout) {
   try {
-    if (barrier(patience) && barrier(patience)) return true;
+    if (barrier(timeout) && barrier(timeout)) return true;
     log(LogLevel::kInfo, "MPI is not finalised: some rank has not come to the end of its program in time.");
   } catch (const Error& error) {
     log(LogLevel::kInfo, std::string("MPI is not finalised: ") + error.what());

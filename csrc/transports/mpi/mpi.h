@@ -46,7 +46,7 @@ class NativeThread;
 
 // One communicator: its channel and MPI's own collectives on it. Keep the Mpi alive; no request may be in
 // flight when the group is destroyed, unless it is marked broken.
-class MpiGroup : public Links {
+class MpiGroup : public Links, public NativeWindows {
  public:
   // `world_ranks`: its members, as MPI numbers them.
   MpiGroup(std::shared_ptr<Mpi> mpi, std::intptr_t communicator, int rank, std::vector<int> world_ranks);
@@ -57,7 +57,11 @@ class MpiGroup : public Links {
   const char* transport() const override { return "mpi"; }
   Channel& channel() override { return *channel_; }
   std::vector<NativeCollectives*> collectives() override { return {collectives_.get()}; }
-  MpiGroup* mpi() override { return this; }
+  NativeWindows* native_windows() override { return this; }
+  std::optional<std::string> windows_unsupported_reason() override;
+  std::optional<std::string> windows_weakness() const override;
+  bool windows_reduce(DType dtype) const override;
+  std::unique_ptr<RemoteMemory> open_window(NativeWindows::Opening opening) override;
   Mpi& owner() { return *mpi_; }
   std::intptr_t communicator() const { return communicator_; }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
@@ -125,9 +129,9 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::vector<std::string> exchange(const std::string& text);
 
   // Finalises MPI if this process initialised it, no group was broken, and this is not a forked child. Under
-  // altorch's own bootstrap it does not wait longer than `patience` for a peer, and on several nodes MPICH is left to
+  // altorch's own bootstrap it does not wait longer than `timeout` for a peer, and on several nodes MPICH is left to
   // the end of the process (mpi.cpp says why). Safe to call twice.
-  void finalize(std::chrono::milliseconds patience);
+  void finalize(std::chrono::milliseconds timeout);
   // To be called right before MPI_Finalize, if it comes to that.
   void before_finalize(std::function<void()> action) { before_finalize_ = std::move(action); }
   // Something failed: leave MPI alone at exit.
@@ -152,7 +156,7 @@ class Mpi : public std::enable_shared_from_this<Mpi> {
   std::intptr_t create_part(std::span<const int> world_ranks, int tag, const GroupCreation& creation);
   void wait_for_part(NativeThread creating, const GroupCreation& creation);
   void hold_up(const std::string& why);
-  bool leave_together(std::chrono::milliseconds patience);
+  bool leave_together(std::chrono::milliseconds timeout);
 
   MpiLibrary library_;
   MpiOrigin origin_;

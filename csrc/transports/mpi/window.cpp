@@ -72,30 +72,38 @@ struct MpiWindow::Doing : WindowCall::State {
 // MPI has no half types, and its minimum loses NaN.
 bool MpiWindow::reduces(const Mpi& mpi, DType dtype) { return counts(mpi) && is_integral(dtype); }
 
-std::optional<std::string> MpiWindow::unsupported_reason(Mpi& mpi) {
-  const std::string& lacks = mpi.library().one_sided_lacks;
-  if (!lacks.empty()) return mpi.library().version + " has no " + lacks;
-  if (!mpi.usable()) return std::string("MPI is not usable: ") + mpi.not_usable().what();
+std::optional<std::string> MpiGroup::windows_unsupported_reason() {
+  const std::string& lacks = mpi_->library().one_sided_lacks;
+  if (!lacks.empty()) return mpi_->library().version + " has no " + lacks;
+  if (!mpi_->usable()) return std::string("MPI is not usable: ") + mpi_->not_usable().what();
   return std::nullopt;
 }
 
 // Open MPI 4.1 tries again and again, inside MPI_Put and MPI_Rget, what fails because the target has gone (osc/rdma over
 // vader, whose process_vm_writev says ESRCH). No network was there to try MPICH's on, and on one node messages are as fast.
-std::optional<std::string> MpiWindow::weakness(const Mpi& mpi) {
-  const char* const waits = mpi.library().family == MpiFamily::kMpich
+std::optional<std::string> MpiGroup::windows_weakness() const {
+  const char* const waits = mpi_->library().family == MpiFamily::kMpich
                                 ? " may stay inside MPI_Win_flush when the target is lost in that moment"
                                 : " may stay inside MPI_Put for ever when the target is lost";
-  return mpi.library().version + waits + " (ALTORCH_ROUTE=window=mpi takes it all the same)";
+  return mpi_->library().version + waits + " (ALTORCH_ROUTE=window=mpi takes it all the same)";
 }
 
-MpiWindow::MpiWindow(Opening opening)
-    : mpi_(opening.group.owner().shared_from_this()),
-      rank_(opening.group.channel().rank()),
-      size_(opening.group.channel().size()),
+bool MpiGroup::windows_reduce(DType dtype) const { return MpiWindow::reduces(*mpi_, dtype); }
+
+std::unique_ptr<RemoteMemory> MpiGroup::open_window(NativeWindows::Opening opening) {
+  return std::make_unique<MpiWindow>(*this, std::move(opening));
+}
+
+MpiWindow::MpiWindow(MpiGroup& group, NativeWindows::Opening opening)
+    : mpi_(group.owner().shared_from_this()),
+      rank_(group.channel().rank()),
+      size_(group.channel().size()),
       counts_(counts(*mpi_)),
       messages_(std::move(opening.messages)),
       handles_(std::make_shared<Handles>()) {
-  GroupCreation creation = std::move(opening.creation);
+  GroupCreation creation{std::move(opening.group)};
+  creation.timeout = opening.timeout;
+  creation.check_peers = std::move(opening.check_peers);
   creation.what = "the opening of window " + std::to_string(opening.number);
   handles_->desks = std::make_unique<Desk[]>(static_cast<std::size_t>(size_));
   handles_->memory = opening.memory;
@@ -104,7 +112,7 @@ MpiWindow::MpiWindow(Opening opening)
   try {
     const auto tag =
         static_cast<std::int64_t>(Fnv().add(creation.name + "/" + creation.what).value() % 32768);
-    handles_->group = mpi_->create_group(opening.group.world_ranks(), tag, creation);
+    handles_->group = mpi_->create_group(group.world_ranks(), tag, creation);
     open(creation);
     try_out(opening.registered, creation);
   } catch (...) {

@@ -29,22 +29,8 @@ namespace altorch {
 
 class MpiWindow : public RemoteMemory {
  public:
-  // What it is opened with, by all ranks of `group` together.
-  struct Opening {
-    MpiGroup& group;
-    int number;  // of the window, among those of the group
-    std::byte* memory;
-    std::span<const Registered> registered;  // of all ranks
-    std::unique_ptr<MessageWindow>
-        messages;  // of the same memory; null where MPI reduces what all ranks have there
-    GroupCreation creation;
-  };
-  // Why this process cannot use such a window, whatever the other ranks can, as a clause, or nothing.
-  static std::optional<std::string> unsupported_reason(Mpi& mpi);
-  // Why such a window is not used unless the user asks for it, as a clause, or nothing.
-  static std::optional<std::string> weakness(const Mpi& mpi);
   // Blocks until all ranks have come: they have met before. Throws Error, also where MPI gives wrong results.
-  explicit MpiWindow(Opening opening);
+  MpiWindow(MpiGroup& group, NativeWindows::Opening opening);
   ~MpiWindow() override;
 
   const char* name() const override { return "mpi"; }

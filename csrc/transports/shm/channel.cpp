@@ -110,7 +110,7 @@ bool ShmChannel::cancel(std::span<Request> requests) {
     } else if (!each.done) {
       withdraw(each);
       std::erase(offered_, request.handle);
-      if (each.given_up) {  // it keeps its place, so that the peer is told
+      if (each.aborted) {  // it keeps its place, so that the peer is told
         request.handle = 0;
         continue;
       }

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include "platform/single_copy.h"
 #include "transports/channel.h"
 #include "transports/shm/mail.h"
-#include "transports/shm/single_copy.h"
 
 namespace altorch {
 
@@ -26,7 +26,7 @@ class ShmChannel : public Channel {
   void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   void receive(void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override;
   State test(std::span<Request> requests, std::optional<Error>& error) override;
-  Awaited awaited() const override { return mail_.news(); }
+  WaitTarget wait_target() const override { return mail_.doorbell(); }
   // Always frees the buffers: only the receiving rank writes to a receive buffer, in test(), and a send buffer is
   // only read.
   bool cancel(std::span<Request> requests) override;
@@ -38,7 +38,7 @@ class ShmChannel : public Channel {
   // The state of a request that is not done.
   struct Pending {
     bool is_receive = false, exact = true, done = false;
-    bool given_up = false;  // aborted half-way, and the peer does not know yet
+    bool aborted = false;  // aborted half-way, and the peer does not know yet
     int peer = 0;
     std::int64_t tag = 0;
     const void* from = nullptr;

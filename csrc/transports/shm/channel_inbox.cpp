@@ -32,7 +32,7 @@ void ShmChannel::take_mail(int peer) {
     const auto& [frame, data] = *letter;
     if (frame.offer && processes_.empty())
       throw Error(ErrorKind::kTransport, named(peer) + " offers its memory, which this rank may not read");
-    if (frame.given_up || (!frame.offer && frame.part < frame.bytes)) {
+    if (frame.aborted || (!frame.offer && frame.part < frame.bytes)) {
       take_part(peer, frame, data);
     } else if (const auto receive = wanted(peer, frame.tag); receive == receives_.end()) {
       early_.push_back({peer, frame, {data, data + frame.part}});
@@ -98,7 +98,7 @@ bool ShmChannel::copy_on(Pending& receive) {
   if (copied && receive.moved < all) return false;
   if (!let_go(receive)) {
     receive.error =
-        Error(ErrorKind::kTransport, named(receive.peer) + " gave up its message while it was being copied");
+        Error(ErrorKind::kTransport, named(receive.peer) + " aborted its message while it was being copied");
   } else if (!copied) {
     receive.error = shm::unreadable(receive.peer);
   }
@@ -108,10 +108,10 @@ bool ShmChannel::copy_on(Pending& receive) {
 
 void ShmChannel::take_part(int peer, const Frame& frame, const std::byte* data) {
   Arriving& whole = arriving_[static_cast<std::size_t>(peer)];
-  if (frame.given_up) {
+  if (frame.aborted) {
     if (whole.receive) {
       Pending& receive = pending(whole.receive);
-      receive.error = Error(ErrorKind::kTransport, named(peer) + " gave up its message half-way");
+      receive.error = Error(ErrorKind::kTransport, named(peer) + " aborted its message half-way");
       conclude(receive, peer, frame);
     } else if (whole.early) {
       std::erase_if(early_, [&](const Early& message) { return &message == whole.early; });

@@ -12,7 +12,7 @@ using shm::Offer;
 // Where the table is full, of offers to peers that are busy elsewhere, a message goes in parts, so that no peer waits
 // for another.
 bool ShmChannel::post(Pending& message) {
-  if (message.given_up) return mail_.put(message.peer, {.tag = message.tag, .given_up = 1}, nullptr);
+  if (message.aborted) return mail_.put(message.peer, {.tag = message.tag, .aborted = 1}, nullptr);
   const bool may_offer = !processes_.empty() && !free_places_.empty() && message.moved == 0;
   return message.bytes > mail_.largest() && may_offer ? post_offer(message) : post_parts(message);
 }
@@ -51,7 +51,7 @@ void ShmChannel::post_unsent(int peer) {
     if (!post(message)) return;
     leave_queue(handle);
     if (message.offer.offer != 0) offered_.push_back(handle);
-    if (message.given_up) unused_.push_back(handle);
+    if (message.aborted) unused_.push_back(handle);
   }
 }
 
@@ -74,7 +74,7 @@ void ShmChannel::withdraw(Pending& message) {
     std::atomic_thread_fence(std::memory_order_release);
     free_places_.push_back(static_cast<std::uint32_t>(message.offer.place));
   }
-  message.given_up = message.moved > 0;
+  message.aborted = message.moved > 0;
 }
 
 }  // namespace altorch

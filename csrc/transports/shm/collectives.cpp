@@ -104,9 +104,9 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
   }
 }
 
-Awaited ShmCollectives::awaited() const {
+WaitTarget ShmCollectives::wait_target() const {
   const bool for_root = published_ && pattern_->waits == shm::Pattern::Waits::kForRoot;
-  return segment_.awaited(for_root ? job_.call.root : segment_.missing(), step_);
+  return segment_.wait_target(for_root ? job_.call.root : segment_.missing(), step_);
 }
 
 bool ShmCollectives::cancel(Request& request) {

@@ -24,7 +24,7 @@ class ShmCollectives : public NativeCollectives {
         ranks_of_group_(std::move(ranks_of_group)) {}
 
   std::string_view name() const override { return kName; }
-  bool comes_first() const override { return true; }
+  bool is_preferred() const override { return true; }
   static constexpr const char* kReason = "one node: through memory that its ranks share";
   const char* reason() const override { return kReason; }
   bool offers(const Call& call) const override { return has(call); }
@@ -37,7 +37,7 @@ class ShmCollectives : public NativeCollectives {
   // Always frees the buffers: only this rank writes to its tensors. A peer that still reads them cannot complete its
   // call: that takes the last step of this rank, which it publishes only after all ranks have read.
   bool cancel(Request& request) override;
-  Awaited awaited() const override;
+  WaitTarget wait_target() const override;
 
   static bool has(const Call& call);
   // ALTORCH_SHM_BYTES: what the memory of a group may take; 0: none is wanted.
@@ -45,7 +45,7 @@ class ShmCollectives : public NativeCollectives {
   static bool are_wanted() { return limit() > 0; }
   // For people: what happens in the call.
   static std::string describe(const Call& call, int ranks);
-  static constexpr std::string_view kName = "shm";
+  static constexpr std::string_view kName = kShmCollectives;
 
  private:
   bool others_are_there();

@@ -14,7 +14,7 @@ namespace {
 // A frame of this many bytes says that the next one starts at the ring's beginning.
 constexpr std::uint64_t kWrap = ~std::uint64_t{0};
 
-// What lies before the bells: the tables.
+// What lies before the doorbells: the tables.
 std::size_t table_bytes(int size) {
   return static_cast<std::size_t>(size) * Mail::kPlaces * sizeof(std::uint64_t);
 }
@@ -25,8 +25,8 @@ Mail::Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes, bool c
     : rank_(rank),
       size_(size),
       offers_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
-      bells_(reinterpret_cast<Bell*>(memory + table_bytes(size))),
-      rings_(reinterpret_cast<Ring*>(bells_ + size)),
+      doorbells_(reinterpret_cast<Doorbell*>(memory + table_bytes(size))),
+      rings_(reinterpret_cast<Ring*>(doorbells_ + size)),
       bytes_(reinterpret_cast<std::byte*>(rings_ + pair(size, 0))),
       ring_bytes_(ring_bytes),
       is_crowded_(crowded),
@@ -42,7 +42,7 @@ std::size_t Mail::ring_bytes(int size, std::size_t limit) {
 
 std::size_t Mail::bytes(int size, std::size_t ring_bytes) {
   const auto ranks = static_cast<std::size_t>(size);
-  return table_bytes(size) + ranks * (sizeof(Bell) + ranks * (sizeof(Ring) + ring_bytes));
+  return table_bytes(size) + ranks * (sizeof(Doorbell) + ranks * (sizeof(Ring) + ring_bytes));
 }
 
 std::atomic<std::uint64_t>& Mail::offer(int of, std::uint64_t place) const {
@@ -102,9 +102,9 @@ void Mail::drop(int peer, const Frame& frame) {
   tell(peer);
 }
 
-Awaited Mail::news() const {
-  Bell& own = bells_[rank_];
-  return {own.news, own.sleepers, own.news.load(std::memory_order_seq_cst) + 1, is_crowded_};
+WaitTarget Mail::doorbell() const {
+  Doorbell& own = doorbells_[rank_];
+  return {own.rings, own.sleepers, own.rings.load(std::memory_order_seq_cst) + 1, is_crowded_};
 }
 
 }  // namespace altorch::shm

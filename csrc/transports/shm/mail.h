@@ -22,20 +22,20 @@
 #include <memory>
 #include <optional>
 
-#include "base/awaited.h"
+#include "base/wait_target.h"
 
 namespace altorch::shm {
 
 // What stands in a ring, before the bytes that it brings.
 struct alignas(64) Frame {
   std::int64_t tag = 0;
-  std::uint64_t bytes = 0;     // of the message
-  std::uint64_t part = 0;      // of them, that follow
-  std::uint64_t address = 0;   // in the sender's memory
-  std::uint64_t offer = 0;     // its number; 0: none
-  std::uint64_t place = 0;     // in the sender's table
-  std::uint64_t given_up = 0;  // 1: the rest of the message will not come
-  std::uint64_t type = 0;      // of its elements, as a request's
+  std::uint64_t bytes = 0;    // of the message
+  std::uint64_t part = 0;     // of them, that follow
+  std::uint64_t address = 0;  // in the sender's memory
+  std::uint64_t offer = 0;    // its number; 0: none
+  std::uint64_t place = 0;    // in the sender's table
+  std::uint64_t aborted = 0;  // 1: the rest of the message will not come
+  std::uint64_t type = 0;     // of its elements, as a request's
 };
 static_assert(sizeof(Frame) == 64);
 
@@ -49,7 +49,7 @@ class Mail {
  public:
   static constexpr std::uint32_t kPlaces = 256;  // offers of a rank at a time
 
-  // `crowded`: as in Awaited.
+  // `crowded`: as in WaitTarget.
   Mail(std::byte* memory, int rank, int size, std::size_t ring_bytes, bool crowded = false);
   static std::size_t ring_bytes(int size, std::size_t limit);
   static std::size_t bytes(int size, std::size_t ring_bytes);
@@ -75,17 +75,17 @@ class Mail {
   std::atomic<std::uint64_t>& offer(int of, std::uint64_t place) const;
 
   // Raised by whatever happens from now on: a put() or drop() of a peer, and tell().
-  Awaited news() const;
-  void tell(int peer) { Awaited::raise(bells_[peer].news, bells_[peer].sleepers); }
+  WaitTarget doorbell() const;
+  void tell(int peer) { WaitTarget::raise(doorbells_[peer].rings, doorbells_[peer].sleepers); }
 
  private:
   struct Ring {
     alignas(128) std::atomic<std::uint64_t> written;
     alignas(128) std::atomic<std::uint64_t> read;
   };
-  struct alignas(128) Bell {
-    Awaited::Number news;
-    Awaited::Sleepers sleepers;
+  struct alignas(128) Doorbell {
+    WaitTarget::Number rings;
+    WaitTarget::Sleepers sleepers;
   };
   struct Ends {
     std::uint64_t written = 0, read = 0;  // as last seen of the other side, or as this side left it
@@ -100,7 +100,7 @@ class Mail {
 
   const int rank_, size_;
   std::atomic<std::uint64_t>* const offers_;
-  Bell* const bells_;
+  Doorbell* const doorbells_;
   Ring* const rings_;
   std::byte* const bytes_;
   const std::size_t ring_bytes_;

@@ -10,8 +10,8 @@
 
 #include "base/call.h"
 #include "base/error.h"
+#include "platform/single_copy.h"
 #include "transports/shm/segment.h"
-#include "transports/shm/single_copy.h"
 
 namespace altorch::shm {
 

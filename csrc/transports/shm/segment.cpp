@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// What lies before the areas: the lines, the bells, and the counts of each rank, which share no cache line with
+// What lies before the areas: the lines, the doorbells, and the counts of each rank, which share no cache line with
 // another's.
 std::size_t lines_only(int size) { return 2 * 64 * static_cast<std::size_t>(size); }
 std::size_t line_bytes(int size) {
@@ -28,7 +28,7 @@ Segment::Segment(std::shared_ptr<std::byte> memory, int rank, int size, std::siz
                  std::optional<int> cores)
     : memory_(std::move(memory)),
       lines_(reinterpret_cast<Line*>(memory_.get())),
-      bells_(reinterpret_cast<Bell*>(memory_.get() + lines_only(size))),
+      doorbells_(reinterpret_cast<Doorbell*>(memory_.get() + lines_only(size))),
       counts_(reinterpret_cast<std::int64_t*>(memory_.get() + line_bytes(size))),
       areas_(memory_.get() + line_bytes(size) + count_bytes(size)),
       rank_(rank),
@@ -73,7 +73,7 @@ void Segment::publish(std::uint64_t step, std::uint64_t call, std::uint64_t word
   Line& own = line(rank_, step);
   own.call = call;
   own.word = word;
-  Awaited::raise(own.step, step, bells_[rank_].sleepers);
+  WaitTarget::raise(own.step, step, doorbells_[rank_].sleepers);
 }
 
 bool Segment::all_are_at(std::uint64_t step, std::uint64_t call) {

@@ -21,7 +21,7 @@
 #include <memory>
 #include <optional>
 
-#include "base/awaited.h"
+#include "base/wait_target.h"
 
 namespace altorch::shm {
 
@@ -64,8 +64,8 @@ class Segment {
   // After all_at() or all_are_at() returned false: a rank that has not published the step.
   int missing() const { return next_; }
   // Raised when `rank` publishes this step, of any call.
-  Awaited awaited(int rank, std::uint64_t step) const {
-    return {line(rank, step).step, bells_[rank].sleepers, step, is_crowded_};
+  WaitTarget wait_target(int rank, std::uint64_t step) const {
+    return {line(rank, step).step, doorbells_[rank].sleepers, step, is_crowded_};
   }
   // The word of this step. Valid once is_at() has returned true.
   std::uint64_t word(int rank, std::uint64_t step) const { return line(rank, step).word; }
@@ -73,16 +73,16 @@ class Segment {
  private:
   // 64 bytes: one cache line.
   struct alignas(64) Line {
-    Awaited::Number step;
+    WaitTarget::Number step;
     std::uint64_t call;
     std::uint64_t word;
     std::byte data[kInlineBytes];
   };
-  static_assert(sizeof(Line) == 64 && Awaited::Number::is_always_lock_free);
+  static_assert(sizeof(Line) == 64 && WaitTarget::Number::is_always_lock_free);
 
   // How many threads sleep until a rank publishes.
-  struct alignas(64) Bell {
-    Awaited::Sleepers sleepers;
+  struct alignas(64) Doorbell {
+    WaitTarget::Sleepers sleepers;
   };
 
   // Two lines of 64 bytes, fetched together by x86, belong to one rank.
@@ -92,7 +92,7 @@ class Segment {
 
   const std::shared_ptr<std::byte> memory_;
   Line* const lines_;
-  Bell* const bells_;
+  Doorbell* const doorbells_;
   std::int64_t* const counts_;
   std::byte* const areas_;
   const int rank_, size_;

@@ -10,10 +10,10 @@
 #include "base/fields.h"
 #include "base/log.h"
 #include "platform/cores.h"
+#include "rendezvous/shared_memory.h"
 #include "rendezvous/store_allgather.h"
 #include "transports/shm/channel.h"
 #include "transports/shm/collectives.h"
-#include "transports/shm/shared_memory.h"
 
 namespace altorch {
 namespace {
@@ -60,7 +60,7 @@ class ShmLinks : public Links {
     }
     return all;
   }
-  MpiGroup* mpi() override { return other_ ? other_->mpi() : nullptr; }
+  NativeWindows* native_windows() override { return other_ ? other_->native_windows() : nullptr; }
   void mark_broken() override {
     if (other_) other_->mark_broken();
   }
@@ -86,7 +86,7 @@ class NodeLinks : public Links {
   Channel& channel() override { return other_->channel(); }
   std::vector<NativeCollectives*> collectives() override { return other_->collectives(); }
   const Node* node() override { return &node_; }
-  MpiGroup* mpi() override { return other_->mpi(); }
+  NativeWindows* native_windows() override { return other_->native_windows(); }
   void mark_broken() override { other_->mark_broken(); }
   void mark_tainted() override { other_->mark_tainted(); }
 

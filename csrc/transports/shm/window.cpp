@@ -29,7 +29,7 @@ std::uint64_t ShmWindow::signals(int source, int slot) const {
   return signals_of(rank_, source).slots[slot].load(std::memory_order_acquire);
 }
 
-Awaited ShmWindow::awaited(int source, int slot, std::uint64_t least) const {
+WaitTarget ShmWindow::wait_target(int source, int slot, std::uint64_t least) const {
   return {signals_of(rank_, source).slots[slot], desks_[rank_].sleepers, least, crowded_};
 }
 
@@ -80,7 +80,7 @@ State ShmWindow::begin(WindowCall& call, std::optional<Error>& error) {
     error = unreadable(call.peer);
     return State::kFailed;
   }
-  if (call.slot != kNoSlot) Awaited::raise(signals_of(call.peer, rank_).slots[call.slot], desk.sleepers);
+  if (call.slot != kNoSlot) WaitTarget::raise(signals_of(call.peer, rank_).slots[call.slot], desk.sleepers);
   return State::kDone;
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "transports/shm/single_copy.h"
+#include "platform/single_copy.h"
 #include "transports/window.h"
 
 namespace altorch::shm {
@@ -30,7 +30,7 @@ class ShmWindow : public RemoteMemory {
   State test(WindowCall& call, std::optional<Error>& error) override { return begin(call, error); }
   bool cancel(WindowCall&) override { return true; }
   std::uint64_t signals(int source, int slot) const override;
-  Awaited awaited(int source, int slot, std::uint64_t least) const override;
+  WaitTarget wait_target(int source, int slot, std::uint64_t least) const override;
   bool has_left(int rank) const override { return desks_[rank].closed.load(std::memory_order_acquire) != 0; }
   std::byte* map(int rank) override { return parts_[static_cast<std::size_t>(rank)].mapped.get(); }
   bool close(bool agreed) override;
@@ -41,11 +41,11 @@ class ShmWindow : public RemoteMemory {
     std::atomic<std::uint32_t> lock;  // for more than a copy: 0, or the rank + 1 of its holder
     std::atomic<std::uint32_t> closed;
     std::atomic<std::uint32_t> visitors;  // how many accesses use the memory now
-    Awaited::Sleepers sleepers;
+    WaitTarget::Sleepers sleepers;
   };
   // From one source to one target.
   struct alignas(64) Signals {
-    Awaited::Number slots[kSignalSlots];
+    WaitTarget::Number slots[kSignalSlots];
   };
 
   class Lock;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds the processes of this machine that can be asked what they are at, and asks them (csrc/observe/trace/)."""
+"""Finds the processes of this machine that can be asked what they are at, and asks them (csrc/trace/)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which ranks wait for which, from the reports of a job's processes (csrc/observe/trace/report_json.cpp).
+"""Which ranks wait for which, from the reports of a job's processes (csrc/trace/report_json.cpp).
 
 Asks no process: reports come in, sentences go out. Ranks are those of the job; a group may number its ranks
 differently.
@@ -94,13 +94,13 @@ def rank_of(report: Report) -> int:
 
 def jobs_of(processes: Iterable[Process], state_of: Callable[[int], str]) -> list[Job]:
     """`state_of`: a process's letter in /proc, empty where there is no such process."""
-    everybody = list(processes)
+    all_ranks = list(processes)
     jobs: dict[str, Job] = {}
-    for process in everybody:
+    for process in all_ranks:
         if process.report and process.report["groups"]:
             name = job_name(process.report)
             jobs.setdefault(name, Job(name, {})).processes[rank_of(process.report)] = process
-    silent = {process.pid: process for process in everybody if process.report is None}
+    silent = {process.pid: process for process in all_ranks if process.report is None}
     for job in jobs.values():
         _add_silent(job, silent, state_of)
     return sorted(jobs.values(), key=lambda job: min(p.pid for p in job.processes.values()))
@@ -354,7 +354,7 @@ def conclusion(job: Job, found: Iterable[Finding]) -> str:
     awaited = set().union(*edges.values()) if edges else set()
     last = sorted(rank for rank in awaited if not edges.get(rank))
     if last:
-        return "Everybody waits, in the end, for " + "; ".join(
+        return "All waiting ranks wait, in the end, for " + "; ".join(
             f"rank {rank}, which {doing(job, rank)}{_place(job, rank)}" for rank in last
         )
     if circle := _circle(edges):

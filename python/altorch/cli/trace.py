@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=int,
         metavar="PID",
-        help="only the jobs that these processes belong to (default: all of this user, of everybody for root)",
+        help="only the jobs that these processes belong to (default: all jobs of this user; for root, of all users)",
     )
     parser.add_argument("--watch", type=float, metavar="SECONDS", help="look again and again, until Ctrl-C")
     parser.add_argument(
@@ -159,7 +159,7 @@ def _print(job: Job, dumps: dict[int, str]) -> None:
                 f"{group_text(first)} of {len(first['global_ranks'])} rank(s), {first['sequence']} call(s)"
             )
     if idle:
-        print("Nobody is in a call of: " + "; ".join(idle) + "\n")
+        print("No rank is in a call of: " + "; ".join(idle) + "\n")
     for rank, why in job.silent.items():
         print(f"rank {rank} {why}")
     found = findings(job)
@@ -169,7 +169,7 @@ def _print(job: Job, dumps: dict[int, str]) -> None:
     if end := conclusion(job, found):
         print(f"\n{end}.")
     if not long:
-        print(f"Nobody has been in a call for more than {LONG:g} s.")
+        print(f"No rank has been in a call for more than {LONG:g} s.")
     for pid, where in dumps.items():
         print(f"flight record of process {pid}: {where}")
     print()

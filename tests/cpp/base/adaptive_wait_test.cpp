@@ -25,26 +25,26 @@ TEST(AdaptiveWait, LongWaitsLeaveTheCoreToOthers) {
   EXPECT_EQ(wait.waited(), AdaptiveWait::Clock::duration::zero());
 }
 
-// A number that nobody raises.
+// A number that no thread raises.
 struct Silence {
-  Awaited::Number number{0};
-  Awaited::Sleepers sleepers{0};
-  Awaited awaited(bool crowded) { return {number, sleepers, 1, crowded}; }
+  WaitTarget::Number number{0};
+  WaitTarget::Sleepers sleepers{0};
+  WaitTarget wait_target(bool crowded) { return {number, sleepers, 1, crowded}; }
 };
 
 TEST(AdaptiveWait, LongWaitsDozeWhereTheyCanBeEnded) {
   AdaptiveWait wait;
   Silence silence;
-  int dozes = 0;
+  int sleeps = 0;
   const auto began = AdaptiveWait::Clock::now();
-  while (dozes < 3 && AdaptiveWait::Clock::now() - began < std::chrono::seconds(10)) {
-    wait.pause(std::chrono::milliseconds(1), silence.awaited(false), [&](std::chrono::microseconds most) {
+  while (sleeps < 3 && AdaptiveWait::Clock::now() - began < std::chrono::seconds(10)) {
+    wait.pause(std::chrono::milliseconds(1), silence.wait_target(false), [&](std::chrono::microseconds most) {
       EXPECT_GE(most, AdaptiveWait::kLongestSleep);
-      EXPECT_LE(most, AdaptiveWait::kLongestDoze);
-      return ++dozes > 1;  // the first can't
+      EXPECT_LE(most, AdaptiveWait::kLongestWakeableSleep);
+      return ++sleeps > 1;  // the first can't
     });
   }
-  EXPECT_EQ(dozes, 3);
+  EXPECT_EQ(sleeps, 3);
 }
 
 TEST(AdaptiveWait, CrowdsDozeAtOnce) {
@@ -53,26 +53,26 @@ TEST(AdaptiveWait, CrowdsDozeAtOnce) {
   EXPECT_FALSE(AdaptiveWait::is_crowd(5, std::nullopt)) << "unknown";
   AdaptiveWait wait;
   Silence silence;
-  int dozes = 0;
+  int sleeps = 0;
   for (int pauses = 0; pauses < 3; ++pauses) {
-    wait.pause(std::chrono::seconds(1), silence.awaited(true),
-               [&](std::chrono::microseconds) { return ++dozes > 0; });
+    wait.pause(std::chrono::seconds(1), silence.wait_target(true),
+               [&](std::chrono::microseconds) { return ++sleeps > 0; });
   }
-  EXPECT_EQ(dozes, 3);
+  EXPECT_EQ(sleeps, 3);
   EXPECT_GT(wait.waited(), AdaptiveWait::Clock::duration::zero());
 }
 
 TEST(Driven, SleepsForTheOneThingThatEverythingWaitsFor) {
   Silence one, other;
   Driven found;
-  EXPECT_FALSE(found.awaited());
-  found.pends(AdaptiveWait::kPatience, one.awaited(false));
-  found.pends(AdaptiveWait::kPatience, one.awaited(false));
-  EXPECT_TRUE(found.awaited());
-  found.pends(AdaptiveWait::kPatience, other.awaited(false));
-  EXPECT_FALSE(found.awaited());
-  found.pends(AdaptiveWait::kPatience, other.awaited(false));
-  EXPECT_FALSE(found.awaited()) << "the first is still there";
+  EXPECT_FALSE(found.wait_target());
+  found.pends(AdaptiveWait::kSpinBudget, one.wait_target(false));
+  found.pends(AdaptiveWait::kSpinBudget, one.wait_target(false));
+  EXPECT_TRUE(found.wait_target());
+  found.pends(AdaptiveWait::kSpinBudget, other.wait_target(false));
+  EXPECT_FALSE(found.wait_target());
+  found.pends(AdaptiveWait::kSpinBudget, other.wait_target(false));
+  EXPECT_FALSE(found.wait_target()) << "the first is still there";
 }
 
 }  // namespace

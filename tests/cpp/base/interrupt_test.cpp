@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "observe/liveness_store.h"
+#include "health/liveness_store.h"
 #include "support/map_store.h"
 
 namespace altorch {

@@ -26,10 +26,10 @@
 #include "base/adaptive_wait.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/file_store.h"
-#include "engine/window/window_conformance.h"
 #include "transports/channel_conformance.h"
 #include "transports/collectives_conformance.h"
 #include "transports/mpi/channel.h"
+#include "windows/window_conformance.h"
 
 namespace altorch {
 namespace {
@@ -111,7 +111,7 @@ void check_groups(Mpi& mpi, int rounds) {
               << std::endl;
 }
 
-// Rank 0 waits inside MPI for rank 1, which never comes: both go on, and MPI is given up where it is stuck.
+// Rank 0 waits inside MPI for rank 1, which never comes: both go on, and MPI is aborted where it is stuck.
 void check_lost_member(Mpi& mpi, MpiGroup& group) {
   const std::vector<int> pair = {1, 0};  // not the world's order, for which MPI need not block
   if (mpi.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -334,7 +334,7 @@ int main_of_rank(const std::map<std::string, std::string>& arguments) {
   const auto finalize_begin = Clock::now();
   finalize_mpi(false, std::chrono::seconds(10));
   finalize_mpi(false, std::chrono::seconds(10));
-  // What somebody else has initialised is his to finalise.
+  // The program that initialised MPI before altorch also finalises it.
   expect(mpi->usable() == (mpi->origin() == MpiOrigin::kExisting), "finalize_mpi");
   if (mpi->origin() == MpiOrigin::kExisting) mpi->table().finalize();
   std::cout << "ok rank " << mpi->rank() << " of " << mpi->size() << " [" << mpi->library().version
@@ -356,6 +356,6 @@ int main(int count, char** words) {
     return altorch::main_of_rank(arguments);
   } catch (const std::exception& error) {
     std::cerr << "FAILED: " << error.what() << std::endl;
-    std::_Exit(1);  // nobody waits for the others
+    std::_Exit(1);  // no thread waits for the other ranks
   }
 }

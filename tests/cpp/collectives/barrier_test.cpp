@@ -6,7 +6,7 @@ namespace {
 
 TEST(Barrier, IsProvedFor1To64Ranks) { prove(OpKind::kBarrier); }
 
-// What a barrier is for: nobody leaves before the last one has come.
+// The purpose of a barrier: no rank leaves before the last rank has come.
 TEST(Barrier, HoldsEveryRankUntilTheLastHasCome) {
   const Algorithm* algorithm = find_algorithm(OpKind::kBarrier, "dissemination");
   ASSERT_NE(algorithm, nullptr);

@@ -150,7 +150,7 @@ inline std::string messages_pair_up(const std::vector<Schedule>& schedules) {
              std::to_string(received[pair].size()) + " expected, or their sizes differ";
     }
   }
-  return "a rank expects messages that nobody sends";
+  return "a rank expects messages that no rank sends";
 }
 
 inline std::string check_statically(const std::vector<Schedule>& schedules,

@@ -211,9 +211,9 @@ class VirtualRanks {
           {arena + layouts_[i].input, arena + layouts_[i].output, arena + layouts_[i].scratch, dtype(), op},
           kTag);
     }
-    const int patience = 2000 + 200 * call_.size * static_cast<int>(1 + call_.delivery.longest_delay);
+    const int timeout = 2000 + 200 * call_.size * static_cast<int>(1 + call_.delivery.longest_delay);
     std::size_t done = 0;
-    for (int turn = 0; turn < patience && done < executions.size(); ++turn) {
+    for (int turn = 0; turn < timeout && done < executions.size(); ++turn) {
       done = 0;
       for (std::size_t i = 0; i < executions.size(); ++i) {
         std::optional<Error> error;

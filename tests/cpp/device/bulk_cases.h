@@ -45,8 +45,8 @@ class LaidBulk {
     const Bytes own = bulk.input(rank);
     for (int peer = 0; peer < bulk.number; ++peer) {
       mine_.push_back(memory_.place(Bytes(kPlace, 0xCD)));
-      awaited_.push_back(memory_.place(flags(peer == rank ? 0 : 1000)));
-      if (peer == rank) memory_.ignore(awaited_.back(), 4 * kFlags);
+      target_.push_back(memory_.place(flags(peer == rank ? 0 : 1000)));
+      if (peer == rank) memory_.ignore(target_.back(), 4 * kFlags);
       theirs_.push_back(others_.place(Bytes(kPlace, 0xEE)));
       raised_.push_back(others_.place(flags(0)));
     }
@@ -102,7 +102,7 @@ class LaidBulk {
     return case_.is_for_root() && rank != root() ? 0 : case_.count * case_.element();
   }
 
-  // Everybody's vectors, and what this rank makes of them.
+  // Returns the vectors of all ranks, and lays what this rank makes of them.
   std::vector<Bytes> lay_result() {
     std::vector<Bytes> parts;
     for (int rank = 0; rank < case_.number; ++rank) parts.push_back(case_.input(rank));
@@ -172,16 +172,16 @@ class LaidBulk {
   }
   int root() const { return case_.number - 1; }
 
-  BulkSlots places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+  BulkSlots slots(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
     BulkSlots made;
     for (int peer = 0; peer < case_.number; ++peer) {
       const auto index = static_cast<std::size_t>(peer);
       made.theirs[peer] = others + theirs_[index];
       made.mine[peer] = memory + mine_[index];
       if (peer == rank_ && !case_.is_one_shot()) continue;
-      made.raised[peer] = reinterpret_cast<std::uint32_t*>(peer == rank_ ? memory + awaited_[index]
-                                                                         : others + raised_[index]);
-      made.awaited[peer] = reinterpret_cast<std::uint32_t*>(memory + awaited_[index]);
+      made.raised[peer] =
+          reinterpret_cast<std::uint32_t*>(peer == rank_ ? memory + target_[index] : others + raised_[index]);
+      made.awaited[peer] = reinterpret_cast<std::uint32_t*>(memory + target_[index]);
     }
     made.numbers = reinterpret_cast<std::uint32_t*>(memory + numbers_);
     made.aborted = aborted;
@@ -193,7 +193,7 @@ class LaidBulk {
   }
   TwoShotReduce reduction(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
     TwoShotReduce job;
-    job.places = places(memory, others, aborted);
+    job.slots = slots(memory, others, aborted);
     job.input = memory + input_;
     job.output = memory + output_;
     job.count = case_.count;
@@ -206,7 +206,7 @@ class LaidBulk {
   }
   OneShotReduce one_shot_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
     OneShotReduce job;
-    job.places = places(memory, others, aborted);
+    job.slots = slots(memory, others, aborted);
     job.input = memory + input_;
     job.output = memory + output_;
     for (int rank = 0; rank < case_.number; ++rank) {
@@ -220,7 +220,7 @@ class LaidBulk {
   }
   Exchange exchange_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
     Exchange job;
-    job.places = places(memory, others, aborted);
+    job.slots = slots(memory, others, aborted);
     for (int peer = 0; peer < case_.number; ++peer) {
       job.sent[peer] = job.taken[peer] = case_.count * case_.element();
       job.input[peer] = memory + input_ + peer * job.sent[peer];
@@ -235,7 +235,7 @@ class LaidBulk {
   const BulkCase case_;
   const int rank_;
   Image memory_, others_;
-  std::vector<std::size_t> mine_, awaited_, theirs_, raised_;
+  std::vector<std::size_t> mine_, target_, theirs_, raised_;
   std::size_t numbers_ = 0, input_ = 0, output_ = 0;
 };
 

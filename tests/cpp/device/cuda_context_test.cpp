@@ -106,7 +106,7 @@ TEST_F(CudaContextTest, AThreadKeepsNoneThatIsGone) {
     { const auto entered = second->enter(); }
     EXPECT_EQ(current(), nullptr);
   }
-  EXPECT_EQ(alive.count(&places[1]), 0u) << "nobody has it any more";
+  EXPECT_EQ(alive.count(&places[1]), 0u) << "its last owner is gone";
 }
 
 TEST_F(CudaContextTest, ThereMayBeNoRoomForASecondOne) {

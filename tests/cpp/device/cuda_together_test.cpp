@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "device/exchange_cases.h"
-#include "engine/gpu/small_exchanges.h"
+#include "gpu/ll_exchanges.h"
 #include "support/gpu_test.h"
 
 namespace altorch {
@@ -54,7 +54,7 @@ std::vector<ExchangeCase> a_row_of_exchanges(int ranks) {
 }
 
 void CudaTogether::exchange_in_a_row(int ranks) {
-  const PlaceShape shape = PlaceShape::of(4 * kMostBytes, ranks, SmallExchange::kMostBlocks);
+  const LlSlotShape shape = LlSlotShape::of(4 * kMostBytes, ranks, LlExchange::kMostBlocks);
   const std::vector<ExchangeCase> cases = a_row_of_exchanges(ranks);
   load(cases);
   const PinnedMemory areas = device().pin(static_cast<std::size_t>(ranks) * shape.bytes());
@@ -87,9 +87,9 @@ void CudaTogether::exchange_in_a_row(int ranks) {
       std::memcpy(own.staging.get() + own.at[i], before.data(), before.size());
     }
     device().copy_to_device(own.memory.get(), own.staging.get(), bytes, own.stream);
-    own.numbers = device().allocate(SmallExchange::kMostBlocks * sizeof(std::uint32_t));
-    own.last = device().pin(SmallExchange::kMostBlocks * sizeof(std::uint32_t));
-    const Bytes last = numbers_of(SmallExchange::kMostBlocks, 0xFFFFFFE0u);
+    own.numbers = device().allocate(LlExchange::kMostBlocks * sizeof(std::uint32_t));
+    own.last = device().pin(LlExchange::kMostBlocks * sizeof(std::uint32_t));
+    const Bytes last = numbers_of(LlExchange::kMostBlocks, 0xFFFFFFE0u);
     std::memcpy(own.last.get(), last.data(), last.size());
     device().copy_to_device(own.numbers.get(), own.last.get(), last.size(), own.stream);
   }
@@ -99,11 +99,12 @@ void CudaTogether::exchange_in_a_row(int ranks) {
     Rank& own = all[static_cast<std::size_t>(rank)];
     device().wait_for_flag(starts[static_cast<std::size_t>(rank)], 1, own.stream);
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      SmallExchange job = own.laid[i].job(own.memory.get() + own.at[i], posts, gpu().aborted());
+      LlExchange job = own.laid[i].job(own.memory.get() + own.at[i], posts, gpu().aborted());
       const bool scatters = cases[i].scatters();
       for (int other = 0; other < ranks; ++other) {
-        job.posts[other] = posts[static_cast<std::size_t>(rank)] + (scatters ? other * shape.part : 0);
-        job.areas[other] = posts[static_cast<std::size_t>(other)] + (scatters ? rank * shape.part : 0);
+        job.send_slots[other] = posts[static_cast<std::size_t>(rank)] + (scatters ? other * shape.part : 0);
+        job.receive_slots[other] =
+            posts[static_cast<std::size_t>(other)] + (scatters ? rank * shape.part : 0);
       }
       job.half = shape.half;
       job.region = shape.region;
@@ -145,9 +146,9 @@ std::uint32_t bytes_for(int from, int to, int call) {
 void CudaTogether::exchange_pairs_in_a_row(int ranks) {
   constexpr int kCalls = 60;
   constexpr std::size_t kRoom = 16384;
-  const PlaceShape shape = SmallExchanges::pair_shape(ranks, kRoom);
+  const LlSlotShape shape = LlExchanges::pair_shape(ranks, kRoom);
   const auto count = static_cast<std::size_t>(ranks), all = kCalls * count * kRoom;
-  device().prepare_small_moves();
+  device().prepare_ll_moves();
   const PinnedMemory areas = device().pin(count * count * shape.bytes());
   const auto area = [&](int from, int to) {
     const std::size_t pair = static_cast<std::size_t>(from * ranks + to);
@@ -193,7 +194,7 @@ void CudaTogether::exchange_pairs_in_a_row(int ranks) {
         pair.blocks = shape.blocks_for(std::max(pair.sent, pair.taken), shape.region);
         if (peer == rank) continue;
         pair.numbers = reinterpret_cast<std::uint32_t*>(own.numbers.get()) + peer * shape.blocks;
-        pair.posts = area(rank, peer);
+        pair.send_slots = area(rank, peer);
         pair.theirs = area(peer, rank);
       }
       device().exchange_pairs(job, own.stream);

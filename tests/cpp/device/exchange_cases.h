@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small exchanges as Device::reduce_small() and move_small() take them, and their results. One rank's kernel
+// Small exchanges as Device::reduce_ll() and move_ll() take them, and their results. One rank's kernel
 // can be run alone: the host has then posted what the others would.
 #pragma once
 
@@ -111,13 +111,13 @@ class LaidExchange {
 
   const Image& memory() const { return memory_; }
   // `areas`: where the ranks post.
-  SmallExchange job(std::byte* memory, std::span<std::uint64_t* const> areas,
-                    const std::uint32_t* aborted) const {
-    SmallExchange job;
+  LlExchange job(std::byte* memory, std::span<std::uint64_t* const> areas,
+                 const std::uint32_t* aborted) const {
+    LlExchange job;
     for (int rank = 0; rank < case_.number; ++rank) {
-      job.posts[rank] = areas[static_cast<std::size_t>(rank_)] + rank * case_.words_of_place();
+      job.send_slots[rank] = areas[static_cast<std::size_t>(rank_)] + rank * case_.words_of_place();
       const std::size_t place = case_.scatters() ? static_cast<std::size_t>(rank_) : 0;
-      job.areas[rank] = areas[static_cast<std::size_t>(rank)] + place * case_.words_of_place();
+      job.receive_slots[rank] = areas[static_cast<std::size_t>(rank)] + place * case_.words_of_place();
     }
     job.numbers = reinterpret_cast<std::uint32_t*>(memory + numbers_);
     job.aborted = aborted;
@@ -125,12 +125,12 @@ class LaidExchange {
     job.output = memory + output_;
     job.region = kRegion;
     job.blocks = case_.blocks();
-    job.places = case_.places();
+    job.send_slot_count = case_.places();
     job.count = case_.count;
     job.stride = case_.scatters() ? case_.count : 0;
     job.own = case_.scatters() ? rank_ * case_.count : 0;
     const bool broadcasts = case_.pattern == Pattern::kBroadcast;
-    job.posts_data = !broadcasts || rank_ == case_.root;
+    job.sends_data = !broadcasts || rank_ == case_.root;
     job.wants = case_.has_result(rank_);
     job.first = broadcasts ? case_.root : 0;
     job.behind = broadcasts ? case_.root + 1 : case_.number;
@@ -140,9 +140,9 @@ class LaidExchange {
     job.factor = case_.factor(rank_);
     return job;
   }
-  void enqueue(Device& device, const SmallExchange& job, Stream stream) const {
-    if (case_.moves()) return device.move_small(job, stream);
-    device.reduce_small(job, case_.dtype, case_.op, stream);
+  void enqueue(Device& device, const LlExchange& job, Stream stream) const {
+    if (case_.moves()) return device.move_ll(job, stream);
+    device.reduce_ll(job, case_.dtype, case_.op, stream);
   }
 
  private:
@@ -161,14 +161,14 @@ inline DType seen_as(const ExchangeCase& exchange) {
   return size_of(exchange.dtype) <= 4 && is_floating(exchange.dtype) ? exchange.dtype : DType::kUInt64;
 }
 
-// Areas in which everybody but `rank` has posted already, behind what the exchange before last has left.
+// Areas in which all ranks but `rank` have posted already, behind what the exchange before last has left.
 class LaidAreas {
  public:
   LaidAreas(const ExchangeCase& exchange, int rank) : case_(exchange) {
     for (int from = 0; from < exchange.number; ++from) {
       at_.push_back(memory_.place(stale_place(exchange.blocks() * exchange.places(), exchange.exchange)));
       for (int place = 0; place < exchange.places(); ++place) {
-        if (exchange.places() > 1 && place == from) continue;  // nobody posts for itself
+        if (exchange.places() > 1 && place == from) continue;  // no rank posts for itself
         const std::size_t begin =
             at_.back() + 8 * static_cast<std::size_t>(place) * exchange.words_of_place();
         for (const Words& posted : exchange.words(from, place)) {

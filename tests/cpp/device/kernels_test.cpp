@@ -95,7 +95,7 @@ TEST(Kernels, CompiledAheadHaveNamesOfTheirOwn) {
   std::set<std::string> symbols;
   for (const Kernel& kernel : kernels_ahead())
     EXPECT_TRUE(symbols.insert(kernel.symbol).second) << kernel.symbol;
-  EXPECT_TRUE(symbols.contains(small_reduction_kernel(DType::kBFloat16, ReduceOp::kSum).symbol));
+  EXPECT_TRUE(symbols.contains(ll_reduction_kernel(DType::kBFloat16, ReduceOp::kSum).symbol));
   const auto image = kernels_compiled_ahead();
   if (image.empty()) GTEST_SKIP() << "the build had no nvcc";
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());

@@ -164,10 +164,10 @@ class LaidLl128 {
       all.insert(all.end(), part.begin(), part.end());
     }
     if (!case_.in_shares() || case_.passes_to(rank_)) return all;
-    return case_.in_place ? case_.input(rank_) : Bytes(all.size(), 0xEE);  // nobody's
+    return case_.in_place ? case_.input(rank_) : Bytes(all.size(), 0xEE);  // no result here
   }
 
-  Ll128Slots places(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
+  Ll128Slots slots(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
     Ll128Slots made;
     for (int peer = 0; peer < case_.number; ++peer) {
       if (peer == rank_) continue;
@@ -183,7 +183,7 @@ class LaidLl128 {
     return made;
   }
   Ll128Reduce reduce_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    Ll128Reduce job{.places = places(memory, others, aborted)};
+    Ll128Reduce job{.slots = slots(memory, others, aborted)};
     job.input = memory + input_;
     job.output = memory + output_;
     const auto element = static_cast<std::int64_t>(size_of(case_.dtype));
@@ -198,7 +198,7 @@ class LaidLl128 {
     return job;
   }
   Ll128Exchange exchange_job(std::byte* memory, std::byte* others, const std::uint32_t* aborted) const {
-    Ll128Exchange job{.places = places(memory, others, aborted)};
+    Ll128Exchange job{.slots = slots(memory, others, aborted)};
     for (int peer = 0; peer < case_.number; ++peer) {
       job.sent[peer] = job.taken[peer] = case_.bytes();
       job.input[peer] = memory + input_ + peer * case_.bytes();

@@ -99,12 +99,12 @@ class LaidNorm {
   void enqueue(Device& device, std::byte* memory, std::byte* others, const std::uint32_t* aborted,
                Stream stream) const {
     NormedSum job;
-    SmallExchange& small = job.small;
+    LlExchange& small = job.exchange;
     for (int peer = 0; peer < case_.number; ++peer) {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
-      small.posts[peer] = reinterpret_cast<std::uint64_t*>(others + theirs_[index]);
-      small.areas[peer] = reinterpret_cast<std::uint64_t*>(memory + mine_[index]);
+      small.send_slots[peer] = reinterpret_cast<std::uint64_t*>(others + theirs_[index]);
+      small.receive_slots[peer] = reinterpret_cast<std::uint64_t*>(memory + mine_[index]);
     }
     small.numbers = reinterpret_cast<std::uint32_t*>(memory + numbers_);
     small.aborted = aborted;
@@ -112,7 +112,7 @@ class LaidNorm {
     small.output = memory + output_;
     small.region = static_cast<std::int64_t>(case_.region());
     small.count = case_.count();
-    small.behind = small.number = small.places = case_.number;
+    small.behind = small.number = small.send_slot_count = case_.number;
     small.rank = rank_;
     small.blocks = case_.blocks;
     job.residual = memory + residual_;

@@ -17,12 +17,12 @@ class Nvrtc : public ::testing::TestWithParam<int> {
 
 // Complex numbers are never compiled ahead, so that nvcc's eyes are no help.
 TEST_P(Nvrtc, CompilesEveryKindOfKernel) {
-  for (const auto make : {reduction_kernel, small_reduction_kernel, two_shot_kernel, one_shot_kernel,
+  for (const auto make : {reduction_kernel, ll_reduction_kernel, two_shot_kernel, one_shot_kernel,
                           ll128_reduce_kernel, window_update_kernel}) {
     for (const DType dtype : {DType::kComplex64, DType::kInt8})
       EXPECT_GT(compile_kernel(make(dtype, ReduceOp::kSum), GetParam()).size(), 1000u);
   }
-  for (const auto make : {window_move_kernel, window_wait_kernel, window_number_kernel, small_move_kernel,
+  for (const auto make : {window_move_kernel, window_wait_kernel, window_number_kernel, ll_move_kernel,
                           pair_exchange_kernel, exchange_kernel, ll128_exchange_kernel, poison_kernel})
     EXPECT_GT(compile_kernel(make(), GetParam()).size(), 1000u);
 }

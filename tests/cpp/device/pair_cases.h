@@ -119,7 +119,7 @@ class LaidPairs {
       pair.blocks = place.blocks;
       if (sizes.own) continue;
       pair.numbers = reinterpret_cast<std::uint32_t*>(memory + place.numbers);
-      pair.posts = reinterpret_cast<std::uint64_t*>(areas + place.posts);
+      pair.send_slots = reinterpret_cast<std::uint64_t*>(areas + place.posts);
       pair.theirs = reinterpret_cast<std::uint64_t*>(areas + place.theirs);
     }
     return job;

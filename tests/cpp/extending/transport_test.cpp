@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/communicator.h"
-#include "engine/thread_group.h"
+#include "runtime/communicator.h"
+#include "runtime/thread_group.h"
 #include "support/map_store.h"
 #include "support/on_threads.h"
 #include "transports/channel_conformance.h"
@@ -95,7 +95,7 @@ class PostChannel : public Channel {
     std::optional<Error> error = {};
   };
 
-  // Gives each receive the oldest letter that fits. An error is told to whoever tests the request.
+  // Gives each receive the oldest letter that fits. The caller that tests the request learns of an error.
   void deliver() {
     for (auto& [handle, wanted] : wanted_) {
       if (wanted.arrived) continue;

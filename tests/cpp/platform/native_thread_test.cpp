@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "bootstrap/init_deadline.h"
-#include "engine/callback_thread.h"
+#include "runtime/callback_thread.h"
 #include "support/says.h"
 
 namespace altorch {

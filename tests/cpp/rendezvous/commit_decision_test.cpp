@@ -64,7 +64,7 @@ TEST(CommitDecision, IsAgainstItWhereOneIsLostOrDoesNotCome) {
   EXPECT_NE(late[1].find("has waited for the others for 0.1 s"), std::string::npos) << late[1];
 }
 
-// Whoever decides second goes by what the first one has written.
+// The rank that decides second goes by what the first one has written.
 TEST(CommitDecision, IsWhatTheFirstHasWritten) {
   for (int round = 0; round < 200; ++round) {
     const auto told = decisions({"", "", ""}, -1, /*mourner=*/1);

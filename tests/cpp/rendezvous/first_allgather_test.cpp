@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 FirstAllgather allgather_of(KeyValueStore& store, int rank, int size, milliseconds timeout = seconds(20)) {
   return first_allgather(store, "g", rank, size, timeout, "to make group 'g'",
-                         {"word", std::to_string(rank)});
+                         {"info", std::to_string(rank)});
 }
 
 std::vector<FirstAllgather> all_come(KeyValueStore& store, int size) {
@@ -29,14 +29,14 @@ std::vector<FirstAllgather> all_come(KeyValueStore& store, int size) {
   return met;
 }
 
-TEST(FirstAllgather, EverybodyGetsAllWordsAndOnePrefix) {
+TEST(FirstAllgather, AllRanksGetAllWordsAndOnePrefix) {
   MapStore store;
   std::set<std::string> prefixes;
   for (int life = 0; life < 20; ++life) {
     const auto met = all_come(store, 3);
     for (const FirstAllgather& one : met) {
       EXPECT_EQ(one.prefix, met[0].prefix);
-      EXPECT_EQ(one.words, (std::vector<Fields>{{"word", "0"}, {"word", "1"}, {"word", "2"}}));
+      EXPECT_EQ(one.infos, (std::vector<Fields>{{"info", "0"}, {"info", "1"}, {"info", "2"}}));
     }
     prefixes.insert(met[0].prefix);
   }
@@ -45,10 +45,10 @@ TEST(FirstAllgather, EverybodyGetsAllWordsAndOnePrefix) {
 
 TEST(FirstAllgather, WhatEarlierLivesLeftIsNotTakenForThisOne) {
   MapStore store;
-  // A challenge whose rank 0 died, with everybody's answers to it and a table.
+  // A challenge whose rank 0 died, with the answers of all ranks to it and a table.
   store.set("g/challenge", "old");
   store.set("g/old/count", "2");
-  for (const int rank : {0, 1, 2}) store.set("g/old/word/" + std::to_string(rank), encode_fields({"x", "y"}));
+  for (const int rank : {0, 1, 2}) store.set("g/old/info/" + std::to_string(rank), encode_fields({"x", "y"}));
   store.set("g/old/table", encode_rows({{"x", "old"}, {"x", "old"}, {"x", "old"}}));
   std::vector<FirstAllgather> met(3);
   const auto errors = on_threads(3, [&](int rank) {
@@ -58,8 +58,8 @@ TEST(FirstAllgather, WhatEarlierLivesLeftIsNotTakenForThisOne) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
   for (const FirstAllgather& one : met) {
     EXPECT_NE(one.prefix, "g/old");
-    ASSERT_EQ(one.words.size(), 3u);
-    EXPECT_EQ(one.words[2], (Fields{"word", "2"}));
+    ASSERT_EQ(one.infos.size(), 3u);
+    EXPECT_EQ(one.infos[2], (Fields{"info", "2"}));
   }
 }
 
@@ -72,7 +72,7 @@ TEST(FirstAllgather, NamesWhoDidNotComeAndWorksWhenTheyComeTogetherLater) {
     EXPECT_NE(errors[static_cast<std::size_t>(rank)].find("rank 1 has not come to make group 'g'"),
               std::string::npos)
         << errors[static_cast<std::size_t>(rank)];
-  EXPECT_EQ(all_come(store, 3)[1].words.size(), 3u);
+  EXPECT_EQ(all_come(store, 3)[1].infos.size(), 3u);
 }
 
 TEST(FirstAllgather, WithoutRankZeroTheOthersSaySo) {

@@ -46,7 +46,7 @@ TEST(StoreAllgather, MayBeTriedAgain) {
   EXPECT_EQ(on_threads(3, [&](int rank) { meet_at(store, rank, 3); }), std::vector<std::string>(3));
 }
 
-TEST(StoreAllgather, NobodyIsWaitedForByARankAlone) {
+TEST(StoreAllgather, ARankAloneWaitsForNoPeer) {
   MapStore store;
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(meet_at(store, 0, 1), std::vector<std::string>{"0"});
@@ -111,7 +111,7 @@ TEST(StoreAllgather, TheHostOfTheStoreLeavesLast) {
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
   const auto began = std::chrono::steady_clock::now();
-  leave_in_turn(store, "nobody leaves", 0, 3, milliseconds(100));
+  leave_in_turn(store, "no rank leaves", 0, 3, milliseconds(100));
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));
 }
 

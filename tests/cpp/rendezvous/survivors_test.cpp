@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 SurvivorQuery query_of(int rank, int size, std::function<bool(int)> is_dead,
-                       milliseconds patience = seconds(20)) {
-  return {.key = "here", .rank = rank, .size = size, .timeout = patience, .is_dead = std::move(is_dead)};
+                       milliseconds timeout = seconds(20)) {
+  return {.key = "here", .rank = rank, .size = size, .timeout = timeout, .is_dead = std::move(is_dead)};
 }
 
 std::vector<int> survivors_of(KeyValueStore& store, const SurvivorQuery& query) {

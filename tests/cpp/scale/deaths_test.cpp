@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "observe/death_list.h"
+#include "health/death_list.h"
 #include "support/on_threads.h"
 #include "support/simulated_store.h"
 
@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 constexpr int kRanksOfANode = 128;
 
-// The first `deaths` ranks of a node die one after another. Its others see that and tell it; everybody asks once a second.
+// The first `deaths` ranks of a node die one after another. Its other ranks see and tell it; all ask once a second.
 void die(SimulatedTime& time, int deaths, const std::shared_ptr<SimulatedStore>& store) {
   const int size = time.ranks(), node = std::min(size, kRanksOfANode);
   const auto errors = time.run([&](int rank) {
@@ -26,7 +26,7 @@ void die(SimulatedTime& time, int deaths, const std::shared_ptr<SimulatedStore>&
         for (int who = 0; who < std::min(deaths, rank); ++who) told.add(who);
       }
       if (rank < deaths && second > 0) return;
-      for (const int who : heard.news()) dead.insert(who);
+      for (const int who : heard.take_new()) dead.insert(who);
       WaitClock::sleep_for(seconds(1));
     }
     EXPECT_EQ(dead.size(), static_cast<std::size_t>(deaths)) << rank;

@@ -59,7 +59,7 @@ std::vector<std::string> make_group(SimulatedTime& time, SimulatedStore& store, 
     without_words([&] {
       const FirstAllgather met =
           first_allgather(unread, "g", rank, size, timeout, "to make group 'g'", word_of(rank));
-      EXPECT_EQ(met.words.back(), word_of(size - 1));
+      EXPECT_EQ(met.infos.back(), word_of(size - 1));
     });
     for (const char* key : {"nodes", "shared"}) {
       without_words([&] {
@@ -79,7 +79,7 @@ TEST(ScaleOfMaking, AFixedNumberOfRequestsForEachRank) {
     for (int rank = 1; rank < size; ++rank) EXPECT_LE(store.of(rank).writes + store.of(rank).reads, 12);
     EXPECT_LE(store.of(0).writes, 10);
     EXPECT_LE(store.in_all().requests(), 60 * size);
-    // Everybody gets everybody's words, those that are alike once.
+    // Every rank gets the words of all ranks, those that are alike once.
     EXPECT_LE(store.in_all().bytes, 200LL * size * size + 20000LL * size);
   }
 }

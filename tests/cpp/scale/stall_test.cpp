@@ -2,10 +2,10 @@
 // What a stall costs the store: one rank is missing in a collective, and all others ask why.
 #include <gtest/gtest.h>
 
-#include "engine/group.h"
-#include "engine/watchdog.h"
-#include "observe/death_list.h"
+#include "health/death_list.h"
 #include "rendezvous/poll_pause.h"
+#include "runtime/group.h"
+#include "runtime/watchdog.h"
 #include "support/says.h"
 #include "support/simulated_store.h"
 
@@ -28,7 +28,7 @@ struct StalledRank {
     watchdog = std::make_unique<Watchdog>(*group);
   }
 
-  // Looks ten times a second, as whoever carries the call does, and asks who is dead at every tenth look, as
+  // Looks ten times a second, as the thread that carries the call does, and asks who is dead at every tenth look, as
   // liveness does for ranks that have peers on other nodes.
   std::optional<Error> stall(const Operation& operation) {
     Wait wait;
@@ -39,7 +39,7 @@ struct StalledRank {
         if (auto error = watchdog->examine(operation, wait, until - milliseconds(100) * (look - 1)))
           return error;
       }
-      deaths.news();
+      deaths.take_new();
       if (WaitClock::now() < until) WaitClock::sleep_for(until - WaitClock::now());
     }
   }
@@ -72,7 +72,7 @@ TEST(ScaleOfStalls, AFewRequestsASecondAndRank) {
     const auto store = std::make_shared<SimulatedStore>(time);
     const auto errors = stall(time, store, seconds(kLength));
     store->tell("stall");
-    // Is the group closed, has a call been refused, what did the first one call, has somebody asked, who is dead?
+    // Is the group closed, has a call been refused, what did the first one call, has a rank asked, who is dead?
     const int pauses = static_cast<int>(seconds(kLength) / calm_pace(size));
     const int of_the_end = 40;  // where are all, asked by one of them
     EXPECT_LE(store->most(), kLength + 4 * pauses + of_the_end) << size;

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/progress.h"
+#include "runtime/progress.h"
 
 namespace altorch {
 namespace {

@@ -48,7 +48,7 @@ class Unwatched {
 
 struct FakeDevice::Worker {
   Worker(unsigned seed, const FakeDeviceOptions& options) {
-    thread = std::thread([this, seed, longest_delay = options.longest_delay, gives_up = options.gives_up] {
+    thread = std::thread([this, seed, longest_delay = options.longest_delay, aborts = options.aborts] {
       std::minstd_rand random(seed);
       while (true) {
         std::function<void()> work;
@@ -61,7 +61,7 @@ struct FakeDevice::Worker {
         const auto delay = longest_delay.count() ? random() % (longest_delay.count() + 1) : 0;
         if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
         {
-          const Unwatched unwatched(gives_up);
+          const Unwatched unwatched(aborts);
           work();
         }
         {

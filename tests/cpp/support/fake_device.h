@@ -23,7 +23,7 @@ struct FakeDeviceOptions {
   bool moves_data = true;  // false: flags and order only
   // Streams may write what others read, as they do once flags are raised to let them go on: results are then
   // marked, and ThreadSanitizer is not to look.
-  bool gives_up = false;
+  bool aborts = false;
   // In a context beside torch's, where nothing but kernels is never held up: copies, and flags but by kernels, throw.
   bool beside = false;
 };
@@ -43,11 +43,11 @@ class FakeDevice : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void prepare(DType, ReduceOp, Reducing) override {}
-  void prepare_small_moves() override {}
+  void prepare_ll_moves() override {}
   void prepare_exchange() override {}
   void reduce(const DeviceReduction& reduction, DType dtype, ReduceOp op, Stream stream) override;
-  void reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
-  void move_small(const SmallExchange& exchange, Stream stream) override;
+  void reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) override;
+  void move_ll(const LlExchange& exchange, Stream stream) override;
   void exchange_pairs(const PairExchange& exchange, Stream stream) override;
   void sum_and_norm(const NormedSum& job, DType dtype, Stream stream) override;
   void reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) override;

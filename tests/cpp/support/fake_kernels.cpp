@@ -14,7 +14,7 @@
 #include "support/fake_block.h"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
-#include "device/kernels/small.cuh"
+#include "device/kernels/ll.cuh"
 #include "device/kernels/pairs.cuh"
 #include "device/kernels/poison.cuh"
 #include "device/kernels/rounds.cuh"
@@ -24,10 +24,10 @@
 #include "device/kernels/exchange.cuh"
 #include "device/kernels/ll128.cuh"
 #include "device/kernels/ll128_reduce.cuh"
-#include "device/kernels/ll128_one_shot.cuh"
+#include "device/kernels/ll128_all_peers.cuh"
 #include "device/kernels/ll128_two_shot.cuh"
 #include "device/kernels/ll128_exchange.cuh"
-#include "device/kernels/norm.cuh"
+#include "device/kernels/ll_norm.cuh"
 #include "device/kernels/window.cuh"
 // clang-format on
 #include "support/fake_device.h"
@@ -35,16 +35,16 @@
 namespace altorch {
 namespace {
 
-static_assert(sizeof(kernels::Small) == sizeof(SmallExchange));
-static_assert(offsetof(kernels::Small, numbers) == offsetof(SmallExchange, numbers));
-static_assert(offsetof(kernels::Small, half) == offsetof(SmallExchange, half));
-static_assert(offsetof(kernels::Small, posts_data) == offsetof(SmallExchange, posts_data));
-static_assert(offsetof(kernels::Small, number) == offsetof(SmallExchange, number));
-static_assert(offsetof(kernels::Small, factor) == offsetof(SmallExchange, factor));
-static_assert(offsetof(kernels::Small, poison) == offsetof(SmallExchange, poison));
-static_assert(sizeof(kernels::SmallNorm) == sizeof(NormedSum));
-static_assert(offsetof(kernels::SmallNorm, residual) == offsetof(NormedSum, residual));
-static_assert(offsetof(kernels::SmallNorm, row) == offsetof(NormedSum, row));
+static_assert(sizeof(kernels::Ll) == sizeof(LlExchange));
+static_assert(offsetof(kernels::Ll, numbers) == offsetof(LlExchange, numbers));
+static_assert(offsetof(kernels::Ll, half) == offsetof(LlExchange, half));
+static_assert(offsetof(kernels::Ll, sends_data) == offsetof(LlExchange, sends_data));
+static_assert(offsetof(kernels::Ll, number) == offsetof(LlExchange, number));
+static_assert(offsetof(kernels::Ll, factor) == offsetof(LlExchange, factor));
+static_assert(offsetof(kernels::Ll, poison) == offsetof(LlExchange, poison));
+static_assert(sizeof(kernels::LlNorm) == sizeof(NormedSum));
+static_assert(offsetof(kernels::LlNorm, residual) == offsetof(NormedSum, residual));
+static_assert(offsetof(kernels::LlNorm, row) == offsetof(NormedSum, row));
 static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
 static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison));
 static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
@@ -76,7 +76,7 @@ static_assert(kernels::kWarpsOfBlock == Ll128Slots::kWarpsOfBlock);
 static_assert(kernels::kUnitPacks * 16 == Ll128Slots::kUnitBytes);
 static_assert(kernels::kSlots * kernels::kUnitsOfRound * kernels::kUnitWords * 8 == Ll128Slots::kBytesOfWarp);
 static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
-static_assert(offsetof(kernels::Poison, given_up) == offsetof(PoisonJob, given_up));
+static_assert(offsetof(kernels::Poison, aborted) == offsetof(PoisonJob, aborted));
 
 static_assert(sizeof(kernels::WindowMove) == sizeof(WindowMove));
 static_assert(offsetof(kernels::WindowMove, raised) == offsetof(WindowMove, raised));
@@ -98,20 +98,20 @@ Job as_kernels_see(const Given& given) {
   return job;
 }
 
-constexpr int kBlocks = 2;  // of what waits for nobody
+constexpr int kBlocks = 2;  // of a kernel that waits for no peer
 
 // Blocks run side by side on a GPU: here each posts before any waits.
 template <class Number>
-void post_all(const kernels::Small& job) {
+void post_all(const kernels::Ll& job) {
   for (int block = 0; block < job.blocks; ++block)
-    FakeBlock::run([&] { kernels::post<Number>(job, kernels::turn_of(job, block, job.blocks)); });
+    FakeBlock::run([&] { kernels::send_units<Number>(job, kernels::turn_of(job, block, job.blocks)); });
 }
 
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::Small& job) {
+void run_blocks(const kernels::Ll& job) {
   post_all<Number>(job);
   for (int block = 0; block < job.blocks; ++block)
-    FakeBlock::run([&] { kernels::reduce_small<Number, Operator, kMean>(job, block, job.blocks); });
+    FakeBlock::run([&] { kernels::reduce_ll<Number, Operator, kMean>(job, block, job.blocks); });
 }
 template <class Number, class Operator, bool kMean>
 void run_blocks(const kernels::TwoShotReduce& job) {
@@ -209,17 +209,17 @@ void reduce_any(const Job& job, DType dtype, ReduceOp op) {
 
 }  // namespace
 
-void FakeDevice::reduce_small(const SmallExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
-  launch([job = as_kernels_see<kernels::Small>(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
+void FakeDevice::reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
+  launch([job = as_kernels_see<kernels::Ll>(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 template <class Number>
-void sum_and_norm(const kernels::SmallNorm& job) {
-  const kernels::Small& small = job.small;
+void sum_and_norm(const kernels::LlNorm& job) {
+  const kernels::Ll& small = job.exchange;
   for (int block = 0; block < small.blocks; ++block) {
     FakeBlock::run([&] {
-      kernels::post<Number>(small, kernels::turn_of(small, block, small.blocks),
-                            kernels::rows_of<Number>(job, block, small.blocks));
+      kernels::send_units<Number>(small, kernels::turn_of(small, block, small.blocks),
+                                  kernels::rows_of<Number>(job, block, small.blocks));
     });
   }
   for (int block = 0; block < small.blocks; ++block)
@@ -228,7 +228,7 @@ void sum_and_norm(const kernels::SmallNorm& job) {
 
 void FakeDevice::sum_and_norm(const NormedSum& given, DType dtype, Stream stream) {
   launch(
-      [job = as_kernels_see<kernels::SmallNorm>(given), dtype] {
+      [job = as_kernels_see<kernels::LlNorm>(given), dtype] {
         if (dtype == DType::kBFloat16) return altorch::sum_and_norm<kernels::BFloat16>(job);
         if (dtype == DType::kFloat16) return altorch::sum_and_norm<kernels::Float16>(job);
         if (dtype == DType::kFloat64) return altorch::sum_and_norm<kernels::Plain<double>>(job);
@@ -238,12 +238,12 @@ void FakeDevice::sum_and_norm(const NormedSum& given, DType dtype, Stream stream
       stream);
 }
 
-void FakeDevice::move_small(const SmallExchange& exchange, Stream stream) {
+void FakeDevice::move_ll(const LlExchange& exchange, Stream stream) {
   launch(
-      [job = as_kernels_see<kernels::Small>(exchange)] {
+      [job = as_kernels_see<kernels::Ll>(exchange)] {
         post_all<kernels::Plain<unsigned char>>(job);
         for (int block = 0; block < job.blocks; ++block)
-          FakeBlock::run([&] { kernels::move_small(job, block, job.blocks); });
+          FakeBlock::run([&] { kernels::move_ll(job, block, job.blocks); });
       },
       stream);
 }
@@ -263,7 +263,7 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
           for (int block = 0; !job.pairs[i].numbers && block < kBlocks; ++block)
             FakeBlock::run([&] { kernels::copy_own(job.pairs[i], block, kBlocks); });
         }
-        each_block([](const auto& pair, const auto& turn) { kernels::post_pair(pair, turn); });
+        each_block([](const auto& pair, const auto& turn) { kernels::send_pair(pair, turn); });
         each_block([&](const auto& pair, const auto& turn) {
           kernels::take_pair(job, pair, turn);
           kernels::end_turn(pair, turn);
@@ -288,8 +288,8 @@ void FakeDevice::exchange(const Exchange& given, Stream stream) {
   launch(
       [job] {
         std::vector<std::thread> rows;
-        for (int peer = 0; peer < job.places.number; ++peer) {
-          if (peer == job.places.rank) {
+        for (int peer = 0; peer < job.slots.number; ++peer) {
+          if (peer == job.slots.rank) {
             for (int block = 0; block < job.blocks_sent[peer]; ++block)
               FakeBlock::run([&] { kernels::copy_own_exchange(job, block); });
             continue;
@@ -319,7 +319,7 @@ void FakeDevice::exchange_ll128(const Ll128Exchange& given, Stream stream) {
   launch(
       [job] {
         std::vector<std::thread> rows;
-        for (int peer = 0; peer < job.places.number; ++peer) {
+        for (int peer = 0; peer < job.slots.number; ++peer) {
           rows.emplace_back([&job, peer] {
             const int warps = job.blocks[peer] * kernels::kWarpsOfBlock;
             for (int warp = 0; warp < warps; ++warp) kernels::exchange_rank(job, peer, {warp, warps});
@@ -370,7 +370,7 @@ void FakeDevice::poison(const PoisonJob& given, Stream stream) {
   const auto job = as_kernels_see<kernels::Poison>(given);
   launch(
       [job] {
-        if (!kernels::is_set(job.given_up)) return;
+        if (!kernels::is_set(job.aborted)) return;
         for (int block = 0; block < kBlocks; ++block)
           FakeBlock::run([&] { kernels::overwrite(job, block, kBlocks); });
       },

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transports/nccl/library.h"
+#include "gpu/nccl/library.h"
 
 namespace altorch {
 

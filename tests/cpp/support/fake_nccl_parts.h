@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "gpu/nccl/library.h"
 #include "support/fake_device.h"
-#include "transports/nccl/library.h"
 
 namespace altorch::fake_nccl {
 

@@ -29,7 +29,7 @@ class Gpu {
 
   CudaDevice& device() { return device_; }
   Stream make_stream();
-  // In pinned memory. What waits for them goes on when the watchdog has lost its patience.
+  // In pinned memory. What waits for them goes on when the watchdog has lost its timeout.
   std::span<Flag, kFlags> flags() { return std::span<Flag, kFlags>(flags_, kFlags); }
   // What kernels look at to give up: not 0 then.
   std::uint32_t* aborted() { return &flags_[kFlags].count; }

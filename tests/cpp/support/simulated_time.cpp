@@ -44,7 +44,7 @@ struct SimulatedTime::Rank {
   }
 #endif
 
-  // Returns when somebody comes back to this one.
+  // Returns when a rank switches back to this one.
   void go_to(Rank& other) {
     void* own = abi::__cxa_get_globals();
     std::memcpy(&exceptions, own, sizeof exceptions);

@@ -6,10 +6,10 @@
 
 namespace altorch {
 
-TestWatchdog::TestWatchdog(std::chrono::seconds patience, std::function<void()> rescue)
-    : patience_(patience),
+TestWatchdog::TestWatchdog(std::chrono::seconds timeout, std::function<void()> rescue)
+    : timeout_(timeout),
       rescue_(std::move(rescue)),
-      deadline_(std::chrono::steady_clock::now() + patience),
+      deadline_(std::chrono::steady_clock::now() + timeout),
       thread_([this] { watch(); }) {}
 
 TestWatchdog::~TestWatchdog() {
@@ -23,7 +23,7 @@ TestWatchdog::~TestWatchdog() {
 
 void TestWatchdog::progress() {
   const std::lock_guard lock(mutex_);
-  deadline_ = std::chrono::steady_clock::now() + patience_;
+  deadline_ = std::chrono::steady_clock::now() + timeout_;
 }
 
 bool TestWatchdog::rescued() const {
@@ -42,7 +42,7 @@ void TestWatchdog::watch() {
       std::_Exit(1);
     } else {
       rescued_ = true;
-      deadline_ = std::chrono::steady_clock::now() + patience_;
+      deadline_ = std::chrono::steady_clock::now() + timeout_;
       rescue_();
     }
   }

@@ -13,9 +13,9 @@ namespace altorch {
 
 class TestWatchdog {
  public:
-  // Without progress for `patience`, `rescue` is called from another thread; without progress for as long
+  // Without progress for `timeout`, `rescue` is called from another thread; without progress for as long
   // again, the program ends.
-  TestWatchdog(std::chrono::seconds patience, std::function<void()> rescue);
+  TestWatchdog(std::chrono::seconds timeout, std::function<void()> rescue);
   ~TestWatchdog();
   TestWatchdog(const TestWatchdog&) = delete;
   TestWatchdog& operator=(const TestWatchdog&) = delete;
@@ -28,7 +28,7 @@ class TestWatchdog {
  private:
   void watch();
 
-  const std::chrono::seconds patience_;
+  const std::chrono::seconds timeout_;
   const std::function<void()> rescue_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

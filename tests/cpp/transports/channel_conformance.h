@@ -80,7 +80,7 @@ inline void sizes_are_compared(Channel& channel) {
     send(8, 1);
     send(8, 2);
     send(16, 3);
-    // Nobody sends with this tag: the receive must come back.
+    // No rank sends with this tag: the receive must come back.
     char byte;
     Request request;
     channel.receive(&byte, 1, peer, 9, request);

@@ -25,7 +25,7 @@ def end_without_destroy(scene: Scene) -> None:
 
 @moment("at the end, work in flight")
 def end_with_work_in_flight(scene: Scene) -> None:
-    """All have begun a large one, and nobody waits for it."""
+    """All ranks have begun a large all_reduce, and no rank waits for it."""
     scene.start_and_meet()
     scene.leaves_group = True
     tensor = scene.ones(scene.large)
@@ -34,7 +34,7 @@ def end_with_work_in_flight(scene: Scene) -> None:
 
 @moment("at the end, work in flight alone")
 def end_with_work_in_flight_alone(scene: Scene) -> None:
-    """The others wait for a call that the last rank never makes; nobody looks at what became of it."""
+    """The other ranks wait for a call that the last rank never makes; no rank looks at what became of it."""
     scene.start_and_meet()
     scene.leaves_group = True
     tensor = scene.ones(1000)

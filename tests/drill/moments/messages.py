@@ -55,7 +55,7 @@ def in_large_send(scene: Scene) -> None:
 
 
 def send_large(scene: Scene) -> None:
-    """Of NCCL, more than it takes before anybody receives."""
+    """Over NCCL, more than it takes before a peer receives."""
     count = 8 * scene.large if scene.on_gpu else scene.large
     if scene.is_victim:
         for rank in range(scene.size - 1):

@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
+#include "rendezvous/shared_memory.h"
 #include "support/map_store.h"
 #include "support/says.h"
 #include "transports/channel_conformance.h"
-#include "transports/shm/shared_memory.h"
 #include "transports/shm/shm_ranks.h"
 
 namespace altorch::shm {
@@ -112,9 +112,9 @@ TEST(ShmChannel, MissesNoNewsInItsSleep) {
       channel.receive(in.data(), bytes, peer, 1, requests[1]);
       std::optional<Error> error;
       while (true) {
-        const Awaited news = channel.awaited();
+        const WaitTarget target = channel.wait_target();
         if (channel.test(requests, error) != State::kPending) break;
-        news.sleep(std::chrono::seconds(30));
+        target.sleep(std::chrono::seconds(30));
       }
       expect(!error && in == out, "a message is wrong");
     }
@@ -155,7 +155,7 @@ TEST(ShmChannel, SaysThatTheRestOfAMessageWillNotCome) {
             if (early) receive();
             stage = 2;
             error = conformance::finish(channel, {&request, 1});
-            expect(error && says(error->what(), "gave up its message half-way"), "nothing was said");
+            expect(error && says(error->what(), "aborted its message half-way"), "nothing was said");
             channel.receive(&word, sizeof word, 0, 3, small);
             expect_done(channel, {&small, 1}, "the message after");
             expect(word == 5, "the message after is wrong");
@@ -184,7 +184,7 @@ TEST(ShmChannel, ForgetsAMessageThatWasWithdrawn) {
       expect_done(channel, {&request, 1}, "the second message");
       expect(large == std::vector<int>(large.size(), 2), "what was withdrawn has arrived");
       channel.receive(&word, sizeof word, 0, 4, request);
-      expect(channel.cancel({&request, 1}), "nobody else writes to a receiver's buffer");
+      expect(channel.cancel({&request, 1}), "no peer writes to a receiver's buffer");
     }
   };
   EXPECT_EQ(with_mail(2, 1 << 12, exchange), all_good(2));
@@ -250,8 +250,8 @@ TEST(ShmChannel, FindsTheMessageAfterOneThatWasWithdrawn) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// What is given up together takes no longer for each than one alone: by the hundred thousand, from either end.
-TEST(ShmChannel, GivesUpManyAtOnce) {
+// What is aborted together takes no longer for each than one alone: by the hundred thousand, from either end.
+TEST(ShmChannel, AbortsManyAtOnce) {
   constexpr std::size_t kMany = 100'000;
   const auto errors = with_mail(2, 1 << 10, [&](Channel& channel) {
     if (channel.rank() != 0) return;
@@ -318,7 +318,7 @@ TEST(ShmChannel, RefusesFramesThatAreNone) {
   constexpr std::size_t kRing = 1 << 10;
   const std::vector<Frame> wrong = {
       {.bytes = 800, .part = 0},                     // a part of nothing
-      {.bytes = 600, .offer = 1},                    // memory that nobody may read
+      {.bytes = 600, .offer = 1},                    // memory that no rank may read
       {.bytes = 16, .part = 64},                     // more than the message has
       {.bytes = 64, .part = 64, .place = 1u << 20},  // no place of the table
   };

@@ -30,7 +30,7 @@ TEST(ShmCollectives, Conform) {
   for (const int size : {2, 3, 5}) {
     for (const std::size_t limit : {kSmallest, kUsual}) {
       for (const bool may_read : ways_to_copy()) {
-        // A core for each, or nobody knows; where they may read, so that not every way meets every other.
+        // A core for each rank, or an unknown number where ranks may read: not every way meets every other.
         const auto cores = may_read ? std::optional<int>() : size;
         const auto errors = with_shared_memory(
             size, limit,
@@ -299,7 +299,7 @@ TEST(ShmCollectives, WaitForARankInAnotherCall) {
               /*identity=*/static_cast<std::uint64_t>(rank), request);
     for (int poll = 0; poll < 1000; ++poll)
       conformance::expect(own.test(request, error) == State::kPending, "it took what was not for it");
-    conformance::expect(own.cancel(request) && request.handle == 0, "nobody touches the tensor any more");
+    conformance::expect(own.cancel(request) && request.handle == 0, "no rank touches the tensor any more");
     conformance::expect(value == 1, "the tensor was changed");
   });
   EXPECT_EQ(errors, all_good(2));
@@ -333,7 +333,7 @@ TEST(ShmCollectives, FailWhereAMemoryCannotBeRead) {
   EXPECT_EQ(errors[1], "");
 }
 
-// Rank 0 reads, gives up and changes its tensor before rank 1, which is late, reads it: that must not end well.
+// Rank 0 reads, aborts and changes its tensor before rank 1, which is late, reads it: that must not end well.
 TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   std::promise<void> started, cancelled;
@@ -370,7 +370,7 @@ TEST(ShmCollectives, NeverEndWithWhatWasWrittenAfterACancel) {
   EXPECT_EQ(errors, all_good(2));
 }
 
-// Rank 0 gives up after the second step and begins another call. Rank 2 is late, and finds the second step's blocks where
+// Rank 0 aborts after the second step and begins another call. Rank 2 is late, and finds the second step's blocks where
 // rank 0 had them; the third it never gets.
 TEST(ShmCollectives, ReadWhereABlockWasBeforeItsOwnerWentOn) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;

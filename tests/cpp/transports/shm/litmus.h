@@ -30,7 +30,7 @@ inline std::uint64_t stamp(int rank, std::uint64_t round, std::uint64_t place) {
   return round << 20 | static_cast<std::uint64_t>(rank) << 12 | place;
 }
 
-// Now and then somebody is slow, at a place where the others must not mind.
+// Now and then a rank is slow, at a place where its peers must not mind.
 inline void stumble(std::uint64_t round, std::uint64_t where) {
   if (draw(round, 1000 + where) % 16 == 0) std::this_thread::yield();
 }
@@ -57,7 +57,7 @@ class Race {
     AdaptiveWait wait;
     while (!holds()) {
       if (over_.load(std::memory_order_relaxed)) throw std::runtime_error("another rank has stopped");
-      if (wait.waited() > std::chrono::seconds(60)) throw std::runtime_error("nobody came for a minute");
+      if (wait.waited() > std::chrono::seconds(60)) throw std::runtime_error("no peer came for a minute");
       wait.pause();
     }
   }

@@ -36,7 +36,7 @@ class Writer {
       race_.expect(mail_.oldest(peer)->data == letter->data, "the oldest is another now", got);
       litmus::stumble(got, static_cast<std::uint64_t>(mail_.rank()));
       check(*mail_.oldest(peer), peer, got++);  // after the peer has had time to write over it
-      all_got = letter->frame.given_up != 0;
+      all_got = letter->frame.aborted != 0;
       mail_.drop(peer, letter->frame);
     }
     return sent + got > before;
@@ -60,7 +60,7 @@ class Writer {
                       .bytes = words * 8,
                       .part = words * 8,
                       .address = draw(round, 2),
-                      .given_up = last ? 1u : 0u};
+                      .aborted = last ? 1u : 0u};
     return mail_.put(peer, frame, out_);
   }
   void check(const Mail::Letter& letter, int peer, std::uint64_t round) {

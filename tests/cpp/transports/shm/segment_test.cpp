@@ -77,20 +77,20 @@ TEST(ShmSegment, SleepsUntilThePeerPublishes) {
   auto all = segments(2);
   EXPECT_FALSE(all[0].is_at(1, 1, 7));
   const auto began = Clock::now();
-  EXPECT_TRUE(all[0].awaited(1, 1).sleep(std::chrono::milliseconds(2)))
+  EXPECT_TRUE(all[0].wait_target(1, 1).sleep(std::chrono::milliseconds(2)))
       << "and for no longer than it was told";
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(2));
   std::atomic<bool> asleep{false};
   std::thread sleeper([&] {
     asleep = true;
-    while (!all[0].is_at(1, 1, 7)) all[0].awaited(1, 1).sleep(std::chrono::seconds(30));
+    while (!all[0].is_at(1, 1, 7)) all[0].wait_target(1, 1).sleep(std::chrono::seconds(30));
   });
   while (!asleep) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   all[1].publish(1, 7, 0);
   sleeper.join();
   EXPECT_LT(Clock::now() - began, std::chrono::seconds(15));
-  EXPECT_FALSE(all[0].awaited(1, 1).sleep(std::chrono::seconds(30))) << "it is there already";
+  EXPECT_FALSE(all[0].wait_target(1, 1).sleep(std::chrono::seconds(30))) << "it is there already";
 }
 
 TEST(ShmSegment, MissesNoStepInItsSleep) {
@@ -101,7 +101,7 @@ TEST(ShmSegment, MissesNoStepInItsSleep) {
     Segment& own = all[static_cast<std::size_t>(rank)];
     for (std::uint64_t step = 1; step <= kSteps; ++step) {
       own.publish(step, 7, 0);
-      while (!own.is_at(1 - rank, step, 7)) own.awaited(1 - rank, step).sleep(std::chrono::seconds(30));
+      while (!own.is_at(1 - rank, step, 7)) own.wait_target(1 - rank, step).sleep(std::chrono::seconds(30));
     }
   };
   std::thread peer(run, 1);

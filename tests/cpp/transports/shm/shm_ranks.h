@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "rendezvous/shared_memory.h"
 #include "support/map_store.h"
 #include "support/on_threads.h"
 #include "transports/shm/collectives.h"
-#include "transports/shm/shared_memory.h"
 
 namespace altorch::shm {
 

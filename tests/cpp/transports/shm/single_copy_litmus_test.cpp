@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that others copy from: it may change as soon as its owner is through, or has given up, and nobody who then
-// succeeds has seen it change.
+// Memory that peers copy from: it may change as soon as its owner is through, or has aborted.
+// No peer that succeeds then has seen it change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsDone) {
     const auto memory = plain_memory(Segment::bytes(size, kArea));
     const auto errors = on_threads(size, [&](int rank) {
       ShmCollectives own(Segment(memory, rank, size, kArea), processes_of(size, true));
-      // Rank 0 says which round is the last before anybody can end this one.
+      // Rank 0 says which round is the last before any rank can end this one.
       for (std::uint64_t round = 1; round <= last.load(std::memory_order_relaxed); ++round) {
         if (rank == 0 && !race.goes_on(round + 1)) last.store(round, std::memory_order_relaxed);
         Words input = input_of(rank, size, round);
@@ -78,22 +78,22 @@ TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsDone) {
   }
 }
 
-// Who gives up has ended the call for the others too, or has ended it no sooner than they could.
-TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsGivenUp) {
+// Who aborts has ended the call for the others too, or has ended it no sooner than they could.
+TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsAborted) {
   if (const auto why = Process::own().unsupported_reason()) GTEST_SKIP() << *why;
   constexpr int kSize = 3;
   litmus::Race race;
   std::shared_ptr<std::byte> memory;
-  std::atomic<int> gave_up = 0;
+  std::atomic<int> aborted = 0;
   std::atomic<bool> more = true;
   std::uint64_t round = 0;
   const auto begin = [&]() noexcept {
     memory = plain_memory(Segment::bytes(kSize, kArea));
-    gave_up = 0;
+    aborted = 0;
     more = race.goes_on(++round);
   };
   std::barrier fresh(kSize, begin);
-  struct Leaves {  // so that nobody waits for a rank that has seen something wrong
+  struct Leaves {  // so that no rank waits for a rank that has seen something wrong
     decltype(fresh)& from;
     ~Leaves() { from.arrive_and_drop(); }
   };
@@ -105,15 +105,15 @@ TEST(ShmLitmus, ATensorMayChangeWhenItsCallIsGivenUp) {
       Words input = input_of(rank, kSize, round);
       Exchange exchange(own, input, kSize, round);
       State state = State::kPending;
-      std::uint64_t patience = rank == 0 ? draw(round, 1) % 64 : ~std::uint64_t{0};
+      std::uint64_t timeout = rank == 0 ? draw(round, 1) % 64 : ~std::uint64_t{0};
       race.until([&] {
-        if (gave_up > 0 && patience > 100) patience = 100;
+        if (aborted > 0 && timeout > 100) timeout = 100;
         state = exchange.test();
-        return state != State::kPending || patience-- == 0;
+        return state != State::kPending || timeout-- == 0;
       });
       own.cancel(exchange.request);
       std::fill(input.begin(), input.end(), kChanged);
-      ++gave_up;
+      ++aborted;
       race.expect(state == State::kPending || exchange.is_right(round), "a block is of another time", round);
     }
   });

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a group brings along for its routes of CUDA tensors.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "gpu/gpu_source.h"
+#include "gpu/nccl/nccl_comm.h"
+
+namespace altorch {
+
+class Communicator;
+
+struct GpuRouteOptions {
+  // Makes a second group of the same ranks, on host memory; collective.
+  std::function<std::shared_ptr<Communicator>()> make_carrier;
+  nccl::Knobs nccl;
+  bool marks_results = true;  // of calls over NCCL that are aborted
+  // Made already, as a part of another group's; null: made when it is needed.
+  std::unique_ptr<nccl::NcclComm> nccl_communicator;
+  // Told of NCCL's communicator when there is one, and (false) before it ends.
+  std::function<void(nccl::Comm, bool exists)> publish_nccl;
+  // Called before a route is opened, which holds the host up until all ranks have come.
+  std::function<void()> before_opening;
+  GpuSource gpus = cuda_gpus();
+};
+
+}  // namespace altorch

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pinned memory of each rank, carried by the host, as a route that a group may take.
+#include "base/size_text.h"
+#include "gpu/host_staged/host_relay.h"
+#include "gpu/host_staged/host_staged.h"
+#include "gpu/host_staged/layout.h"
+#include "gpu/host_staged/messages.h"
+#include "gpu/route_opening.h"
+#include "runtime/host_world.h"
+
+namespace altorch {
+namespace {
+
+// Up to so many bytes of a rank where ranks share a GPU: flags wait until it has switched between processes,
+// the host does not. Set by benchmarks/cuda_collectives.py.
+constexpr std::size_t kSmallOnSharedGpu = 512 << 10;
+
+const char* takes_small(const Operation& operation, const World& world) {
+  if (world.ranks < 2 || world.co_resident() || !is_vector_collective(operation.kind)) return nullptr;
+  if (!LlExchanges::fits(operation, world.ranks, kSmallOnSharedGpu)) return nullptr;
+  return "small, on a GPU that ranks share: flags would wait for it to switch between processes";
+}
+
+std::string steps(const Operation& whole, const World& world) {
+  const HostRelayOptions options;
+  const auto piece = static_cast<std::int64_t>(HostRelay::piece_bytes(pinned_bytes(), options.slots));
+  const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
+  const bool vectors = is_vector_collective(whole.kind);
+  const std::int64_t step =
+      vectors ? HostRelay::step_of(whole, world.ranks, static_cast<std::size_t>(piece)) : piece / element;
+  const std::int64_t pieces = std::max<std::int64_t>(1, (whole.count + step - 1) / step);
+  Operation asked = whole;
+  asked.count = std::min(asked.count, step);
+  std::string text = std::to_string(pieces) + " piece(s) of up to " + size_text(asked.count * element) +
+                     ": copied to pinned memory, carried by the host as ";
+  if (vectors) {
+    text += std::string(name_of(asked.kind)) + " (" +
+            std::string(route_on_host(asked, world.ranks, world.one_node() ? 1 : 2).name) + ")";
+  } else {
+    text += "messages";
+  }
+  return text + ", copied back; pieces overlap\n";
+}
+
+OpenedRoute open(RouteOpening& opening) {
+  // The group's own store looks after the peers, of which one may have no pinned memory.
+  const HostRelayOptions options{.pinned_bytes = pinned_bytes(),
+                                 .timeout = opening.timeout,
+                                 .marks = opening.has_kernels,
+                                 .store = &opening.store};
+  auto device = opening.options.gpus.open(opening.device, !opening.world.own_gpus());
+  return {std::make_unique<HostRelay>(std::move(device), opening.options.make_carrier(), options), ""};
+}
+
+}  // namespace
+
+extern const GpuRouteRow gpu_rows::host_relay = {
+    .name = "host_relay",
+    .fallback_for = "host_staged",  // a request for staging through the host accepts either route
+    .reason = "carries anything between any ranks",
+    .unsupported_on = [](const GpuSource& gpus, int device) { return gpus.unsupported_reason(device); },
+    .unsupported_among = [](const World&) { return std::optional<std::string>(); },
+    .unsupported_to = host_staged_unsupported_reason,
+    .capture_unsupported_reason = [](const Operation&, const World&) -> std::optional<std::string> {
+      return "the host takes part in it";
+    },
+    .takes_small = takes_small,
+    .steps = steps,
+    .open = open,
+};
+
+}  // namespace altorch

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pinned memory that the ranks of one node share, as a route that a group may take.
+#include "base/log.h"
+#include "base/size_text.h"
+#include "gpu/host_staged/host_staged.h"
+#include "gpu/host_staged/layout.h"
+#include "gpu/host_staged/messages.h"
+#include "gpu/host_staged/pieces.h"
+#include "gpu/route_opening.h"
+#include "rendezvous/shared_memory.h"
+#include "rendezvous/store_allgather.h"
+
+namespace altorch {
+namespace {
+
+// What a rank reads of all others in one kernel beside NCCL: more takes longer than NCCL does. Set by
+// benchmarks/cuda_collectives.py.
+constexpr std::size_t kSmallReads = 192 << 10;
+// The same in a graph, where the host's time does not count.
+constexpr std::size_t kReadsInGraphs = 32 << 10;
+
+std::optional<std::string> unsupported_on(const GpuSource& gpus, int device) {
+  if (auto found = gpus.unsupported_reason(device)) return found;
+  return gpus.kernel_unsupported_reason();
+}
+
+std::optional<std::string> unsupported_among(const World& world) {
+  if (world.first_remote_rank)
+    return "ranks 0 and " + std::to_string(*world.first_remote_rank) + " share no memory";
+  if (world.ranks > DeviceReduction::kMaxParts)
+    return "there are more than " + std::to_string(DeviceReduction::kMaxParts) + " ranks";
+  return std::nullopt;
+}
+
+// What goes in one kernel counts on the device; pieces have flags that differ from replay to replay.
+std::optional<std::string> capture_unsupported_reason(const Operation& operation, const World& world) {
+  if (operation.kind == OpKind::kBarrier) return std::nullopt;
+  if (!world.co_resident()) return "ranks share a GPU, on which no kernel can wait for another";
+  const BoardLayout layout = board_layout(world.ranks);
+  if (!LlExchanges::fits(operation, world.ranks, layout.ll_bytes) &&
+      !LlExchanges::goes_in_pairs(operation, layout.pair_bytes()))
+    return "it is no small collective, and its flags differ from replay to replay";
+  const auto beside_nccl = kReadsInGraphs / static_cast<std::size_t>(std::max(1, world.ranks - 1));
+  if (!world.missing[index_of(gpu_rows::nccl)] && !LlExchanges::fits(operation, world.ranks, beside_nccl))
+    return "it is not small enough to be faster than NCCL there";
+  return std::nullopt;
+}
+
+std::size_t pair_bytes(int ranks) { return board_layout(ranks).pair_bytes(); }
+
+const char* takes_small(const Operation& operation, const World& world) {
+  if (world.ranks < 2 || !world.co_resident() || !is_vector_collective(operation.kind)) return nullptr;
+  const std::size_t reads = kSmallReads / static_cast<std::size_t>(world.ranks - 1);
+  if (!LlExchanges::fits(operation, world.ranks, std::min(kSmallBesideNccl, reads))) return nullptr;
+  return "small, on one node: the host is done in half the time that NCCL needs";
+}
+
+std::string steps(const Operation& asked, const World& world) {
+  const BoardLayout layout = board_layout(world.ranks);
+  const auto element = static_cast<std::int64_t>(size_of(asked.dtype));
+  if (world.co_resident() && LlExchanges::goes_in_pairs(asked, layout.pair_bytes()))
+    return "one kernel per rank, by LL: it sends a block to each other rank, and takes theirs when they are "
+           "there\n";
+  if (!is_vector_collective(asked.kind)) {
+    const std::size_t pieces =
+        pieces_of(static_cast<std::size_t>(asked.count * element), layout.message_bytes);
+    return std::to_string(pieces) + " piece(s) of up to " +
+           size_text(static_cast<std::int64_t>(layout.message_bytes)) +
+           " for each pair of ranks: the sender's GPU copies out, the receiver's copies in\n";
+  }
+  if (world.co_resident() && LlExchanges::fits(asked, world.ranks, layout.ll_bytes))
+    return "one kernel per rank, by LL: it sends this rank's part, and takes the others' when they are "
+           "there\n";
+  const PieceCutter cutter(asked, 0, world.ranks, HostStaged::step_of(asked, world.ranks, layout.slot_bytes));
+  std::string text = std::to_string(cutter.pieces()) + " piece(s) of up to " +
+                     size_text(std::min(cutter.step(), asked.count) * element) +
+                     ": each rank copies to pinned memory what others need; ";
+  if (asked.reduces()) text += "reduces its share of all ranks'; ";
+  return text + "copies in what it lacks; pieces overlap\n";
+}
+
+OpenedRoute open(RouteOpening& opening) {
+  const int rank = opening.communicator.rank(), size = opening.communicator.size();
+  auto device = opening.options.gpus.open(opening.device, !opening.world.co_resident());
+  BoardLayout layout = board_layout(size);
+  layout.ll_blocks = std::min(layout.ll_blocks, opening.world.waiting_blocks);
+  PinnedMemory memory;
+  DeviceMemory scratch;
+  std::string unsupported_reason;
+  try {
+    memory = device->pin(
+        share_memory(opening.store, "host_staged/segment", rank, size, layout.bytes(), opening.timeout),
+        layout.bytes());
+    scratch = device->allocate(HostStaged::scratch_bytes(layout));
+  } catch (const Error& error) {
+    unsupported_reason = error.what();
+  }
+  if (const auto why = first_unsupported_reason(opening.store, "host_staged", rank, size, opening.timeout,
+                                                "to share memory for its CUDA tensors", unsupported_reason)) {
+    log(LogLevel::kWarning, "CUDA tensors of group '" + opening.communicator.name() +
+                                "' go the slower way by host_relay: " + *why);
+    return {nullptr, *why};
+  }
+  return {std::make_unique<HostStaged>(std::move(device), Board(std::move(memory), layout, rank),
+                                       std::move(scratch), rank, opening.world.co_resident()),
+          ""};
+}
+
+}  // namespace
+
+extern const GpuRouteRow gpu_rows::host_staged = {
+    .name = "host_staged",
+    .fallback_for = "peer",
+    .reason = "the GPUs exchange through pinned memory themselves",
+    .pairs_reason = "small blocks, on one node: the host is done in half the time that NCCL needs",
+    .in_rank_order = true,
+    .unsupported_on = unsupported_on,
+    .unsupported_among = unsupported_among,
+    .unsupported_to = host_staged_unsupported_reason,
+    .capture_unsupported_reason = capture_unsupported_reason,
+    .takes_small = takes_small,
+    .pair_bytes = pair_bytes,
+    .steps = steps,
+    .open = open,
+};
+
+}  // namespace altorch

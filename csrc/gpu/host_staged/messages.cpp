@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "gpu/host_staged/messages.h"
+
+#include <algorithm>
+
+#include "base/block_counts.h"
+#include "base/error.h"
+#include "transports/channel.h"
+
+namespace altorch {
+
+std::optional<std::string> host_staged_unsupported_reason(const Operation& operation) {
+  if (operation.kind == OpKind::kReceive && operation.root == kAnySource)
+    return "CUDA tensors are received from a named rank only; give recv a src";
+  return std::nullopt;
+}
+
+void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
+                  std::vector<BlockMessage>& messages) {
+  if (operation.is_message()) return add_messages(operation, rank, size, messages);
+  const auto first = static_cast<std::ptrdiff_t>(messages.size());
+  add_messages(operation, rank, size, messages);
+  const auto own = std::find_if(messages.begin() + first, messages.end(),
+                                [&](const BlockMessage& message) { return message.peer == rank; });
+  if (own == messages.end()) return;
+  device.copy_on_device((own + 1)->data, own->data, own->bytes, stream);
+  messages.erase(own, own + 2);
+}
+
+void add_messages(const Operation& operation, int rank, int size, std::vector<BlockMessage>& messages) {
+  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  const auto add = [&](OpKind kind, int peer, const void* data, std::int64_t offset, std::int64_t count) {
+    auto* block = static_cast<std::byte*>(const_cast<void*>(data)) + offset * element;
+    messages.push_back({kind, peer, operation.tag, block, static_cast<std::size_t>(count * element),
+                        operation.timeout, poison_of(operation.dtype)});
+  };
+  const OpKind kind = operation.kind;
+  if (operation.is_message()) {
+    const void* data = kind == OpKind::kSend ? operation.input : operation.output;
+    return add(kind, operation.root, data, 0, operation.count);
+  }
+  const bool exchanges = kind == OpKind::kAllToAll;
+  if (!exchanges && kind != OpKind::kGather && kind != OpKind::kScatter)
+    return;  // a barrier waits on the host
+  const bool at_root = rank == operation.root;
+  const bool sends_all = exchanges || (kind == OpKind::kScatter && at_root);
+  const bool takes_all = exchanges || (kind == OpKind::kGather && at_root);
+  const auto block = [&](std::span<const std::int64_t> counts, int peer, bool all) {
+    return std::pair(all ? block_offset(counts, operation.count, peer) : 0,
+                     all ? block_count(counts, operation.count, peer) : operation.count);
+  };
+  for (int peer = 0; peer < size; ++peer) {
+    const bool sends = sends_all || (kind == OpKind::kGather && peer == operation.root);
+    const bool takes = takes_all || (kind == OpKind::kScatter && peer == operation.root);
+    const auto [from, sent] = block(operation.input_counts, peer, sends_all);
+    const auto [to, taken] = block(operation.output_counts, peer, takes_all);
+    if (exchanges && std::max(sent, taken) * element <= operation.paired_bytes) continue;
+    if (peer == rank && !(sends && takes)) continue;
+    const std::int64_t own = std::min(sent, taken);
+    if (sends) add(OpKind::kSend, peer, operation.input, from, peer == rank ? own : sent);
+    if (takes) add(OpKind::kReceive, peer, operation.output, to, peer == rank ? own : taken);
+  }
+}
+
+void check_own_messages(std::span<const Operation> operations, int rank) {
+  std::vector<std::size_t> sent, received;
+  for (const Operation& operation : operations) {
+    if (!operation.is_message() || operation.root != rank) continue;
+    (operation.kind == OpKind::kSend ? sent : received)
+        .push_back(static_cast<std::size_t>(operation.count) * size_of(operation.dtype));
+  }
+  if (sent == received) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "a rank sends itself what it does not receive in the same batch, or the other way round; give "
+              "batch_isend_irecv both, of the same size, or copy the tensor");
+}
+
+void copy_own_messages(std::vector<BlockMessage>& messages, int rank, Device& device, Stream stream) {
+  std::vector<BlockMessage> sent, received;
+  std::erase_if(messages, [&](const BlockMessage& message) {
+    if (message.peer != rank) return false;
+    (message.kind == OpKind::kSend ? sent : received).push_back(message);
+    return true;
+  });
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    device.copy_on_device(received[i].data, sent[i].data, sent[i].bytes, stream);
+}
+
+void order_messages(std::vector<BlockMessage>& messages, int rank, int size) {
+  const auto distance = [&](const BlockMessage& message) {
+    const int way = message.kind == OpKind::kSend ? message.peer - rank : rank - message.peer;
+    return (way + size) % size;
+  };
+  std::stable_sort(messages.begin(), messages.end(),
+                   [&](const BlockMessage& a, const BlockMessage& b) { return distance(a) < distance(b); });
+}
+
+bool all_sent_at_once(const std::vector<BlockMessage>& messages, std::size_t piece, std::size_t slots) {
+  std::size_t sent = 0;
+  for (const BlockMessage& message : messages)
+    if (message.kind == OpKind::kSend) sent += pieces_of(message.bytes, piece);
+  return sent <= slots;
+}
+
+}  // namespace altorch

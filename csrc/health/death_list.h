@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank.
+// A rank that notices a death adds it, unless two others have. A waiting rank polls the counter
+// only. Thread rules: one thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "rendezvous/key_value_store.h"
+
+namespace altorch {
+
+class DeathList {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
+
+  // Waits until 50 ms after the death was noticed. Never throws: the store may have died with its
+  // host, and then the ranks of this node know of the death anyway.
+  void add(int rank, Clock::time_point noticed = {}) noexcept;
+  // The ranks that were added since the last call.
+  std::vector<int> take_new() noexcept;
+
+ private:
+  const std::shared_ptr<KeyValueStore> store_;
+  bool is_gone_ = false;  // the process that hosts the store is gone
+  std::int64_t heard_ = 0;
+  int missed_ = 0;  // reads that did not find all counted entries
+};
+
+}  // namespace altorch

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "health/liveness_monitor.h"
+
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "platform/close_on_fork.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::size_t kMostAsked = 64;
+
+int open_pidfd(long pid) {
+#ifdef SYS_pidfd_open
+  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+#else
+  static_cast<void>(pid);
+  return -1;
+#endif
+}
+
+}  // namespace
+
+LivenessMonitor::LivenessMonitor(LivenessSettings settings)
+    : settings_(std::move(settings)),
+      node_(settings_.members.at(settings_.rank).node),
+      links_(settings_),
+      events_(settings_),
+      told_(settings_.retrying ? settings_.retrying : settings_.store),
+      heard_(settings_.store),
+      wake_(has_peers() ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
+  if (wake_ >= 0) close_on_fork(wake_);
+  leader_ = std::find_if(settings_.members.begin(), settings_.members.end(), [&](const auto& each) {
+              return each.second.node == node_;
+            })->first;
+  watch_neighbours();
+}
+
+LivenessMonitor::~LivenessMonitor() {
+  for (const Watched& each : watched_) close_registered(each.pidfd);
+  if (wake_ >= 0) close_registered(wake_);
+}
+
+void LivenessMonitor::watch_neighbours() {
+  for (const auto& [rank, peer] : settings_.members) {
+    has_far_members_ |= peer.node != node_;
+    if (rank == settings_.rank || peer.node != node_) continue;
+    const int pidfd = open_pidfd(peer.pid);
+    if (pidfd < 0 && errno == ESRCH) mark(rank, "process " + std::to_string(peer.pid) + " has ended");
+    if (pidfd < 0) continue;
+    close_on_fork(pidfd);
+    watched_.push_back({rank, pidfd});
+  }
+}
+
+void LivenessMonitor::mark(int rank, const std::string& evidence) {
+  const std::lock_guard lock(mutex_);
+  if (deaths_.emplace(rank, evidence).second) ++count_;
+}
+
+// Each neighbour of a dead process reports the death once. A duplicate report does no harm.
+void LivenessMonitor::tell(int rank, const std::string& evidence) {
+  mark(rank, evidence);
+  events_.tell(rank);  // first, for the store may have died with that rank
+  if (has_far_members_) told_.add(rank, noticed_);
+}
+
+void LivenessMonitor::hear_news() {
+  const NodeEvents::Received received = events_.receive();
+  for (const int rank : received.deaths)
+    mark(rank, "a neighbour no longer sees process " + std::to_string(settings_.members.at(rank).pid));
+  for (const LateQuestion& question : received.questions) pass_on(question);
+}
+
+void LivenessMonitor::ask(const LateQuestion& question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (asked_.size() < kMostAsked) asked_.push_back(question);
+  }
+  wake();
+}
+
+void LivenessMonitor::pass_on_what_was_asked() {
+  std::uint64_t times = 0;
+  if (read(wake_, &times, sizeof times) < 0) return;
+  std::vector<LateQuestion> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    asked = std::exchange(asked_, {});
+  }
+  for (const LateQuestion& question : asked) pass_on(question);
+}
+
+// To the leader of this node, on to the job's coordinator, and on to the leader of that rank's node.
+void LivenessMonitor::pass_on(const LateQuestion& question) {
+  const auto peer = settings_.members.find(question.rank);
+  if (peer == settings_.members.end()) return;
+  if (settings_.rank != leader_)
+    events_.pass_on(question, leader_);
+  else if (peer->second.node != node_)
+    links_.pass_on(question);
+  else if (settings_.asked)
+    settings_.asked(question, peer->second.pid);
+}
+
+void LivenessMonitor::hear() {
+  const std::lock_guard hearing(hearing_);
+  const std::vector<int> news = heard_.take_new();
+  const std::lock_guard lock(mutex_);
+  for (const int rank : news) {
+    const auto peer = settings_.members.find(rank);
+    if (peer == settings_.members.end()) continue;
+    const std::string evidence = "another rank no longer sees process " + std::to_string(peer->second.pid);
+    if (deaths_.emplace(rank, evidence).second) ++count_;
+  }
+}
+
+std::optional<Liveness::Death> LivenessMonitor::check(std::span<const int> ranks, bool ask_store) {
+  if (ask_store && has_far_members_) hear();
+  if (count_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) {
+    if (const auto death = deaths_.find(rank); death != deaths_.end())
+      return Liveness::Death{rank, death->second};
+  }
+  return std::nullopt;
+}
+
+std::map<int, std::string> LivenessMonitor::deaths() const {
+  const std::lock_guard lock(mutex_);
+  return deaths_;
+}
+
+void LivenessMonitor::run() {
+  links_.open();
+  while (!stopping_) {
+    std::vector<pollfd> entries{{wake_, POLLIN, 0}};
+    for (const Watched& each : watched_) entries.push_back({each.pidfd, POLLIN, 0});
+    const std::size_t own = entries.size();
+    links_.add_to(entries);
+    const std::size_t all_links = entries.size() - own;
+    entries.push_back({events_.socket(), POLLIN, 0});  // poll() passes over a negative one
+    if (poll(entries.data(), entries.size(), links_.poll_timeout_ms()) < 0) continue;
+    if (stopping_) break;
+    noticed_ = std::chrono::steady_clock::now();
+    for (std::size_t i = own - 1; i >= 1; --i) {
+      if (entries[i].revents == 0) continue;
+      const Watched ended = watched_[i - 1];
+      watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+      close_registered(ended.pidfd);
+      const long pid = settings_.members.at(ended.rank).pid;
+      tell(ended.rank, "process " + std::to_string(pid) + " has ended");
+    }
+    for (const auto& [rank, evidence] : links_.look(std::span(entries).subspan(own, all_links)))
+      tell(rank, evidence);
+    // When the links were looked at: what is sent over a broken one takes the reason away.
+    if (entries.back().revents != 0) hear_news();
+    if (entries.front().revents != 0) pass_on_what_was_asked();
+    for (const LateQuestion& question : links_.take_questions()) pass_on(question);
+  }
+  links_.close_all();
+}
+
+void LivenessMonitor::stop() {
+  stopping_ = true;
+  wake();
+}
+
+void LivenessMonitor::wake() {
+  const std::uint64_t one = 1;
+  if (write(wake_, &one, sizeof one) < 0) {
+    // It is awake already.
+  }
+}
+
+}  // namespace altorch

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The thread behind Liveness, and what it knows.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "health/death_list.h"
+#include "health/liveness.h"
+#include "health/node_events.h"
+#include "health/node_links.h"
+
+namespace altorch {
+
+class LivenessMonitor {
+ public:
+  explicit LivenessMonitor(LivenessSettings settings);
+  ~LivenessMonitor();
+  LivenessMonitor(const LivenessMonitor&) = delete;
+
+  bool has_peers() const { return settings_.members.size() > 1; }
+  bool has_far_members() const { return has_far_members_; }
+  const LivenessSettings& settings() const { return settings_; }
+  std::map<int, std::string> deaths() const;
+  std::optional<Liveness::Death> check(std::span<const int> ranks, bool ask_store);
+  // Any thread. Does not wait: the thread passes it on.
+  void ask(const LateQuestion& question);
+  // The thread; returns after stop().
+  void run();
+  // Any thread. Does not wait: the thread says goodbye to other nodes and ends.
+  void stop();
+
+ private:
+  struct Watched {
+    int rank;
+    int pidfd;
+  };
+  void watch_neighbours();
+  void wake();
+  void mark(int rank, const std::string& evidence);
+  void tell(int rank, const std::string& evidence);
+  void hear();
+  void hear_news();
+  void pass_on(const LateQuestion& question);
+  void pass_on_what_was_asked();
+
+  const LivenessSettings settings_;
+  const std::string node_;
+  int leader_ = 0;  // of this node: the one that is linked to others
+  bool has_far_members_ = false;
+  std::vector<Watched> watched_;                     // the thread's own
+  NodeLinks links_;                                  // likewise
+  NodeEvents events_;                                // likewise
+  std::chrono::steady_clock::time_point noticed_{};  // when poll() returned last
+  DeathList told_;
+  std::mutex hearing_;  // guards heard_, while the store is asked
+  DeathList heard_;
+  int wake_ = -1;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> count_{0};  // of deaths
+  mutable std::mutex mutex_;   // a leaf; guards what follows
+  std::map<int, std::string> deaths_;
+  std::vector<LateQuestion> asked_;  // of this process, and not on their way yet
+};
+
+}  // namespace altorch

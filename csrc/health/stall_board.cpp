@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "health/stall_board.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include "rendezvous/poll_pause.h"
+
+namespace altorch {
+namespace {
+
+constexpr int kMostNames = 16;              // of ranks, in a message
+constexpr std::chrono::seconds kToLook{5};  // for the rank that looks where all ranks are
+constexpr std::uint64_t kMostCalls = 16;    // before the stalled one that a note tells of
+
+constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
+std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
+std::string first_key(std::uint64_t sequence) { return "board/first/" + std::to_string(sequence); }
+// Holds "<rank> refused <cause>" or "<rank> called <note>".
+std::string answer_key(std::uint64_t sequence) { return "board/answer/" + std::to_string(sequence); }
+
+std::string rest_of(std::istringstream& stream) {
+  std::string text;
+  stream >> std::ws;
+  std::getline(stream, text, '\0');
+  return text;
+}
+
+}  // namespace
+
+StallBoard::StallBoard(std::shared_ptr<KeyValueStore> store, std::string group, int rank, int size)
+    : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {}
+
+std::optional<std::string> StallBoard::note(const std::string& key) {
+  try {
+    return store_->try_get(key);
+  } catch (const std::exception&) {
+    return std::nullopt;  // the store may be gone with its host; liveness says so in better words
+  }
+}
+
+bool StallBoard::set(const std::string& key, const std::string& value) {
+  try {
+    store_->set(key, value);
+    return true;
+  } catch (const std::exception&) {  // as above
+    return false;
+  }
+}
+
+void StallBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
+
+void StallBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
+  set(answer_key(sequence), std::to_string(rank_) + " refused " + cause);
+}
+
+void StallBoard::publish_closed(const std::string& operation, const Error& cause) {
+  set(kClosed, std::to_string(rank_) + " " + std::to_string(static_cast<int>(cause.kind())) + " " +
+                   operation + ": " + cause.what());
+}
+
+void StallBoard::answer(const CallNote& note) {
+  const auto mine = called(note.sequence);
+  if (!mine || mine->agrees_with(note)) return;
+  if (mine->fingerprint == CallNote::kRefused) return;  // why, it writes down itself
+  set(answer_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
+}
+
+std::optional<CallNote> StallBoard::called(std::uint64_t sequence) const {
+  if (sequence == 0) return std::nullopt;  // of no call
+  const Call& call = calls_[sequence % calls_.size()];
+  const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
+  const CallNote found{sequence, call.fingerprint.load(std::memory_order_acquire),
+                       call.history.load(std::memory_order_acquire)};
+  const bool after = call.sequence.load(std::memory_order_acquire) == sequence;
+  return before && after ? std::optional(found) : std::nullopt;
+}
+
+// The call, and the latest before it: where ranks have parted earlier, these say at which call.
+std::string StallBoard::encode(const CallNote& note) const {
+  std::ostringstream text;
+  text << note.sequence << ' ' << note.fingerprint << ' ' << note.history;
+  for (std::uint64_t back = 1; back <= kMostCalls && back < note.sequence; ++back) {
+    if (const auto earlier = called(note.sequence - back))
+      text << ' ' << earlier->sequence << ' ' << earlier->fingerprint << ' ' << earlier->history;
+  }
+  return text.str();
+}
+
+std::optional<StallBoard::Finding> StallBoard::difference(const std::string& theirs,
+                                                          const CallNote& mine) const {
+  std::istringstream stream(theirs);
+  Finding finding;
+  CallNote& call = finding.called;
+  if (!(stream >> finding.rank >> call.sequence >> call.fingerprint >> call.history)) return std::nullopt;
+  if (!is_peer(finding.rank) || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
+  CallNote earlier;  // the latest first, so that the last one that differs is where they parted
+  while (stream >> earlier.sequence >> earlier.fingerprint >> earlier.history) {
+    const auto own = called(earlier.sequence);
+    if (!own || own->fingerprint == earlier.fingerprint) continue;
+    finding.parted_theirs = earlier;
+    finding.parted_mine = own;
+  }
+  return finding;
+}
+
+std::optional<StallBoard::Finding> StallBoard::closed() {
+  const auto text = note(kClosed);
+  if (!text) return std::nullopt;
+  std::istringstream stream(*text);
+  Finding finding;
+  int kind = 0;
+  if (!(stream >> finding.rank >> kind) || !is_peer(finding.rank)) return std::nullopt;
+  finding.closed = true;
+  const bool is_known = kind >= 0 && kind < kErrorKindCount;
+  const auto cause = is_known ? static_cast<ErrorKind>(kind) : ErrorKind::kInternal;
+  finding.aborted = Error(cause == ErrorKind::kClosed ? ErrorKind::kPeerLost : cause,
+                          "rank " + std::to_string(finding.rank) + " of the group aborted " +
+                              rest_of(stream) + "; destroy the group and make a new one");
+  return finding;
+}
+
+std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
+  if (auto finding = closed()) return finding;
+  if (const auto answer = note(answer_key(mine.sequence))) {
+    std::istringstream stream(*answer);
+    int author = -1;
+    std::string what;
+    stream >> author >> what;
+    const std::string text = rest_of(stream);
+    if (is_peer(author) && what == "refused") {
+      return Finding{.rank = author,
+                     .aborted = Error(ErrorKind::kMismatch, "rank " + std::to_string(author) +
+                                                                " of the group aborted it: " + text)};
+    }
+    // A rank that agrees with the author goes on waiting, until the one that does not aborts.
+    if (what == "called") {
+      if (auto finding = difference(std::to_string(author) + " " + text, mine)) return finding;
+    }
+  }
+  if (const auto first = note(first_key(mine.sequence))) {
+    // If many ranks write at the same time, all but one are overwritten. A rank learns that it is
+    // the first when it reads its own note.
+    if (std::atoi(first->c_str()) == rank_) first_in_.store(mine.sequence, std::memory_order_relaxed);
+    return difference(*first, mine);
+  }
+  set(first_key(mine.sequence), std::to_string(rank_) + " " + encode(mine));
+  return std::nullopt;
+}
+
+std::optional<bool> StallBoard::meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu) {
+  const auto key = [&](bool sender) {
+    return "board/message/" + std::to_string(sends ? rank_ : peer) + "/" +
+           std::to_string(sends ? peer : rank_) + "/" + std::to_string(tag) + (sender ? "/send" : "/recv");
+  };
+  set(key(sends), on_gpu ? "gpu" : "cpu");
+  const auto other = note(key(!sends));
+  return other ? std::optional(*other == "gpu") : std::nullopt;
+}
+
+// "<rank> <number>" of each that does not wait in that operation; 0: in none.
+std::string StallBoard::look_round(std::uint64_t sequence) {
+  std::string seen = " ";  // a store may refuse an empty value
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    const std::string waits_in = store_->try_get(wait_key(peer)).value_or("0");
+    if (waits_in != std::to_string(sequence)) seen += std::to_string(peer) + " " + waits_in + " ";
+  }
+  return seen;
+}
+
+// All ranks reach their deadlines at the same time, so one of them looks for all.
+std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t sequence) {
+  const std::string key = "board/whereabouts/" + std::to_string(sequence);
+  if (store_->add(key + "/asked", 1) == 1) {
+    std::string seen = look_round(sequence);
+    store_->set(key, seen);
+    return seen;
+  }
+  const auto deadline = WaitClock::now() + kToLook;
+  PollPause pause(size_, deadline);
+  while (WaitClock::now() < deadline) {
+    if (auto seen = store_->try_get(key)) return seen;
+    pause.pause();
+  }
+  return std::nullopt;
+}
+
+StallBoard::Whereabouts StallBoard::whereabouts(std::uint64_t sequence) {
+  std::optional<std::string> seen;
+  try {
+    publish_wait(sequence);
+    seen = look_round_once_for_all(sequence);
+  } catch (const std::exception&) {
+  }
+  if (!seen) return {"the job's store does not answer, so where the other ranks are is not known", {}};
+  std::vector<int> elsewhere;
+  std::string behind, silent;
+  int count = 0;
+  std::istringstream stream(*seen);
+  std::uint64_t waits_in = 0;
+  for (int peer = 0; stream >> peer >> waits_in;) {
+    if (!is_peer(peer) || peer >= size_) continue;
+    elsewhere.push_back(peer);
+    if (++count > kMostNames) continue;
+    if (waits_in == 0)
+      silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
+    else
+      behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" +
+                std::to_string(waits_in);
+  }
+  if (!silent.empty())
+    behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
+  if (count > kMostNames) behind += " and " + std::to_string(count - kMostNames) + " more elsewhere";
+  return {behind.empty() ? "every rank waits in this operation" : behind, std::move(elsewhere)};
+}
+
+}  // namespace altorch

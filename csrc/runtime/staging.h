@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions that cannot run on the caller's buffers as they are: a prescaled sum must not change its input,
+// and half types accumulate in float32 when more than two ranks add up, also by algorithms that add in
+// several steps. They go through staging memory, piece by piece, so that any size needs little of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/operation.h"
+#include "runtime/scratch.h"
+
+namespace altorch {
+
+class Staging {
+ public:
+  // Prepares for `operation` of one group; the operation must outlive the staging's use.
+  void begin(const Operation& operation, int rank, int size);
+  // Loads the next piece and describes it as an operation on staging memory. False when all pieces are done.
+  bool next(Operation& piece);
+  // Brings the result of the current piece to the caller's output.
+  void finish_piece();
+
+  static constexpr std::int64_t kPieceBytes = 8 << 20;
+
+ private:
+  std::int64_t block_count(int block) const;
+  std::int64_t piece_of(int block) const;
+  void load(const char* from, char* to, std::int64_t count) const;
+  void store(const char* from, char* to, std::int64_t count) const;
+
+  const Operation* operation_ = nullptr;
+  int rank_ = 0, size_ = 1, blocks_ = 1;
+  DType staged_dtype_ = DType::kFloat32;
+  std::int64_t offset_ = 0, length_ = 0, longest_ = 0;
+  bool started_ = false;
+  std::vector<std::int64_t> counts_;
+  Scratch memory_;
+  char* input_ = nullptr;
+  char* output_ = nullptr;
+};
+
+}  // namespace altorch

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/watchdog.h"
+
+#include <cstdio>
+#include <span>
+#include <thread>
+
+#include "base/env.h"
+#include "rendezvous/poll_pause.h"
+#include "runtime/fingerprint.h"
+#include "trace/late_ranks.h"
+
+namespace altorch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{100};
+// A process that is being killed loses its memory, at which a transport fails, before its end can be seen.
+constexpr std::chrono::milliseconds kDying{1000};
+constexpr const char* kSameCalls = "; all ranks must make the same calls in the same order";
+
+bool is_time_to_look(Wait& wait, Watchdog::Clock::time_point now) {
+  if (now < wait.next_look) return false;
+  wait.next_look = now + kLookEvery;
+  ++wait.looks;
+  return true;
+}
+
+Error lost(const Liveness::Death& death, const std::string& noticed_by = "") {
+  return Error(ErrorKind::kPeerLost, "global rank " + std::to_string(death.rank) +
+                                         " is lost: " + death.evidence + noticed_by +
+                                         "; look for its error above, then start the job again");
+}
+
+std::string seconds(std::chrono::milliseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(duration.count()) / 1000);
+  return text;
+}
+
+// What those say that are missed: the last thing that they did.
+std::string text_of(const Group& group, std::span<const int> late) {
+  if (!group.watch() || group.size() == 1) return "";
+  return text_of_late_ranks(*group.watch(), group.membership().key, late, group.global_ranks());
+}
+
+Error timed_out(const Operation& operation, Group& group) {
+  std::string cause = "timed out, not done after its timeout of " + seconds(operation.timeout);
+  if (operation.kind == OpKind::kOneSided) {
+    if (operation.root >= 0) cause += text_of(group, {{operation.root}});
+    cause += "; is the other rank late, or in another place of the program? Else raise the timeout";
+  } else if (operation.is_message()) {
+    cause += ", of " + std::to_string(operation.count) + " " + name_of(operation.dtype);
+    if (operation.root >= 0) cause += text_of(group, {{operation.root}});
+    cause += std::string("; did the peer post the matching ") +
+             (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?";
+  } else {
+    const auto found = group.board().whereabouts(operation.sequence);
+    cause += ": " + found.text + text_of(group, found.elsewhere) + "; this rank's call is " +
+             describe_fingerprint(fingerprint(operation));
+    cause += ". Find the rank that is late or took another path, or raise the timeout";
+  }
+  return Error(ErrorKind::kTimeout, cause);
+}
+
+Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int rank) {
+  const auto both = [&](const CallNote& theirs, const CallNote& own) {
+    return "rank " + std::to_string(finding.rank) + " of the group called " +
+           describe_fingerprint(theirs.fingerprint) + ", rank " + std::to_string(rank) + " " +
+           describe_fingerprint(own.fingerprint);
+  };
+  if (finding.called.fingerprint != mine.fingerprint)
+    return Error(ErrorKind::kMismatch, both(finding.called, mine) + kSameCalls);
+  std::string where = "somewhere before";
+  if (finding.parted_theirs) {
+    where = "at #" + std::to_string(finding.parted_theirs->sequence) + ": " +
+            both(*finding.parted_theirs, *finding.parted_mine);
+  }
+  return Error(
+      ErrorKind::kMismatch,
+      "the ranks agree about this call, but not about earlier ones. They parted " + where + kSameCalls);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Group& group)
+    : group_(group), stall_(static_cast<std::int64_t>(1000 * numeric_setting("ALTORCH_STALL_SECONDS"))) {}
+
+Wait Watchdog::begin_wait(const Operation& operation) const {
+  Wait wait;
+  wait.issued = wait.began = Clock::now();
+  wait.next_look = wait.began + kLookEvery;
+  wait.spin_budget = AdaptiveWait::spin_budget_for(payload_bytes(operation, group_.size()));
+  return wait;
+}
+
+Wait Watchdog::begin_again(const Operation& operation, const Wait& before) const {
+  Wait wait = begin_wait(operation);
+  wait.issued = before.issued;
+  return wait;
+}
+
+std::optional<Error> Watchdog::look_after(const Operation& operation, Wait& wait, Clock::time_point now) {
+  if (group_.is_closing()) return group_.closed();
+  return examine(operation, wait, now);
+}
+
+bool Watchdog::is_time_to_compare(const Wait& wait, Clock::time_point now) const {
+  return now - wait.began > stall_ &&
+         wait.looks % static_cast<int>(calm_pace(group_.size()) / kLookEvery) == 0;
+}
+
+std::optional<Error> Watchdog::overdue(const Operation& operation, const Wait& wait,
+                                       Clock::time_point now) const {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait.issued);
+  if (waited < operation.timeout) return std::nullopt;
+  return timed_out(operation, group_);
+}
+
+// The clock first: what else is asked may take its time.
+std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, Clock::time_point now) {
+  if (!is_time_to_look(wait, now)) return std::nullopt;
+  if (auto error = overdue(operation, wait, now)) return error;
+  if (auto error = look_for_dead(operation, wait)) return error;
+  if (now - wait.began < stall_) return std::nullopt;
+  if (group_.watch()) group_.watch()->inquiries.answer();
+  if (!is_time_to_compare(wait, now)) return std::nullopt;
+  return operation.is_collective() ? compare(operation, wait) : closed_by_peer(operation, wait);
+}
+
+std::optional<Error> Watchdog::look_for_dead_only(const Operation& operation, Wait& wait,
+                                                  Clock::time_point now) {
+  if (!is_time_to_look(wait, now)) return std::nullopt;
+  return look_for_dead(operation, wait);
+}
+
+std::optional<Error> Watchdog::look_for_dead(const Operation& operation, Wait& wait) {
+  if (!group_.watch()) return std::nullopt;
+  std::span<const int> ranks = group_.global_ranks();
+  if (!operation.is_collective() && operation.root >= 0)
+    ranks = ranks.subspan(static_cast<std::size_t>(operation.root), 1);
+  const bool ask_store = wait.looks % 10 == 0;
+  const auto death = group_.watch()->liveness.check(ranks, ask_store || wait.suspicion);
+  const bool twice = wait.suspicion && death;
+  wait.suspicion = death.has_value();
+  return twice ? std::optional(lost(*death)) : std::nullopt;
+}
+
+std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& wait) {
+  const auto finding = group_.board().closed();
+  if (!finding) return compare_message(operation);
+  wait.told_by_peer = true;
+  return finding->aborted;
+}
+
+// torch picks a side of the group by each rank's own tensor.
+std::optional<Error> Watchdog::compare_message(const Operation& operation) {
+  if (!operation.is_message() || operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
+  const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
+  const auto other = group_.board().meet_message(operation.root, sends, operation.tag, on_gpu);
+  if (!other || *other == on_gpu) return std::nullopt;
+  return Error(ErrorKind::kMismatch,
+               "rank " + std::to_string(operation.root) + " of the group has the other end " +
+                   (on_gpu ? "in a CPU tensor, and this rank in a CUDA tensor"
+                           : "in a CUDA tensor, and this rank in a CPU tensor") +
+                   "; both ends of a message must be on the same kind of device (for object "
+                   "lists: give both calls the same device)");
+}
+
+std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
+  StallBoard& board = group_.board();
+  const CallNote mine = note_of(operation);
+  if (!wait.written_down) board.publish_wait(operation.sequence);
+  wait.written_down = true;
+  const auto finding = board.compare(mine);
+  if (!finding) {
+    // Again and again, more and more rarely: a peer may yet come to it, and pass it.
+    if (group_.watch() && board.is_first(operation.sequence) && wait.looks >= wait.next_question) {
+      group_.watch()->inquiries.ask(board.group(), mine);
+      wait.next_question = 2 * wait.looks;
+    }
+    return std::nullopt;
+  }
+  if (!finding->aborted) return mismatch(*finding, mine, group_.rank());
+  wait.told_by_peer = finding->closed;  // a peer that only refused must learn that the group is closed
+  return finding->aborted;
+}
+
+// A killed peer reaches a transport as a failed system call: its words name neither the rank nor the reason.
+Error Watchdog::with_its_reason(const Error& cause) {
+  if (cause.kind() != ErrorKind::kTransport || !group_.watch()) return cause;
+  const auto began = Clock::now();
+  for (int look = 0;; ++look) {  // every rank does so: they ask the store ten times
+    if (const auto death = group_.watch()->liveness.check(group_.global_ranks(), look % 10 == 0))
+      return lost(*death, std::string(" (") + cause.what() + ")");
+    if (Clock::now() - began > kDying) return cause;
+    std::this_thread::sleep_for(kDying / 100);
+  }
+}
+
+// A rank whose call has failed writes down why, and may be gone before the others look there: that it has gone
+// says less.
+std::optional<Error> Watchdog::reported_reason(const Operation& operation, bool& all_told) {
+  const CallNote mine = operation.is_collective() ? note_of(operation) : CallNote();
+  const auto finding = operation.is_collective() ? group_.board().compare(mine) : group_.board().closed();
+  if (!finding) return std::nullopt;
+  all_told = finding->closed;
+  if (!finding->aborted) return mismatch(*finding, mine, group_.rank());
+  if (finding->aborted->kind() == ErrorKind::kPeerLost) return std::nullopt;  // as we do
+  return finding->aborted;
+}
+
+Error Watchdog::with_reported_reason(const Operation& operation, const Error& noticed, bool& all_told) {
+  if (noticed.kind() != ErrorKind::kPeerLost || all_told) return noticed;
+  return reported_reason(operation, all_told).value_or(noticed);
+}
+
+Error Watchdog::fail(const Operation& operation, const Error& noticed, const Wait& wait) {
+  bool all_told = wait.told_by_peer;
+  const Error cause = with_reported_reason(operation, with_its_reason(noticed), all_told);
+  return group_.abort_call(operation, cause, !all_told);
+}
+
+}  // namespace altorch

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A way for operations on CUDA tensors, as a row: what stands in its way, what it serves, how it is opened. A new
+// one is a file that ends with its row, and its name in table.cpp; choosing, `altorch explain`, `altorch info` and
+// ALTORCH_ROUTE find it there.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "select/world.h"
+
+namespace altorch {
+
+struct GpuSource;     // gpu/gpu_source.h
+struct RouteOpening;  // gpu/route_opening.h
+struct OpenedRoute;   // gpu/route_opening.h
+
+struct GpuRouteRow {
+  std::string_view name;  // as in ALTORCH_ROUTE and in statistics
+  std::string_view fallback_for =
+      {};              // goes where that one is asked for and does not serve; empty: nothing does
+  const char* reason;  // why it is taken where it serves, one clause
+  // Why it takes the small blocks of an all_to_all before its turn, one clause; null: it does not.
+  const char* pairs_reason = nullptr;
+  bool opens_at_once =
+      false;            // with the first call, whichever it is: no graph that is captured can wait for it
+  bool forced = false;  // taken where it serves, whichever route ALTORCH_ROUTE names
+  bool in_rank_order = false;  // reduces in the order of the ranks, whatever the size
+  bool guarded = false;        // does not mark results that are aborted: a guard does (poison_guard.h)
+
+  // Why it cannot serve on this device of this process; among these ranks; this operation: a clause, or nothing.
+  std::optional<std::string> (*unsupported_on)(const GpuSource& gpus, int device);
+  std::optional<std::string> (*unsupported_among)(const World& world);
+  std::optional<std::string> (*unsupported_to)(const Operation& operation);
+  // Why it cannot go into a CUDA graph this way; by default everything can.
+  std::optional<std::string> (*capture_unsupported_reason)(const Operation& operation, const World& world) =
+      [](const Operation&, const World&) { return std::optional<std::string>(); };
+  // Why a small call goes this way before its turn, one clause; null: it does not, as by default.
+  const char* (*takes_small)(const Operation& operation, const World& world) =
+      [](const Operation&, const World&) -> const char* { return nullptr; };
+  // The largest of those blocks, in bytes; null where there is no pairs_reason.
+  std::size_t (*pair_bytes)(int ranks) = nullptr;
+  // What a rank does, as text.
+  std::string (*steps)(const Operation& operation, const World& world);
+  // Throws Error.
+  OpenedRoute (*open)(RouteOpening& opening);
+};
+
+}  // namespace altorch

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "select/rules.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "select/sizes.h"
+#include "select/table.h"
+#include "transports/native_collectives.h"
+
+namespace altorch {
+namespace {
+
+[[noreturn]] void refuse_rule(const std::string& rule, const std::string& why) {
+  throw Error(ErrorKind::kInvalidArgument,
+              "ALTORCH_ROUTE: in '" + rule + "', " + why + "; `altorch algorithms` lists what there is");
+}
+
+std::int64_t parse_bytes(const std::string& rule, const std::string& text) {
+  if (text == "inf") return kUnlimited;
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto value = to_number<std::int64_t>(std::string_view(text).substr(0, digits));
+  const std::string unit = text.substr(digits);
+  std::int64_t times = unit.empty() ? 1 : 0;
+  if (unit == "k" || unit == "K") times = kKiB;
+  if (unit == "m" || unit == "M") times = kMiB;
+  if (unit == "g" || unit == "G") times = kMiB * kKiB;
+  if (!value || times == 0 || *value > kUnlimited / times)
+    refuse_rule(rule, "'" + text + "' is not a size (use 64, 4k, 2m, 1g or inf)");
+  return *value * times;
+}
+
+std::string gpu_route_names() {
+  std::string names;
+  for (const GpuRouteRow* row : gpu_route_rows())
+    names += (names.empty() ? "" : ", ") + std::string(row->name);
+  return names;
+}
+
+std::string_view find_window_row(const std::string& rule, const std::string& choice) {
+  std::string names;
+  for (const std::string_view name : window_row_names()) {
+    if (choice == name) return name;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  refuse_rule(rule, "'" + choice + "' is no route of windows (" + names + ")");
+}
+
+}  // namespace
+
+Rules::Rules() {
+  const std::string text = setting("ALTORCH_ROUTE");
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(",;", begin), text.size());
+    const std::string rule = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (rule.empty()) continue;
+    const auto equals = rule.find('=');
+    if (equals == std::string::npos) refuse_rule(rule, "there is no '='");
+    const auto colon = rule.find(':');
+    const std::string kind_name = rule.substr(0, std::min(colon, equals));
+    Rule parsed{std::nullopt, 0, kUnlimited, nullptr, {}, {}};
+    if (kind_name == "window") {
+      if (colon < equals) refuse_rule(rule, "windows have one route for every size");
+      if (window_.empty()) window_ = find_window_row(rule, rule.substr(equals + 1));
+      continue;
+    }
+    const bool all_on_gpus = kind_name == "cuda";
+    for (int kind = 0; kind < kRoutedKindCount; ++kind) {
+      if (kind_name == name_of(static_cast<OpKind>(kind))) parsed.kind = static_cast<OpKind>(kind);
+    }
+    if (!parsed.kind && !all_on_gpus) refuse_rule(rule, "'" + kind_name + "' is no operation");
+    if (colon != std::string::npos && colon < equals) {
+      const std::string range = rule.substr(colon + 1, equals - colon - 1);
+      const auto dash = range.find('-');
+      if (dash == std::string::npos) refuse_rule(rule, "'" + range + "' is no range such as 0-64k");
+      parsed.from = parse_bytes(rule, range.substr(0, dash));
+      parsed.below = parse_bytes(rule, range.substr(dash + 1));
+    }
+    const std::string choice = rule.substr(equals + 1);
+    for (const GpuRouteRow* row : gpu_route_rows()) {
+      if (choice == row->name) parsed.gpu_route = row->name;
+    }
+    for (const std::string_view name : kNativeNames) {
+      if (choice == name && !all_on_gpus) parsed.native = name;
+    }
+    if (parsed.gpu_route.empty() && parsed.native.empty()) {
+      if (parsed.kind) parsed.algorithm = find_algorithm(*parsed.kind, choice);
+      if (!parsed.algorithm) {
+        refuse_rule(rule, "'" + choice + "' is no " +
+                              (all_on_gpus ? "route of CUDA tensors (" + gpu_route_names() + ")"
+                                           : "algorithm of " + kind_name));
+      }
+    }
+    overrides_.push_back(parsed);
+  }
+}
+
+std::string_view Rules::gpu_route(const Operation& operation, int size) const {
+  if (overrides_.empty()) return {};
+  const std::int64_t bytes = payload_bytes(operation, size);
+  for (const Rule& rule : overrides_) {
+    if (!rule.gpu_route.empty() && rule.applies(operation.kind, bytes)) return rule.gpu_route;
+  }
+  return {};
+}
+
+std::int64_t segment_elements(DType dtype) {
+  static const auto bytes = static_cast<std::int64_t>(numeric_setting("ALTORCH_SEGMENT_BYTES"));
+  return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(dtype)));
+}
+
+}  // namespace altorch

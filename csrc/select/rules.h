@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What ALTORCH_ROUTE says: for host memory an algorithm or native collectives, for CUDA tensors a route; what carries
+// windows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/operation.h"
+#include "collectives/algorithm.h"
+
+namespace altorch {
+
+inline constexpr char kByRule[] = "ALTORCH_ROUTE";  // the reason for what a rule names
+
+// The rules by which routes are chosen. A rule matches by operation and size, which are the same on all ranks, so all ranks
+// choose the same route if ALTORCH_ROUTE is the same on all ranks.
+// Thread rules: immutable after construction.
+class Rules {
+ public:
+  // Reads ALTORCH_ROUTE; a rule that names no known operation or algorithm throws
+  // ErrorKind::kInvalidArgument.
+  Rules();
+
+  // What ALTORCH_ROUTE says of the operation on CUDA tensors: a route of table.h, or nothing.
+  std::string_view gpu_route(const Operation& operation, int size) const;
+
+  // The row of windows/row.h to be tried first, or nothing.
+  std::string_view window() const { return window_; }
+
+  struct Rule {
+    std::optional<OpKind> kind;  // nothing: "cuda", every operation on CUDA tensors
+    std::int64_t from, below;    // payload bytes
+    const Algorithm* algorithm;  // on host memory, over messages; or null
+    std::string_view native;     // the name of NativeCollectives; or empty
+    std::string_view gpu_route;  // empty: the rule is for host memory
+
+    bool applies(OpKind asked, std::int64_t bytes) const {
+      return (!kind || *kind == asked) && bytes >= from && bytes < below;
+    }
+  };
+  // In the order of ALTORCH_ROUTE. On host memory, the first rule that applies, and whose choice can carry the call, decides.
+  // For CUDA tensors, the first rule that applies decides.
+  std::span<const Rule> all() const { return overrides_; }
+
+ private:
+  std::vector<Rule> overrides_;
+  std::string_view window_;
+};
+
+// Elements in one segment of a pipelined algorithm, from ALTORCH_SEGMENT_BYTES.
+std::int64_t segment_elements(DType dtype);
+
+}  // namespace altorch

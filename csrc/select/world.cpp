@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "select/world.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <sstream>
+
+#include "base/env.h"
+#include "select/table.h"
+
+namespace altorch {
+namespace {
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text + "\n";
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ",") + name;
+  return all;
+}
+
+bool is_linked(const GpuPeerInfo& peer, const GpuPeerInfo& other) {
+  return std::find(peer.links.begin(), peer.links.end(), other.gpu) != peer.links.end();
+}
+
+}  // namespace
+
+std::string GpuPeerInfo::text() const {
+  std::string all = one_line(gpu) + one_line(node) + one_line(mps ? "mps" : "") +
+                    one_line(std::to_string(multiprocessors)) + one_line(joined(links));
+  for (const std::string& unsupported_reason : unsupported_reasons) all += one_line(unsupported_reason);
+  return all;
+}
+
+GpuPeerInfo GpuPeerInfo::from(const std::string& text) {
+  GpuPeerInfo peer;
+  std::istringstream lines(text);
+  std::getline(lines, peer.gpu);
+  std::getline(lines, peer.node);
+  std::string together;
+  std::getline(lines, together);
+  peer.mps = !together.empty();
+  std::string multiprocessors;
+  std::getline(lines, multiprocessors);
+  std::from_chars(multiprocessors.data(), multiprocessors.data() + multiprocessors.size(),
+                  peer.multiprocessors);
+  std::string links;
+  std::getline(lines, links);
+  std::istringstream names(links);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (!name.empty()) peer.links.push_back(name);
+  }
+  peer.unsupported_reasons.resize(gpu_route_rows().size());
+  for (std::string& unsupported_reason : peer.unsupported_reasons) std::getline(lines, unsupported_reason);
+  return peer;
+}
+
+int World::native_named(std::string_view name) const {
+  const auto found =
+      std::find_if(native.begin(), native.end(), [&](const auto& row) { return row.name == name; });
+  return found == native.end() ? kNoNative : static_cast<int>(found - native.begin());
+}
+
+World World::of(std::span<const GpuPeerInfo> peers) {
+  World world{.ranks = static_cast<int>(peers.size())};
+  world.mps = std::all_of(peers.begin(), peers.end(), [](const GpuPeerInfo& peer) { return peer.mps; });
+  world.linked = world.ranks > 1;
+  for (const GpuPeerInfo& peer : peers) {
+    for (const GpuPeerInfo& other : peers) world.linked &= &peer == &other || is_linked(peer, other);
+  }
+  world.deterministic = setting("ALTORCH_DETERMINISTIC") == "1";
+  world.missing.resize(gpu_route_rows().size());
+  std::map<std::string_view, int> user_of, users;  // of each GPU: the first rank, how many
+  for (const GpuPeerInfo& peer : peers) ++users[peer.gpu];
+  for (const GpuPeerInfo& peer : peers) {
+    if (peer.multiprocessors <= 0) continue;
+    const auto blocks = static_cast<int>(
+        std::max<std::int64_t>(1, peer.multiprocessors * std::int64_t{2} / (3 * users[peer.gpu])));
+    world.waiting_blocks = std::min(world.waiting_blocks, blocks);
+  }
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    const GpuPeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < peer.unsupported_reasons.size(); ++i) {
+      if (!peer.unsupported_reasons[i].empty() && !world.missing[i])
+        world.missing[i] = "on rank " + std::to_string(rank) + " " + peer.unsupported_reasons[i];
+    }
+    if (peer.node != peers.front().node && !world.first_remote_rank) world.first_remote_rank = rank;
+    const auto [first, alone] = user_of.emplace(peer.gpu, rank);
+    if (!alone && !world.same_gpu) world.same_gpu = {first->second, rank};
+  }
+  for (const GpuRouteRow* row : gpu_route_rows()) {
+    auto& missing = world.missing[index_of(*row)];
+    if (!missing) missing = row->unsupported_among(world);
+  }
+  return world;
+}
+
+}  // namespace altorch

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "health/stall_board.h"
+
+#include <gtest/gtest.h>
+
+#include "support/map_store.h"
+
+namespace altorch {
+namespace {
+
+TEST(StallBoard, ComparesWhatRanksWaitIn) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 3), second(store, "g", 1, 3);
+  EXPECT_FALSE(first.compare({7, 11}).has_value());
+  EXPECT_FALSE(first.is_first(7));  // another one may have written at the same time
+  second.publish_wait(6);
+  EXPECT_FALSE(first.compare({7, 11}).has_value());  // late, not wrong
+  EXPECT_TRUE(first.is_first(7));
+  const auto found = first.whereabouts(7);
+  EXPECT_EQ(found.text, "rank 1 waits in #6; ranks not waiting in this group: 2");
+  EXPECT_EQ(found.elsewhere, (std::vector<int>{1, 2}));
+  EXPECT_FALSE(second.compare({7, 11}).has_value());
+  EXPECT_FALSE(second.is_first(7));
+  const auto finding = second.compare({7, 12});
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_EQ(finding->rank, 0);
+  EXPECT_EQ(finding->called.fingerprint, 11u);
+  EXPECT_FALSE(finding->aborted.has_value());
+}
+
+TEST(StallBoard, SaysWhereRanksParted) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  for (std::uint64_t call = 1; call <= 6; ++call) {
+    first.record({call, 5, call});
+    second.record({call, call == 4 ? 9u : 5u, call < 5 ? call : call + 100});
+  }
+  EXPECT_FALSE(first.compare({7, 5, 7}).has_value());
+  const auto finding = second.compare({7, 5, 107});
+  ASSERT_TRUE(finding.has_value());
+  ASSERT_TRUE(finding->parted_theirs.has_value());
+  EXPECT_EQ(finding->parted_theirs->sequence, 4u);
+  EXPECT_EQ(finding->parted_theirs->fingerprint, 5u);
+  EXPECT_EQ(finding->parted_mine->fingerprint, 9u);
+}
+
+TEST(StallBoard, PassesOnWhyARankRefused) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  second.publish_refusal(3, "no such tensor");
+  EXPECT_FALSE(second.compare({3, 1}).has_value());  // it knows itself
+  const auto finding = first.compare({3, 1});
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_STREQ(finding->aborted->what(), "rank 1 of the group aborted it: no such tensor");
+  EXPECT_FALSE(first.compare({4, 1}).has_value());
+}
+
+// On GPUs at 0dff7ae a peer that had asked before read "called what it refused", and not why.
+TEST(StallBoard, AnAnswerDoesNotHideWhyARankRefused) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  const CallNote asked{3, 1, 100};
+  EXPECT_FALSE(first.compare(asked).has_value());
+  second.record({3, CallNote::kRefused, 7});
+  second.answer(asked);
+  EXPECT_FALSE(first.compare(asked).has_value());
+  second.publish_refusal(3, "no such tensor");
+  second.answer(asked);
+  const auto finding = first.compare(asked);
+  ASSERT_TRUE(finding.has_value());
+  ASSERT_TRUE(finding->aborted.has_value());
+  EXPECT_STREQ(finding->aborted->what(), "rank 1 of the group aborted it: no such tensor");
+}
+
+TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  second.publish_closed("all_reduce #3", Error(ErrorKind::kTimeout, "not done in time"));
+  EXPECT_FALSE(second.closed().has_value());
+  for (const auto& finding : {first.closed(), first.compare({9, 1})}) {
+    ASSERT_TRUE(finding.has_value());
+    EXPECT_EQ(finding->aborted->kind(), ErrorKind::kTimeout);
+    EXPECT_STREQ(
+        finding->aborted->what(),
+        "rank 1 of the group aborted all_reduce #3: not done in time; destroy the group and make a new "
+        "one");
+  }
+}
+
+TEST(StallBoard, TellsWhereTheOtherEndOfAMessageIs) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  EXPECT_FALSE(first.meet_message(1, /*sends=*/true, 7, /*on_gpu=*/true).has_value());
+  EXPECT_FALSE(second.meet_message(0, /*sends=*/true, 7, false).has_value());
+  EXPECT_EQ(second.meet_message(0, /*sends=*/false, 7, false), true);
+  EXPECT_FALSE(second.meet_message(0, /*sends=*/false, 8, false).has_value());
+}
+
+// Notes come from other processes, perhaps of another version.
+TEST(StallBoard, PassesOverWhatItCannotRead) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard board(store, "g", 0, 2);
+  for (const char* text : {"", "1", "x y z", "1 called", "1 called x y", "1 99999999999999999999999 2 3"}) {
+    for (const char* key : {"board/closed", "board/answer/7", "board/first/7"}) store->set(key, text);
+    EXPECT_FALSE(board.compare({7, 11}).has_value()) << text;
+  }
+}
+
+// The requests of a stalled rank, whatever the size of the group.
+TEST(StallBoard, AsksAFewKeysHoweverManyRanksThereAre) {
+  class Counting : public MapStore {
+   public:
+    std::optional<std::string> try_get(const std::string& key) override {
+      ++requests;
+      return MapStore::try_get(key);
+    }
+    void set(const std::string& key, const std::string& value) override {
+      ++requests;
+      MapStore::set(key, value);
+    }
+    int requests = 0;
+  };
+  for (const int size : {2, 64, 4096}) {
+    auto store = std::make_shared<Counting>();
+    StallBoard board(store, "g", 1, size);
+    for (int look = 0; look < 10; ++look) EXPECT_FALSE(board.compare({7, 11}).has_value());
+    EXPECT_LE(store->requests, 10 * 4) << size;
+  }
+}
+
+TEST(StallBoard, TakesNothingFromRanksThatCannotBe) {
+  auto store = std::make_shared<MapStore>();
+  StallBoard board(store, "g", 0, 2);
+  store->set("board/closed", "-1 3 all_reduce #1: x");
+  EXPECT_FALSE(board.closed().has_value());
+  store->set("board/closed", "1 99 all_reduce #1: x");
+  ASSERT_TRUE(board.closed().has_value());
+  EXPECT_TRUE(board.closed()->aborted->kind() == ErrorKind::kInternal);
+}
+
+}  // namespace
+}  // namespace altorch

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "select/rules.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "select/decide.h"
+#include "support/route_setting.h"
+
+namespace altorch {
+namespace {
+
+Operation all_reduce(std::int64_t bytes) {
+  Operation operation;
+  operation.kind = OpKind::kAllReduce;
+  operation.count = bytes;
+  return operation;
+}
+
+// Of a group whose transport has native collectives, or has none.
+Route chosen(const Operation& operation, int size, bool native_offered) {
+  World world{.ranks = size};
+  if (native_offered) world.native = {{"native", [](const Call&) { return true; }}};
+  return decide(operation, world, Rules());
+}
+
+TEST(Route, EveryCollectiveHasOneForEverySize) {
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kBarrier); ++kind) {
+    for (const int size : {1, 2, 3, 8, 64}) {
+      for (std::int64_t count = 0; count < (1 << 28); count = count * 4 + 1) {
+        Operation operation;
+        operation.kind = static_cast<OpKind>(kind);
+        operation.count = count;
+        const Route route = chosen(operation, size, false);
+        ASSERT_NE(route.algorithm, nullptr) << name_of(operation.kind);
+        ASSERT_EQ(route.algorithm->kind, operation.kind);
+      }
+    }
+  }
+}
+
+TEST(Route, UnevenCallsGetAlgorithmsThatTakeThem) {
+  const std::vector<std::int64_t> counts = {1, 2, 3};
+  for (const OpKind kind :
+       {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kGather, OpKind::kScatter}) {
+    Operation operation;
+    operation.kind = kind;
+    operation.input_counts = operation.output_counts = counts;
+    EXPECT_FALSE(chosen(operation, 3, true).algorithm->even_only) << name_of(kind);
+  }
+}
+
+TEST(Route, LargeHalfTypesNeedNoWideMessages) {
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter}) {
+    for (const int size : {3, 4, 8, 64}) {
+      Operation operation;
+      operation.kind = kind;
+      operation.dtype = DType::kBFloat16;
+      operation.count = 8 << 20;
+      EXPECT_TRUE(chosen(operation, size, false).algorithm->combines) << name_of(kind) << " " << size;
+    }
+  }
+}
+
+TEST(Route, FollowsTheSetting) {
+  const RouteSetting setting("all_reduce:0-64k=ring,all_reduce=native");
+  EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
+  EXPECT_EQ(chosen(all_reduce(65536), 4, true).name, "native");
+  // What the library does not offer goes our way.
+  EXPECT_NE(chosen(all_reduce(65536), 4, false).name, "native");
+}
+
+TEST(Route, ChoosesRoutesOfCudaTensorsApart) {
+  const RouteSetting setting("all_reduce:0-64k=host_staged,all_reduce=ring,cuda=nccl");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(65536), 4), "nccl");
+  EXPECT_EQ(chosen(all_reduce(100), 4, true).name, "ring");
+  EXPECT_EQ(Rules().gpu_route(all_reduce(100), 4), "host_staged");
+}
+
+TEST(Route, RefusesSettingsThatNameNothing) {
+  for (const char* text :
+       {"all_reduce=fastest", "cuda=ring", "cuda=native", "cuda=fastest", "allreduce=ring", "all_reduce",
+        "all_reduce:4=ring", "all_reduce:a-b=ring", "all_reduce:1x-2x=ring"}) {
+    const RouteSetting setting(text);
+    EXPECT_THROW(Rules(), Error) << text;
+  }
+}
+
+TEST(Route, RefusesSizesThatAreNone) {
+  for (const char* size : {"-5", "9223372036854775807k", "99999999999999999999", "", "k", " 1"}) {
+    const RouteSetting setting("all_reduce:" + std::string(size) + "-inf=ring");
+    EXPECT_THROW(Rules(), Error) << size;
+  }
+}
+
+TEST(Route, NamesWhatCarriesWindows) {
+  EXPECT_EQ(Rules().window(), "");
+  {
+    const RouteSetting setting("all_reduce=ring,window=messages");
+    EXPECT_EQ(Rules().window(), "messages");
+    EXPECT_EQ(Rules().all().size(), 1u);
+  }
+  {
+    const RouteSetting setting("window=host_staged");
+    EXPECT_EQ(Rules().window(), "host_staged");
+  }
+  for (const char* wrong : {"window=pigeons", "window:0-1k=messages", "window=host_relay"}) {
+    const RouteSetting setting(wrong);
+    EXPECT_THROW(Rules(), Error) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace altorch
