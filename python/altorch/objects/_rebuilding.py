@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What arrives from other ranks: tensors and arrays over the memory they were received in, and restricted pickles.
+
+The functions that pickles name (storage, tensor, array) check what they are given: a peer may send anything.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+Allow = Iterable["str | type | Callable[..., Any]"] | None
+_OURS = ("array", "storage", "tensor")
+_ALIGNMENT = 16  # bytes
+
+
+def storage(buffer: Any, device: str) -> torch.UntypedStorage:
+    """The memory of tensors."""
+    view = memoryview(buffer).cast("B") if memoryview(buffer).nbytes else memoryview(b"")
+    if view.nbytes == 0:
+        return torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
+    content = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=torch.uint8)
+    if device != "cpu":
+        content = content.to(device)
+    elif content.data_ptr() % _ALIGNMENT:  # it lies behind another rank's bytes
+        content = content.clone()
+    return content.untyped_storage()
+
+
+def tensor(
+    memory: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+) -> Tensor:
+    """A tensor over `memory`. torch checks that it lies within."""
+    made = torch.empty(0, dtype=dtype, device=memory.device).set_(memory, offset, size, stride)  # type: ignore[call-overload]
+    return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
+
+
+def is_plain_dtype(dtype: Any) -> bool:
+    """Whether dtype.str says all of it. It does not of structures, of objects, and of types of other packages."""
+    import numpy as np
+
+    return dtype.kind in "biufcSUMm" and np.dtype(dtype.str) == dtype
+
+
+def array(buffer: Any, dtype: str, shape: tuple[int, ...], order: Any) -> Any:
+    """A NumPy array over the buffer."""
+    import numpy as np
+
+    kind = np.dtype(dtype) if isinstance(dtype, str) else None
+    if kind is None or not is_plain_dtype(kind) or order not in ("C", "F"):
+        raise pickle.UnpicklingError(f"{dtype!r:.80} is no plain type of an array")
+    view = memoryview(buffer)
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != view.nbytes:
+        raise pickle.UnpicklingError(f"an array of shape {shape!r:.80} does not fit into {view.nbytes} bytes")
+    if view.nbytes == 0:
+        return np.empty(shape, kind, order)
+    made = np.ndarray(shape, kind, buffer=bytearray(view) if view.readonly else view, order=order)
+    return made if made.flags.aligned else made.copy(order="K")
+
+
+def names_of(allow: Allow) -> frozenset[str] | None:
+    """Full names. Raises TypeError for what is no list of classes, functions and names."""
+    if allow is None:
+        return None
+    if isinstance(allow, str):
+        raise TypeError("allow= must be a list of classes, functions and full names; it is one string")
+    return frozenset(
+        each if isinstance(each, str) else f"{each.__module__}.{each.__qualname__}" for each in allow
+    )
+
+
+class Restricted(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one in C knows no hook for BUILD
+    """Loads what consists of plain values, tensors, arrays and the classes and functions of `allowed`.
+
+    A pickle may call what it names, and set the state of instances of allowed classes. It may change neither a class
+    nor a function.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
+    def __init__(self, file: Any, buffers: Sequence[Any], allowed: frozenset[str]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._allowed = allowed
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name in _OURS:
+            return globals()[name].__call__  # of a function itself a pickle could set attributes
+        if module == "torch" and isinstance(vars(torch).get(name), torch.dtype):
+            return vars(torch)[name]
+        if f"{module}.{name}" not in self._allowed:
+            raise pickle.UnpicklingError(f"it needs {module}.{name}, which allow= does not name")
+        found = super().find_class(module, name)
+        return found if isinstance(found, type) else found.__call__
+
+    def load_build(self) -> None:
+        instance = self.stack[-2]  # type: ignore[attr-defined]
+        kind = type(instance)
+        if isinstance(instance, type) or f"{kind.__module__}.{kind.__qualname__}" not in self._allowed:
+            raise pickle.UnpicklingError(f"it sets the state of a {kind.__module__}.{kind.__qualname__}")
+        super().load_build()  # type: ignore[misc]
+
+    dispatch[pickle.BUILD[0]] = load_build
