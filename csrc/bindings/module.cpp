@@ -247,7 +247,8 @@ PYBIND11_MODULE(_C, module) {
             const py::gil_scoped_release unlocked;
             return self.send_bytes(from, peer);
           },
-          py::arg("bytes"), py::arg("peer"), "For altorch.objects: a message that users' messages never match.")
+          py::arg("bytes"), py::arg("peer"),
+          "For altorch.objects: a message that users' messages never match.")
       .def(
           "receive_bytes",
           [](AlBackend& self, const py::buffer& bytes, int peer) {

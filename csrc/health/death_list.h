@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The deaths of a job, as a numbered list in the store: "deaths" counts, "death/<n>" holds a rank.
 // A rank that notices a death adds it, unless two others have. A waiting rank polls the counter
-// only. Thread rules: one thread.
+// only. Thread rules: one thread, al-liveness.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ class DeathList {
 
   explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
-  // Waits until 50 ms after the death was noticed. Never throws: the store may have died with its
-  // host, and then the ranks of this node know of the death anyway.
+  // Waits until 50 ms after `noticed` (by default: does not wait), and adds the rank unless two others have. Never throws: the
+  // store may have died with its host, and then the ranks of this node know of the death anyway.
   void add(int rank, Clock::time_point noticed = {}) noexcept;
   // The ranks that were added since the last call.
   std::vector<int> take_new() noexcept;

@@ -6,8 +6,8 @@
 
 #include "base/leak_intentionally.h"
 #include "reduction/reduce.h"
+#include "runtime/buffer_overlap.h"
 #include "runtime/fingerprint.h"
-#include "runtime/overlap.h"
 
 namespace altorch {
 namespace {

@@ -84,7 +84,8 @@ class Group {
   // Call it when this rank refuses an operation before it begins. Tells the peers, which may already wait in it.
   Error refuse(const Operation& operation, const Error& cause);
   // Call it when an operation has failed after it began. Closes the group; later failures follow from the first one, and
-  // do not replace it. `tell`: also tells the peers, which may wait for this rank. Returns the error with its label.
+  // do not replace it. `tell`: also tells the peers through the store, which may wait for this rank. Returns the error with its
+  // label. Throws nothing.
   Error abort_call(const Operation& operation, const Error& cause, bool tell = true);
   // No operation is accepted from now on; those in flight fail with ErrorKind::kClosed. Idempotent, needs no
   // peer.

@@ -20,12 +20,15 @@
 
 namespace altorch {
 
+// Thread rules of this file: pure functions, any thread.
+
 // Offers one route after another to `takes`, the best first, until `takes` returns true. Returns that route, or nothing. The
 // operations are enqueued together; there are several only on device memory. It does not allocate. Pass `takes` by
-// std::ref, so that the std::function does not allocate either.
+// std::ref, so that the std::function does not allocate either. Throws nothing but what `takes` throws.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
-// The first that can carry it, on host memory: for a collective there is always one. Throws Error(kInternal).
+// The first route that can carry the operation on host memory. For a collective there is always one. Throws Error(kInternal)
+// for anything else.
 Route decide(const Operation& operation, const World& world, const Rules& rules);
 
 // Why a route cannot carry these operations, as a clause, or nothing. `capturing`: into a CUDA graph.

@@ -354,8 +354,10 @@ def move_many(world):
 
 
 @CARRIERS
-def test_between_nodes(carrier):
-    with Cluster(4, launcher="plain", env=env_of(carrier, 2)) as cluster:
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_by_messages_and_between_nodes(carrier, nodes):
+    env = env_of(carrier, nodes) | ({"ALTORCH_SHM_BYTES": "0"} if nodes == 1 else {})
+    with Cluster(4, launcher="plain", env=env) as cluster:
         cluster.check(move_many, deadline=60)
 
 

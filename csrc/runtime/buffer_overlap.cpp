@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/overlap.h"
+#include "runtime/buffer_overlap.h"
 
 #include <cstdint>
 
