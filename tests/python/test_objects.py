@@ -361,6 +361,27 @@ def test_by_messages_and_between_nodes(carrier, nodes):
         cluster.check(move_many, deadline=60)
 
 
+def more_than_two_gib(world):
+    size = (1 << 31) + 17
+    mine = np.full(size, world.rank + 1, np.uint8) if world.rank == 1 else "small"
+    found = [None] * 2
+    objects.all_gather_object(found, mine)
+    assert found[0] == "small" and len(found[1]) == size and found[1][0] == found[1][-1] == 2
+    whole = [found[1]] if world.rank == 1 else [None]
+    found = None
+    objects.broadcast_object_list(whole, src=1)
+    assert len(whole[0]) == size and whole[0][-1] == 2
+    out = [None]
+    objects.scatter_object_list(out, [whole[0], b"x" * size] if world.rank == 1 else None, src=1)
+    assert len(out[0]) == size and out[0][-1] == (2 if world.rank == 0 else ord("x"))
+
+
+@pytest.mark.large
+def test_sizes_beyond_two_gib():
+    with Cluster(2, launcher="plain") as cluster:
+        cluster.check(more_than_two_gib, deadline=200)
+
+
 def until_a_peer_dies(world):
     group = dist.new_group(timeout=timedelta(seconds=60))
     found = [None] * world.size
