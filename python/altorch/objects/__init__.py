@@ -29,8 +29,8 @@ from torch.distributed import distributed_c10d as c10d
 
 from altorch.objects import _exchange
 from altorch.objects._exchange import Exchange, prepare
-from altorch.objects._pickling import Packed, Unsendable, pack, pack_list, unpack, unpack_list
-from altorch.objects._rebuilding import Allow, names_of
+from altorch.objects._pickling import Packed, pack, pack_list, unpack_list
+from altorch.objects._rebuilding import Allow
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -64,16 +64,14 @@ def all_gather_object(
     if call is None:
         _torch("all_gather_object", weights_only, object_list, obj, group=group)
         return
-    allowed: frozenset[str] | None = None
 
     def make() -> Packed:
-        nonlocal allowed
-        allowed = names_of(allow)
+        call.permit(allow)
         _check_entries("object_list", object_list, dist.get_world_size(group))
         return pack(obj)
 
     for rank, blob in enumerate(call.all_gather(prepare(make))):
-        object_list[rank] = call.load(rank, lambda blob=blob: unpack(blob.stream, blob.large, allowed))  # type: ignore[misc]
+        object_list[rank] = call.load(rank, blob)
 
 
 def gather_object(
@@ -93,11 +91,9 @@ def gather_object(
         _torch("gather_object", weights_only, obj, object_gather_list, **options)
         return
     call.root = _rank_in(group, dst, group_dst, 0)
-    allowed: frozenset[str] | None = None
 
     def make() -> Packed:
-        nonlocal allowed
-        allowed = names_of(allow)
+        call.permit(allow)
         if call.is_root:
             _check_entries("object_gather_list", object_gather_list, dist.get_world_size(group))
         elif object_gather_list is not None and len(object_gather_list) > 0:
@@ -106,7 +102,7 @@ def gather_object(
 
     for rank, blob in enumerate(call.gather(prepare(make))):
         assert object_gather_list is not None
-        object_gather_list[rank] = call.load(rank, lambda blob=blob: unpack(blob.stream, blob.large, allowed))  # type: ignore[misc]
+        object_gather_list[rank] = call.load(rank, blob)
 
 
 def broadcast_object_list(
@@ -151,23 +147,19 @@ def scatter_object_list(
         _torch("scatter_object_list", weights_only, *lists, src=src, group=group, group_src=group_src)
         return
     call.root = _rank_in(group, src, group_src, 0)
-    mine: list[Packed] | Unsendable | None = None
-    if call.is_root:
-        try:
-            entries = [] if scatter_object_input_list is None else list(scatter_object_input_list)
-            _check_entries("scatter_object_input_list", entries, dist.get_world_size(group), exactly=True)
-            mine = [pack(each) for each in entries]
-        except Unsendable as error:
-            mine = error
-        except BaseException as error:
-            mine = Unsendable(str(error), error)
-    blob = call.scatter(mine)
+
+    def make() -> list[Packed]:
+        entries = [] if scatter_object_input_list is None else list(scatter_object_input_list)
+        _check_entries("scatter_object_input_list", entries, dist.get_world_size(group), exactly=True)
+        return [pack(each) for each in entries]
+
+    blob = call.scatter(prepare(make) if call.is_root else None)
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
         raise ValueError(
             "altorch: scatter_object_list: scatter_object_output_list must be a list of one entry or more"
         )
-    allowed = names_of(allow)
-    scatter_object_output_list[0] = call.load(call.root, lambda: unpack(blob.stream, blob.large, allowed))
+    call.permit(allow)
+    scatter_object_output_list[0] = call.load(call.root, blob)
 
 
 def send_object_list(
@@ -297,8 +289,8 @@ def _check_entries(what: str, entries: Any, ranks: int, exactly: bool = False) -
 
 
 def _assign(call: Exchange, rank: int, blob: _exchange.Blob, object_list: list[Any], allow: Allow) -> None:
-    allowed = names_of(allow)
-    arrived = call.load(rank, lambda: unpack_list(blob.stream, blob.large, allowed))
+    call.permit(allow)
+    arrived = call.load(rank, blob, unpack_list)
     if len(arrived) != len(object_list):
         raise ValueError(
             f"{call.label}: object_list has {len(object_list)} entries, and rank {rank} of the group sent "

@@ -10,13 +10,15 @@ buffers one by one, follow in collectives of exactly their size, through memory 
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from altorch._extension import extension
-from altorch.objects._pickling import MOST_LARGE, Buffer, Packed, Unsendable, text_of
+from altorch.objects._pickling import MOST_LARGE, Buffer, Packed, Unsendable, text_of, unpack
+from altorch.objects._rebuilding import Allow, names_of
 
 SIZE = 2048  # bytes of a header
 _FIXED = struct.Struct("<4sBBHiIQ")
@@ -29,6 +31,7 @@ _OPERATIONS = (
     "send_object_list",
 )
 _OBJECT, _ERROR = 0, 1
+Made = TypeVar("Made")
 _LARGEST = 1 << 48
 
 
@@ -52,6 +55,24 @@ class Header(NamedTuple):
         """Bytes of the stream that follow the header."""
         return 0 if self.inline is not None else self.stream_bytes
 
+    @property
+    def follow(self) -> list[int]:
+        """Bytes of each buffer that follows the header: the stream if it does not fit, then the large ones."""
+        return ([self.waits] if self.waits else []) + list(self.sizes)
+
+    def blob(self, arrived: list[Buffer]) -> Blob:
+        """What the header and the buffers that followed it hold."""
+        return Blob(self.inline, arrived) if self.inline is not None else Blob(arrived[0], arrived[1:])
+
+
+def _fits(packed: Packed) -> bool:
+    return packed.stream.nbytes <= SIZE - _FIXED.size - 8 * len(packed.large)
+
+
+def following(packed: Packed) -> list[Buffer]:
+    """What follows the header, as Header.follow."""
+    return ([] if _fits(packed) else [packed.stream]) + packed.large
+
 
 def encode(operation: str, root: int, packed: Packed | Unsendable) -> bytes:
     """A header of SIZE bytes."""
@@ -62,7 +83,7 @@ def encode(operation: str, root: int, packed: Packed | Unsendable) -> bytes:
     sizes = [view.nbytes for view in packed.large]
     data = _FIXED.pack(_MAGIC, code, _OBJECT, 0, root, len(sizes), packed.stream.nbytes)
     data += struct.pack(f"<{len(sizes)}Q", *sizes)
-    if packed.stream.nbytes <= SIZE - len(data):
+    if _fits(packed):
         data += packed.stream
     return data.ljust(SIZE, b"\0")
 
@@ -91,7 +112,7 @@ def decode(data: Buffer) -> Header:
     return Header(_OPERATIONS[code], root, stream, sizes, inline, None)
 
 
-def prepare(make: Callable[[], Packed]) -> Packed | Unsendable:
+def prepare(make: Callable[[], Made]) -> Made | Unsendable:
     """What `make` returns, or why this rank has nothing to send, which the other ranks are told instead."""
     try:
         return make()
@@ -108,6 +129,11 @@ class Exchange:
         self._backend, self._operation, self.root = backend, operation, -1
         self.label = f"altorch: group '{group}': {operation}"
         self._rank, self._size = backend.rank(), backend.size()
+        self._allowed: frozenset[str] | None = None
+
+    def permit(self, allow: Allow) -> None:
+        """What objects that arrive may consist of. Raises TypeError for what is no list of it."""
+        self._allowed = names_of(allow)
 
     @property
     def is_root(self) -> bool:
@@ -118,21 +144,19 @@ class Exchange:
 
     def gather(self, mine: Packed | Unsendable) -> list[Blob]:
         """By rank on the root; empty on the others."""
-        return self._collect("gather", mine, self._rank == self.root)
+        return self._collect("gather", mine, self.is_root)
 
     def broadcast(self, mine: Packed | Unsendable | None) -> Blob | None:
         """`mine`: on the root only. Returns None there."""
         data = bytearray(SIZE) if mine is None else encode(self._operation, self.root, mine)
         self._move("broadcast", b"", data, [])
         [header] = self._checked([decode(memoryview(data))], [self.root], mine)
-        if isinstance(mine, Packed):
-            for view in ([mine.stream] if header.waits else []) + mine.large:
-                self._move("broadcast", b"", view, [])
-            return None
-        stream = (
-            header.inline if header.inline is not None else self._receive("broadcast", header.stream_bytes)
+        views = (
+            following(mine) if isinstance(mine, Packed) else [self._memory(size) for size in header.follow]
         )
-        return Blob(stream, [self._receive("broadcast", size) for size in header.sizes])
+        for view in views:
+            self._move("broadcast", b"", view, [])
+        return None if isinstance(mine, Packed) else header.blob(views)
 
     def scatter(self, mine: Sequence[Packed] | Unsendable | None) -> Blob:
         """`mine`: on the root only, an object for each rank. What does not fit into headers goes in messages."""
@@ -145,30 +169,25 @@ class Exchange:
         self._move("scatter", table, data, [])
         [header] = self._checked([decode(memoryview(data))], [self.root], mine)
         if mine is None:
-            wanted = ([header.waits] if header.waits else []) + list(header.sizes)
-            arrived = [self._memory(size) for size in wanted]
+            arrived = [self._memory(size) for size in header.follow]
             for work in [self._backend.receive_bytes(view, self.root) for view in arrived]:
                 work.wait()
-            return Blob(header.inline if header.inline is not None else arrived.pop(0), arrived)
+            return header.blob(arrived)
         assert not isinstance(mine, Unsendable)  # _checked() has raised
-        works = []
-        for rank, each in enumerate(mine):
-            if rank != self.root:
-                follows = decode(memoryview(table)[rank * SIZE : (rank + 1) * SIZE]).waits
-                views = ([each.stream] if follows else []) + each.large
-                works += [self._backend.send_bytes(view, rank) for view in views]
-        for work in works:
+        others = [(rank, each) for rank, each in enumerate(mine) if rank != self.root]
+        for work in [
+            self._backend.send_bytes(view, rank) for rank, each in others for view in following(each)
+        ]:
             work.wait()
         return Blob(mine[self.root].stream, [memoryview(bytearray(view)) for view in mine[self.root].large])
 
     def send(self, peer: int, mine: Packed | Unsendable) -> None:
         """Messages to a rank: a header, and what does not fit into it."""
-        header = memoryview(bytearray(encode(self._operation, self._rank, mine)))
-        self._post(header, peer)
+        self._post(memoryview(encode(self._operation, self._rank, mine)), peer)
         if isinstance(mine, Unsendable):
             self._reraise(mine)
             raise self._pickling_error(self._rank, text_of(mine))
-        for view in ([mine.stream] if decode(header).waits else []) + mine.large:
+        for view in following(mine):
             self._post(view, peer)
 
     def receive(self, peer: int) -> tuple[Blob, int]:
@@ -185,16 +204,15 @@ class Exchange:
             raise RuntimeError(
                 f"{self.label}: rank {sender} of the group sent something else than a list of objects"
             )
-        views = []
-        for size in ([header.waits] if header.waits else []) + list(header.sizes):
-            views.append(self._memory(size))
-            self._backend.recv([_tensor_over(views[-1])], sender, 0).wait()
-        return Blob(header.inline if header.inline is not None else views.pop(0), views), sender
+        arrived = [self._memory(size) for size in header.follow]
+        for view in arrived:
+            self._backend.recv([_tensor_over(view)], sender, 0).wait()
+        return header.blob(arrived), sender
 
-    def load(self, rank: int, make: Callable[[], Any]) -> Any:
-        """What `make` makes of that rank's bytes."""
+    def load(self, rank: int, blob: Blob, by: Callable[..., Any] = unpack) -> Any:
+        """The object of that rank: what `by` makes of it, as permit() allows."""
         try:
-            return make()
+            return by(blob.stream, blob.large, self._allowed)
         except Exception as error:
             reason = text_of(error) if isinstance(error, pickle.UnpicklingError) else repr(error)
             raise pickle.UnpicklingError(
@@ -243,8 +261,8 @@ class Exchange:
         """What each rank gives, `counts` bytes; empty views where this rank does not receive."""
         into = self._memory(sum(counts) if receives else 0)
         self._move(kind, own, into, counts)
-        begins = [sum(counts[:rank]) for rank in range(self._size)]
-        return [into[begin : begin + count] for begin, count in zip(begins, counts, strict=True)]
+        ends = itertools.accumulate(counts)
+        return [into[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
     def _checked(self, headers: list[Header], ranks: Sequence[int], mine: object) -> list[Header]:
         """Raises on all ranks, if a rank has no object or made another call."""
@@ -259,11 +277,6 @@ class Exchange:
                     "the same order"
                 )
         return headers
-
-    def _receive(self, kind: str, size: int) -> Buffer:
-        into = self._memory(size)
-        self._move(kind, b"", into, [])
-        return into
 
     def _memory(self, size: int) -> Buffer:
         return memoryview(extension().HostBytes(size)) if size else memoryview(b"")
