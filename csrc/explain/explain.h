@@ -7,9 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/op_kind.h"
-#include "base/operation.h"
 #include "base/reduce_op.h"
-#include "select/route.h"
 
 namespace altorch {
 

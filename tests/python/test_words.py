@@ -29,6 +29,7 @@ REPLACED = {
     r"kernels_meet|\b(Host|Device)Card\b": "co-resident, handle",
     r"\bAwaited\b|\bawaited\(\)|\bbells?_\b|kLongestDoze|\bdoze": "wait target, doorbell, sleep",
     r"LinkWords|words_of_(process|late_ranks)|last_word\b": "message, text, reported reason",
+    r"\b(struct |Mail::)Letter\b": "message, received frame",
     r"PlaceShape|SmallExchange|\bpair_(posts|areas)\b|small\.cuh": "LL, send slot, receive slot",
     r"csrc/(engine|observe|common)/|\"(engine|observe|common)/": "the rooms of ARCHITECTURE.md",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",

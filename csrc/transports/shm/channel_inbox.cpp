@@ -28,8 +28,8 @@ ShmChannel::Handles::iterator ShmChannel::wanted(int peer, std::int64_t tag) {
 }
 
 void ShmChannel::take_mail(int peer) {
-  while (const auto letter = mail_.oldest(peer)) {
-    const auto& [frame, data] = *letter;
+  while (const auto received = mail_.oldest(peer)) {
+    const auto& [frame, data] = *received;
     if (frame.offer && processes_.empty())
       throw Error(ErrorKind::kTransport, named(peer) + " offers its memory, which this rank may not read");
     if (frame.aborted || (!frame.offer && frame.part < frame.bytes)) {

@@ -73,7 +73,7 @@ bool Mail::put(int peer, const Frame& frame, const void* data) {
   return true;
 }
 
-std::optional<Mail::Letter> Mail::oldest(int peer) {
+std::optional<Mail::Received> Mail::oldest(int peer) {
   Ends& ends = from_[static_cast<std::size_t>(peer)];
   if (ends.read == ends.written) ends.written = ring(peer, rank_).written.load(std::memory_order_acquire);
   if (ends.read == ends.written) return std::nullopt;
@@ -92,7 +92,7 @@ std::optional<Mail::Letter> Mail::oldest(int peer) {
   if (!fits || there > ring_bytes_ || frame.part > frame.bytes || frame.place >= kPlaces)
     throw Error(ErrorKind::kTransport, "what rank " + std::to_string(peer) +
                                            " of the group wrote into the shared memory is no message");
-  return Letter{frame, base + at + sizeof frame};
+  return Received{frame, base + at + sizeof frame};
 }
 
 void Mail::drop(int peer, const Frame& frame) {

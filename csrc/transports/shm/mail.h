@@ -64,11 +64,11 @@ class Mail {
   // The oldest frame of `peer`, or nothing. Its bytes lie in one piece, in the ring, and stay until drop(). The frame
   // itself is a copy, which the peer cannot change any more. Throws Error(kTransport) if the ring holds no valid
   // frame.
-  struct Letter {
+  struct Received {
     Frame frame;
     const std::byte* data;
   };
-  std::optional<Letter> oldest(int peer);
+  std::optional<Received> oldest(int peer);
   void drop(int peer, const Frame& frame);
 
   // The state of the offer at a place in the table of rank `of`.

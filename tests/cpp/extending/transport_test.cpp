@@ -20,7 +20,7 @@ namespace altorch {
 namespace {
 
 // [transport]
-struct Letter {
+struct Message {
   int from, to;
   std::int64_t tag;
   std::vector<std::byte> text;
@@ -28,7 +28,7 @@ struct Letter {
 
 struct PostOffice {
   std::mutex mutex;
-  std::list<Letter> letters;  // oldest first
+  std::list<Message> messages;  // oldest first
 };
 
 class PostChannel : public Channel {
@@ -43,7 +43,7 @@ class PostChannel : public Channel {
   void send(const void* data, std::size_t bytes, int peer, std::int64_t tag, Request& request) override {
     const auto* begin = static_cast<const std::byte*>(data);
     const std::lock_guard lock(office_->mutex);
-    office_->letters.push_back({rank_, peer, tag, {begin, begin + bytes}});
+    office_->messages.push_back({rank_, peer, tag, {begin, begin + bytes}});
     request.is_receive = false;
     request.handle = 0;  // copied, so it is done
   }
@@ -95,27 +95,27 @@ class PostChannel : public Channel {
     std::optional<Error> error = {};
   };
 
-  // Gives each receive the oldest letter that fits. The caller that tests the request learns of an error.
+  // Gives each receive the oldest message that fits. The caller that tests the request learns of an error.
   void deliver() {
     for (auto& [handle, wanted] : wanted_) {
       if (wanted.arrived) continue;
-      const auto letter =
-          std::find_if(office_->letters.begin(), office_->letters.end(), [&](const Letter& each) {
+      const auto message =
+          std::find_if(office_->messages.begin(), office_->messages.end(), [&](const Message& each) {
             return each.to == rank_ && each.tag == wanted.tag &&
                    (wanted.peer == kAnySource || wanted.peer == each.from);
           });
-      if (letter == office_->letters.end()) continue;
-      const std::size_t sent = letter->text.size();
+      if (message == office_->messages.end()) continue;
+      const std::size_t sent = message->text.size();
       if (sent > wanted.bytes || (wanted.exact && sent < wanted.bytes)) {
-        wanted.error = Error(ErrorKind::kMismatch, "rank " + std::to_string(letter->from) + " sent " +
+        wanted.error = Error(ErrorKind::kMismatch, "rank " + std::to_string(message->from) + " sent " +
                                                        std::to_string(sent) + " bytes where " +
                                                        std::to_string(wanted.bytes) + " were expected");
       } else if (sent > 0) {
-        std::memcpy(wanted.data, letter->text.data(), sent);
+        std::memcpy(wanted.data, message->text.data(), sent);
       }
-      wanted.peer = letter->from;
+      wanted.peer = message->from;
       wanted.arrived = true;
-      office_->letters.erase(letter);
+      office_->messages.erase(message);
     }
   }
 

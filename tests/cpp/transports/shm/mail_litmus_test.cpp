@@ -31,13 +31,13 @@ class Writer {
       ++sent;
       all_sent = last;
     }
-    while (const auto letter = mail_.oldest(peer)) {
-      check(*letter, peer, got);
-      race_.expect(mail_.oldest(peer)->data == letter->data, "the oldest is another now", got);
+    while (const auto received = mail_.oldest(peer)) {
+      check(*received, peer, got);
+      race_.expect(mail_.oldest(peer)->data == received->data, "the oldest is another now", got);
       litmus::stumble(got, static_cast<std::uint64_t>(mail_.rank()));
       check(*mail_.oldest(peer), peer, got++);  // after the peer has had time to write over it
-      all_got = letter->frame.aborted != 0;
-      mail_.drop(peer, letter->frame);
+      all_got = received->frame.aborted != 0;
+      mail_.drop(peer, received->frame);
     }
     return sent + got > before;
   }
@@ -63,12 +63,12 @@ class Writer {
                       .aborted = last ? 1u : 0u};
     return mail_.put(peer, frame, out_);
   }
-  void check(const Mail::Letter& letter, int peer, std::uint64_t round) {
-    const Frame& frame = letter.frame;
+  void check(const Mail::Received& received, int peer, std::uint64_t round) {
+    const Frame& frame = received.frame;
     race_.expect(frame.tag == static_cast<std::int64_t>(round), "a frame is another", round);
     race_.expect(frame.part == words_of(round) * 8 && frame.address == draw(round, 2), "a frame is torn",
                  round);
-    const auto* const data = reinterpret_cast<const std::uint64_t*>(letter.data);
+    const auto* const data = reinterpret_cast<const std::uint64_t*>(received.data);
     for (std::uint64_t i = words_of(round); i-- > 0;)
       race_.expect(data[i] == stamp(peer, round, i), "a message is another", round);
   }
