@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -382,19 +381,23 @@ def test_sizes_beyond_two_gib():
         cluster.check(more_than_two_gib, deadline=200)
 
 
+def meet(world):
+    objects.all_gather_object([None] * world.size, "here")
+
+
 def until_a_peer_dies(world):
-    group = dist.new_group(timeout=timedelta(seconds=60))
     found = [None] * world.size
     while True:
         began = time.monotonic()
         try:
-            objects.all_gather_object(found, np.zeros(1 << 20), group=group)
+            objects.all_gather_object(found, np.zeros(1 << 20))
         except Exception as error:
             return time.monotonic() - began, str(error)
 
 
 def test_a_dead_rank_raises_within_seconds():
     with Cluster(3, launcher="plain") as cluster:
+        cluster.check(meet)
 
         def kill():
             time.sleep(1)
@@ -402,6 +405,7 @@ def test_a_dead_rank_raises_within_seconds():
 
         outcomes = cluster.run(until_a_peer_dies, before_wait=kill)
         for rank in (0, 2):
+            assert outcomes[rank].status == "ok", outcomes[rank].report()
             seconds, text = outcomes[rank].value
             assert seconds < 5 * PATIENCE and "1" in text, (seconds, text)
 
