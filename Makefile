@@ -23,7 +23,7 @@ LINT_STAMP := $(VENV)/.lint-ready
 # Ranks of the conformance tests compute, so a worker for each core; most other tests wait. 12 workers at most.
 pytest_on = $(BIN)/python -m pytest -n $(or $(PYTEST_WORKERS),$(shell echo $$(($(1) < 12 ? $(1) : 12)))) --dist worksteal $(PYTEST_ARGS)
 
-.PHONY: help demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
+.PHONY: help wheel demo check test test-cpp test-python test-mpi test-openmpi test-gloo test-nodes test-aarch64 test-gpu test-gpu-cpp drill endurance build lint format bench sanitize sanitize-gpu fuzz clean distclean prerequisites
 
 help:
 	@echo 'make demo      train a small network with DDP over backend "al" on $(RANKS) ranks'
@@ -42,6 +42,7 @@ help:
 	@echo '               SANITIZER=address|thread|undefined|address,undefined runs one'
 	@echo 'make sanitize-gpu  C++ tests of the GPU kernels, under compute-sanitizer'
 	@echo 'make fuzz      each parser of outside input against libFuzzer, FUZZ_SECONDS=600 each, FUZZ_TARGETS=all'
+	@echo 'make wheel     one wheel for PYTHON and torch 2.11 to 2.15, in dist/; TORCHS=2.15 for one torch only'
 	@echo 'make bench     the figures of benchmarks/'
 	@echo 'make clean     remove what was built; make distclean: .venv too'
 	@echo 'Variables: PYTHON=$(PYTHON)  TORCH="$(TORCH)"  RANKS=$(RANKS)  PYTEST_WORKERS=n  USE_SYSTEM=1 (offline)'
@@ -64,6 +65,12 @@ build: $(STAMP)
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python setup.py --quiet build_ext --inplace && echo '3/3 registering it in $(VENV)' && \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && touch $(BUILD)/.installed; \
 	fi
+
+# Needs no torch here: headers come out of each torch's own wheel. WHEEL_ARGS='--keep --out folder': --help says more.
+TORCHS ?=
+WHEEL_ARGS ?=
+wheel: prerequisites
+	@$(PYTHON) cmake/wheel.py $(if $(TORCHS),--torchs $(TORCHS)) $(WHEEL_ARGS)
 
 demo: build
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(RANKS) examples/digits_ddp.py
@@ -215,7 +222,7 @@ bench: build
 
 clean:
 	rm -rf build python/altorch/lib python/altorch/_build_info.py python/altorch.egg-info
-	rm -f python/altorch/_C.*.so compile_commands.json
+	rm -f compile_commands.json
 
 distclean: clean
 	rm -rf $(VENV)

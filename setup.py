@@ -2,7 +2,8 @@
 """Builds altorch by calling CMake; everything static stands in pyproject.toml.
 
 A wheel is built in build/<python>-torch<minor>/, an editable install in build/dev/ with its results in
-python/altorch/. CMAKE_ARGS is passed on, CMAKE_BUILD_PARALLEL_LEVEL limits the jobs.
+python/altorch/. CMAKE_ARGS is passed on, CMAKE_BUILD_PARALLEL_LEVEL limits the jobs. ALTORCH_PREBUILT names a folder
+with compiled parts for several torch minors (`make wheel`), which are packed as they are.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ import fetch_openmpi_headers  # noqa: E402
 import locate  # noqa: E402
 
 
-def run_time_dependencies(torch: dict[str, object] | None) -> list[str]:
-    """A compiled altorch fits one torch minor only, so a wheel asks for that one."""
-    if torch is None:
-        wanted = f"torch>={locate.OLDEST_TORCH[0]}.{locate.OLDEST_TORCH[1]}"
-        wanted += f",<{locate.NEWEST_TORCH[0]}.{locate.NEWEST_TORCH[1] + 1}"
-    else:
-        major, minor = str(torch["minor"]).split(".")
-        wanted = f"torch>={major}.{minor}.dev0,<{major}.{int(minor) + 1}"
-    return [wanted, "mpich>=5; platform_system == 'Linux'", "rich>=13"]
+def served_minors() -> list[tuple[int, int]]:
+    """The torch minors that what is built here serves; of sources and metadata: those it can be built for."""
+    if PREBUILT:
+        names = [folder.name.removeprefix("torch") for folder in (PREBUILT / "lib").glob("torch*")]
+        return sorted((int(major), int(minor)) for major, minor in (name.split(".") for name in names))
+    if TORCH:
+        major, minor = str(TORCH["minor"]).split(".")
+        return [(int(major), int(minor))]
+    return [locate.OLDEST_TORCH, locate.NEWEST_TORCH]
+
+
+def run_time_dependencies() -> list[str]:
+    """pip keeps a torch that is served, a development version of it too, and otherwise says what is wanted."""
+    (major, oldest), (_, newest) = served_minors()[0], served_minors()[-1]
+    return [f"torch>={major}.{oldest}.dev0,<{major}.{newest + 1}", "rich>=13"]
 
 
 def find_tool(name: str, remedy: str) -> str:
@@ -47,6 +54,9 @@ class CMakeBuild(build_ext):
     """One "extension" that stands for everything CMake makes."""
 
     def run(self) -> None:
+        if PREBUILT:
+            shutil.copytree(PREBUILT, Path(self.build_lib).resolve() / "altorch", dirs_exist_ok=True)
+            return
         try:
             torch = locate.find_torch()
             locate.find_python_headers()
@@ -93,17 +103,18 @@ class CMakeBuild(build_ext):
         return []
 
 
+PREBUILT = Path(os.environ["ALTORCH_PREBUILT"]).resolve() if "ALTORCH_PREBUILT" in os.environ else None
 try:
     TORCH: dict[str, object] | None = locate.find_torch()
 except locate.NotFound:
     TORCH = None  # metadata and source distributions need none; build_ext says what is missing
 
-TAG = f"{sys.implementation.cache_tag}-torch{TORCH['minor'] if TORCH else 'none'}"
+TAG = f"{sys.implementation.cache_tag}-torch{'s' if PREBUILT else TORCH['minor'] if TORCH else 'none'}"
 BUILD_BASE = f"build/{TAG}"
 
 setup(
     ext_modules=[Extension("altorch._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
-    install_requires=run_time_dependencies(TORCH),
+    install_requires=run_time_dependencies(),
     options={"build": {"build_base": BUILD_BASE}},
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The engine: everything below backend/. No torch header, no MPI header; a file compiles in a second or two.
+# The engine: everything below backend/, one library for every torch. No torch header, no MPI header.
 set(engine_folders base platform rendezvous reduction device health trace transports bootstrap collectives select runtime gpu windows explain)
 list(TRANSFORM engine_folders PREPEND "${CMAKE_SOURCE_DIR}/csrc/" OUTPUT_VARIABLE engine_globs)
 list(TRANSFORM engine_globs APPEND "/*.cpp")
@@ -8,9 +8,17 @@ file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${engine_globs})
 list(FILTER engine_sources EXCLUDE REGEX "/csrc/(transports/mpi/shim|bootstrap/flux|bootstrap/pmix_server)/")
 
 include(Kernels)
-add_library(altorch_engine STATIC ${engine_sources})
+add_library(altorch_engine SHARED ${engine_sources})
+# Calls within the library stay in it. Variables of headers exist once for engine and extension: so neither hides its own.
+set_target_properties(altorch_engine PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+target_compile_options(altorch_engine PRIVATE -fno-semantic-interposition)
+target_link_options(altorch_engine PRIVATE -Wl,-Bsymbolic-functions ${ALTORCH_EXPORTS})
+if(ALTORCH_EXTENSION OR ALTORCH_SHIMS)
+  set_target_properties(altorch_engine PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${ALTORCH_OUTPUT_DIR}")
+endif()
 target_include_directories(altorch_engine PUBLIC "${CMAKE_SOURCE_DIR}/csrc" PRIVATE "${kernel_include}")
 target_link_libraries(altorch_engine PUBLIC Threads::Threads ${CMAKE_DL_LIBS} rt)
+altorch_manylinux(altorch_engine)
 # The standard headers that most files include: they are most of what the compiler reads.
 target_precompile_headers(altorch_engine PRIVATE ${ALTORCH_STANDARD_HEADERS})
 # Compiled one by one: table rows, which define the same local names; kernels, which select an instruction set per file;

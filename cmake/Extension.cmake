@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# altorch/_C: the only target that sees torch's headers. Linked against torch's libraries by full path, found at run
-# time through the ones that `import torch` has loaded already, or through $ORIGIN/../torch/lib.
+# altorch/lib/torch<minor>/_C: the only target that sees torch's headers, and one for each torch minor. Linked against
+# torch's libraries by full path, found at run time through the ones that `import torch` has loaded already, or beside
+# the package altorch.
 file(GLOB_RECURSE backend_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/backend/*.cpp")
 file(GLOB binding_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/csrc/bindings/*.cpp")
 
@@ -14,6 +15,8 @@ endif()
 # The part that includes torch. An object library, so that its precompiled header is the first thing that the build
 # starts: a module that links the engine would wait for it.
 add_library(altorch_torch OBJECT ${backend_sources} ${binding_sources})
+set_target_properties(altorch_torch PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+target_compile_options(altorch_torch PRIVATE -Wno-attributes)  # pybind11's classes are hidden, ours hold some
 target_compile_definitions(altorch_torch PRIVATE
   TORCH_EXTENSION_NAME=_C _GLIBCXX_USE_CXX11_ABI=${TORCH_CXX11_ABI} USE_C10D_GLOO)
 # pybind11 comes with torch's headers, and it must be that one: two modules see each other's classes (our backend
@@ -33,12 +36,21 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(altorch_torch PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 
+if(NOT ALTORCH_ENGINE)
+  # An older build's: that engine is gone.
+  file(GLOB former "${ALTORCH_OUTPUT_DIR}/torch*" "${ALTORCH_PACKAGE_DIR}/_C.*.so")
+  list(REMOVE_ITEM former "${ALTORCH_OUTPUT_DIR}/torch${TORCH_MINOR}")
+  if(former)
+    file(REMOVE_RECURSE ${former})
+  endif()
+endif()
 add_library(altorch_C MODULE $<TARGET_OBJECTS:altorch_torch>)
 set_target_properties(altorch_C PROPERTIES
   PREFIX "" OUTPUT_NAME "_C" SUFFIX "${PYTHON_EXTENSION_SUFFIX}" LINKER_LANGUAGE CXX
-  LIBRARY_OUTPUT_DIRECTORY "${ALTORCH_PACKAGE_DIR}"
+  LIBRARY_OUTPUT_DIRECTORY "${ALTORCH_OUTPUT_DIR}/torch${TORCH_MINOR}"
   BUILD_WITH_INSTALL_RPATH ON
-  INSTALL_RPATH "$ORIGIN/../torch/lib;$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../nvidia/cuda_runtime/lib")
+  INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../../torch/lib;$ORIGIN/../../../nvidia/cu13/lib;$ORIGIN/../../../nvidia/cuda_runtime/lib")
 target_link_libraries(altorch_C PRIVATE altorch_engine "${TORCH_DIR}/lib/libc10.so" "${TORCH_DIR}/lib/libtorch_cpu.so"
   "${TORCH_DIR}/lib/libtorch_python.so")
-target_link_options(altorch_C PRIVATE -Wl,--no-undefined-version -Wl,--exclude-libs,ALL)
+target_link_options(altorch_C PRIVATE ${ALTORCH_EXPORTS})
+altorch_manylinux(altorch_C)

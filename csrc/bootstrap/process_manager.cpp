@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bootstrap/process_manager.h"
 
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/number.h"
@@ -12,8 +16,6 @@
 
 namespace altorch {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string flux_library(const BootstrapOptions& options) {
   return options.shim_directory + "/libaltorch_flux.so";
@@ -29,32 +31,36 @@ std::string job_number(const std::string& job) {
   return std::to_string((random.value_or(0) & 0x7fff7fff) | 1);
 }
 
+std::vector<std::string> files_in(const char* folder) {
+  std::vector<std::string> names;
+  DIR* const open = opendir(folder);
+  if (!open) return names;
+  while (const dirent* entry = readdir(open)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  closedir(open);
+  return names;
+}
+
 // All InfiniBand devices and the interface: naming only the latter would switch the former off.
 std::string ucx_devices(const std::string& interface) {
   std::string devices;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband", ignored)) {
-    devices += entry.path().filename().string() + ":1,";
-  }
+  for (const std::string& name : files_in("/sys/class/infiniband")) devices += name + ":1,";
   return devices + interface;
 }
 
 bool has_fast_network() {
-  std::error_code ignored;
-  for (const char* kind : {"/sys/class/infiniband", "/sys/class/cxi"}) {
-    if (fs::exists(kind, ignored) && !fs::is_empty(kind, ignored)) return true;
-  }
-  return false;
+  return !files_in("/sys/class/infiniband").empty() || !files_in("/sys/class/cxi").empty();
 }
 
 // Where a relocated Open MPI, such as the one of the Python package, has its files; empty when it needs no
 // telling.
 std::string open_mpi_prefix(const MpiLibrary& library) {
-  std::error_code error;
-  const fs::path real = fs::canonical(library.path, error);
-  if (error) return "";
-  const fs::path prefix = real.parent_path().parent_path();
-  return prefix != "/usr" && fs::exists(prefix / "share" / "openmpi", error) ? prefix.string() : "";
+  char real[PATH_MAX];
+  if (!realpath(library.path.c_str(), real)) return "";
+  const std::string path = real;
+  const std::string prefix = path.substr(0, path.rfind('/', path.rfind('/') - 1));  // without lib/libmpi.so
+  return prefix != "/usr" && access((prefix + "/share/openmpi").c_str(), F_OK) == 0 ? prefix : "";
 }
 
 // Bridges such as docker0 carry the same address on every node, and the libraries would try them.

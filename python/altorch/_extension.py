@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,14 +25,14 @@ def extension() -> ModuleType:
     if _loaded is None:
         _version_check.check()
         import torch
-        import torch.distributed  # noqa: F401
+        import torch.distributed
 
         try:
-            from altorch import _C
+            _C = _load(_version_check.extension_path(_version_check.torch_minor(torch.__version__)))
         except ImportError as error:
             raise ImportError(
-                f"altorch's extension could not be loaded: {error}. Build altorch again for this environment: "
-                "`make build` in its source folder, or pip install --no-build-isolation --force-reinstall --no-deps ."
+                f"altorch's extension could not be loaded: {error}. Install altorch again, or build it for this "
+                "environment: `make build` in its source folder."
             ) from error
         _C.set_carries_cuda("cuda" in altorch_hooks.devices())
         _C.set_broken_window_hook(_windows.forget)
@@ -40,6 +42,16 @@ def extension() -> ModuleType:
         _loaded, _owner = _C, os.getpid()
         atexit.register(finalize)
     return _loaded
+
+
+def _load(path: Path) -> ModuleType:
+    """`path` as the module altorch._C."""
+    name = "altorch._C"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def own_process() -> None:

@@ -1,37 +1,62 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One binary serves one torch minor: torch changes the layout of the classes we derive from with every minor.
+"""Which compiled extension serves this torch and this Python: torch changes the layout of the classes that a backend
+derives from with every minor, so there is one for each of them in lib/torch<minor>/.
 
-Checked before the extension is loaded; the loader would only say "undefined symbol".
+Looked at before the extension is loaded; the loader would only say "undefined symbol".
 """
 
 from __future__ import annotations
 
-import importlib
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+LIBRARIES = Path(__file__).parent / "lib"
 
 
 def torch_minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+def minors() -> list[str]:
+    """The torch minors that this altorch was built for, oldest first."""
+    names = [re.fullmatch(r"torch(\d+)\.(\d+)", file.parent.name) for file in LIBRARIES.glob("torch*/_C.*")]
+    found = sorted({(int(name[1]), int(name[2])) for name in names if name})
+    return [f"{major}.{minor}" for major, minor in found]
+
+
+def extension_path(minor: str) -> Path:
+    """Where the extension for `minor` and this Python is, if it was built."""
+    return LIBRARIES / f"torch{minor}" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
 def problem() -> str | None:
     """Why this altorch cannot run under this torch, as a sentence with the remedy; None when it can."""
     import torch
 
-    try:
-        build = importlib.import_module("altorch._build_info")
-    except ModuleNotFoundError:
+    built = minors()
+    if not built:
         return (
-            "altorch is not built: there is no altorch/_build_info.py. Build it with `make build` in its source "
-            "folder, or install it with `pip install --no-build-isolation .` there."
+            f"altorch is not built: there is no {LIBRARIES.parent.name}/lib/torch*. Build it with `make build` in its "
+            "source folder, or install it with `pip install --no-build-isolation .` there."
         )
-    if torch_minor(torch.__version__) == build.torch_minor:
-        return None
-    return (
-        f"This altorch was built for torch {build.torch_minor}, and this is torch {torch.__version__}. "
-        f"Build it again for this torch (in altorch's source folder: pip install --no-build-isolation "
-        f"--force-reinstall --no-deps .), or install the torch it was built for "
-        f"(pip install 'torch=={build.torch_minor}.*')."
-    )
+    served = built[0] if len(built) == 1 else f"{', '.join(built[:-1])} and {built[-1]}"
+    minor = torch_minor(torch.__version__)
+    if minor not in built:
+        return (
+            f"This altorch was built for torch {served}, and this is torch {torch.__version__}. Install an altorch "
+            "that serves it (pip install --upgrade altorch), build it for this torch (in altorch's source folder: "
+            "pip install --no-build-isolation --force-reinstall --no-deps .), or install a torch that this one "
+            f"serves (pip install 'torch=={built[-1]}.*')."
+        )
+    if not extension_path(minor).is_file():
+        others = ", ".join(path.name for path in extension_path(minor).parent.iterdir())
+        return (
+            f"This altorch was built for another Python ({others}), and this is Python {sys.version.split()[0]}. "
+            "Install it again with this Python's pip."
+        )
+    return None
 
 
 def check() -> None:

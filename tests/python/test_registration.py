@@ -129,7 +129,7 @@ def test_import_loads_neither_mpi_nor_the_extension():
         """
 import sys, torch, altorch
 maps = open("/proc/self/maps").read()
-print("altorch._C" in sys.modules, "altorch/_C." in maps, "libmpi" in maps, "libmpich" in maps)
+print("altorch._C" in sys.modules, "altorch/lib/" in maps, "libmpi" in maps, "libmpich" in maps)
 """
     )
     assert done.stdout.split() == ["False"] * 4, done.stdout
@@ -164,14 +164,27 @@ def copy_of_the_package(target):
 
 def test_another_torch_minor_is_refused_with_a_sentence(tmp_path):
     package = copy_of_the_package(tmp_path)
-    info = package / "_build_info.py"
-    info.write_text(re.sub(r'torch_minor = "[^"]*"', 'torch_minor = "1.9"', info.read_text()))
-    assert '"1.9"' in info.read_text()
+    for minor in ("1.9", "1.10"):
+        folder = package / "lib" / f"torch{minor}"
+        folder.mkdir(parents=True)
+        (folder / "_C.so").touch()
     done = python("import altorch", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode != 0 and last.startswith("ImportError"), done.stderr
-    assert "1.9" in last and ".".join(torch.__version__.split(".")[:2]) in last, last
+    assert "torch 1.9 and 1.10" in last and ".".join(torch.__version__.split(".")[:2]) in last, last
     assert "pip install" in last or "make build" in last, f"no remedy: {last}"
+
+
+def test_another_python_is_refused_with_a_sentence(tmp_path):
+    package = copy_of_the_package(tmp_path)
+    folder = package / "lib" / f"torch{'.'.join(torch.__version__.split('.')[:2])}"
+    folder.mkdir(parents=True)
+    (folder / "_C.cpython-39-x86_64-linux-gnu.so").touch()
+    done = python("import altorch", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode != 0 and "for another Python (_C.cpython-39-x86_64-linux-gnu.so)" in last, (
+        done.stderr
+    )
 
 
 def test_a_broken_altorch_never_breaks_import_torch(tmp_path):

@@ -3,6 +3,7 @@
 // mpirun has started. The first rank of the node starts it and stays at the other end of the socket <fd>
 // (frames.h), through which the nodes' servers exchange the data of a fence. It ends when all ranks of the
 // node have ended, however they end.
+#include <ftw.h>
 #include <pmix_server.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,10 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -154,8 +155,8 @@ int run(int fd) {
   } catch (const std::exception& error) {
     send_frame(fd, 'X', error.what());
   }
-  std::error_code ignored;
-  if (!directory.empty()) std::filesystem::remove_all(directory, ignored);
+  const auto remove_one = [](const char* path, const struct stat*, int, FTW*) { return remove(path); };
+  if (!directory.empty()) nftw(directory.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS);
   // PMIx_server_finalize is left out: no rank of the node is left, and it would wait for its threads.
   _exit(0);
 }

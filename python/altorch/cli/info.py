@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from altorch import _serve, _version_check
+from altorch._extension import extension
 from altorch._version import __version__
 from altorch.cli._output import human_bytes, print_json, print_pairs, print_table
 
@@ -77,17 +79,16 @@ def _versions() -> dict[str, str]:
     try:
         from altorch import _build_info as build
 
-        found["built for"] = f"torch {build.torch_version}, with {build.compiler}"
+        minors = ", ".join(_version_check.minors())
+        found["built for"] = f"torch {minors}, with {build.compiler}"
     except ImportError:
         found["built for"] = "not built"
-    found["extension"] = extension_problem() or "loads"
+    found["extension"] = extension_problem() or f"loads: {extension().__file__}"
     return found
 
 
 def extension_problem() -> str | None:
     try:
-        from altorch._extension import extension
-
         extension()
     except ImportError as error:
         return str(error)
@@ -125,8 +126,6 @@ def _routes() -> list[dict[str, Any]]:
 def _shared_memory_route(problem: str | None) -> dict[str, Any]:
     if problem:
         return {"name": "shm", "viable": False, "reason": "the extension does not load"}
-    from altorch._extension import extension
-
     unsupported_reason = extension().shared_memory_unsupported_reason(2)
     reason = "memory that the ranks of a node share; a group of one node needs nothing else"
     return {"name": "shm", "viable": not unsupported_reason, "reason": unsupported_reason or reason}
@@ -148,8 +147,6 @@ def _cuda_routes(problem: str | None) -> list[dict[str, Any]]:
         closed = "" if torch.cuda.is_available() else "torch sees no GPU"
     if closed:
         return [{"name": name, "viable": False, "reason": closed} for name in serves]
-    from altorch._extension import extension
-
     unsupported_reasons = extension().gpu_routes(0)
     return [
         {"name": name, "viable": not unsupported_reasons[name], "reason": unsupported_reasons[name] or reason}
@@ -215,19 +212,16 @@ def _machine() -> dict[str, str]:
     import altorch_hooks
 
     found['devices of "al"'] = ", ".join(altorch_hooks.devices())
+    found["served names"] = ", ".join(["al", *_serve.served()])
     return found
 
 
 def _windows() -> list[dict[str, Any]]:
-    from altorch._extension import extension
-
     rows: list[dict[str, Any]] = extension().window_routes()
     return rows
 
 
 def _settings() -> list[dict[str, str]]:
-    from altorch._extension import extension
-
     return [dict(row) for row in extension().settings()]
 
 

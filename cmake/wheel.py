@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`make wheel`: one wheel for this Python, with the engine once and the torch-facing extension once per torch minor.
+
+Headers and libraries of each torch come out of its own wheel (`pip download`), one torch at a time; torch itself is
+never installed or imported. What is done is not done again: a build that was stopped goes on where it was. The wheel
+gets the oldest manylinux tag that auditwheel confirms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+import fetch_openmpi_headers
+import locate
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "wheel"
+TOOLS = ROOT / "cmake" / "wheel_tools.txt"
+PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
+# What a torch wheel holds that a build needs.
+OF_TORCH = ("torch/include/", "torch/version.py", "torch/_C.", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so",
+            "torch/lib/libtorch_python.so")  # fmt: skip
+LARGEST = 40 << 20
+began = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"make wheel [{time.monotonic() - began:4.0f} s]: {text}", flush=True)
+
+
+def call(command: list[str], log: Path | None = None, **environment: str) -> None:
+    """Runs `command`; where it fails, the end of its log and its exit code end this program."""
+    with (log or Path(os.devnull)).open("ab") as out:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=out if log else None,
+            stderr=subprocess.STDOUT if log else None,
+            check=False,
+        )
+    if done.returncode:
+        if log:
+            print("\n".join(log.read_text(errors="replace").splitlines()[-40:]), file=sys.stderr)
+        raise SystemExit(f"make wheel: failed with exit code {done.returncode}: {shlex.join(command)}")
+
+
+def tools() -> Path:
+    """An environment of its own with what wheel_tools.txt lists, without torch; its bin/."""
+    folder = BUILD / f"tools-{PYTHON}"
+    ready = folder / ".ready"
+    if not ready.is_file() or ready.read_text() != TOOLS.read_text():
+        say(f"installing the tools of {TOOLS.relative_to(ROOT)}")
+        venv.create(folder, with_pip=True, clear=True)
+        call([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--requirement", str(TOOLS)])
+        ready.write_text(TOOLS.read_text())
+    return folder / "bin"
+
+
+def sources_digest() -> str:
+    """Of everything that the compiler sees, and of the compiler."""
+    digest = hashlib.sha256()
+    compiler = subprocess.run(
+        [os.environ.get("CXX", "c++"), "--version"], capture_output=True, check=True
+    ).stdout
+    digest.update(compiler + os.environ.get("CMAKE_ARGS", "").encode())
+    for path in sorted(
+        [
+            *(ROOT / "csrc").rglob("*"),
+            *(ROOT / "cmake").glob("*.[ch]*"),
+            *(ROOT / "cmake").glob("*.cmake"),
+            ROOT / "CMakeLists.txt",
+        ]
+    ):
+        if path.is_file():
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cmake(folder: Path, bin_directory: Path, *arguments: str, torch: Path | None = None) -> None:
+    environment = {"PATH": f"{bin_directory}{os.pathsep}{os.environ['PATH']}"}
+    if torch:
+        environment["ALTORCH_BUILD_TORCH"] = str(torch)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "build.log"
+    configure = [
+        str(bin_directory / "cmake"),
+        *("-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DALTORCH_TESTS=OFF", "-DALTORCH_MANYLINUX=ON"),
+        f"-DPython_EXECUTABLE={bin_directory / 'python'}",
+        *arguments,
+        *shlex.split(os.environ.get("CMAKE_ARGS", "")),
+    ]
+    call(configure, log, **environment)
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+    call([str(bin_directory / "cmake"), "--build", str(folder), "--parallel", jobs], log, **environment)
+
+
+def build_engine(bin_directory: Path, package: Path) -> Path:
+    """The engine and the libraries beside it: once for every Python."""
+    folder = BUILD / "engine"
+    headers = fetch_openmpi_headers.fetch(ROOT / "build" / "openmpi-headers")
+    ahead = "ON" if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists() else "OFF"
+    if ahead == "OFF":
+        say("there is no nvcc: GPU kernels will be compiled when they are first needed, on the GPU's machine")
+    output = folder / "package"
+    cmake(
+        folder,
+        bin_directory,
+        *("-DALTORCH_EXTENSION=OFF", "-DALTORCH_SHIMS=ON", f"-DALTORCH_AHEAD={ahead}"),
+        f"-DALTORCH_PACKAGE_DIR={output}",
+        f"-DALTORCH_OUTPUT_DIR={output / 'lib'}",
+        *([f"-DALTORCH_OPENMPI_INCLUDE={headers}"] if headers else []),
+    )
+    shutil.copytree(output, package, dirs_exist_ok=True)
+    return package / "lib" / "libaltorch_engine.so"
+
+
+def unpack_torch(minor: str, into: Path) -> Path:
+    """Headers and libraries of the newest torch of this minor, out of its wheel."""
+    scratch = into.with_name(into.name + ".new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    call([*command, "--disable-pip-version-check", "--dest", str(scratch), f"torch=={minor}.*"])
+    (wheel,) = scratch.glob("torch-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(OF_TORCH)])
+    wheel.unlink()
+    shutil.rmtree(into, ignore_errors=True)
+    scratch.rename(into)
+    return into / "torch"
+
+
+def build_extension(
+    minor: str, bin_directory: Path, package: Path, engine: Path, digest: str, keep: bool
+) -> None:
+    folder = BUILD / f"{PYTHON}-torch{minor}"
+    done, target = folder / "digest", package / "lib" / f"torch{minor}"
+    if done.is_file() and done.read_text() == digest and target.is_dir():
+        return say(f"torch {minor}: built before")
+    done.unlink(missing_ok=True)
+    say(f"torch {minor}: fetching its wheel (about 550 MB, from pip's cache where it is)")
+    folder.mkdir(parents=True, exist_ok=True)
+    torch = unpack_torch(minor, folder / "unpacked")
+    say(f"torch {minor}: compiling")
+    cmake(
+        folder,
+        bin_directory,
+        *("-DALTORCH_EXTENSION=ON", "-DALTORCH_SHIMS=OFF", f"-DALTORCH_ENGINE={engine}"),
+        f"-DALTORCH_PACKAGE_DIR={package}",
+        f"-DALTORCH_OUTPUT_DIR={package / 'lib'}",
+        torch=torch,
+    )
+    if not keep:
+        shutil.rmtree(torch.parent)
+    done.write_text(digest)
+
+
+def pack(bin_directory: Path, package: Path, out: Path) -> Path:
+    raw = BUILD / "raw"
+    shutil.rmtree(raw, ignore_errors=True)
+    shutil.rmtree(ROOT / "build" / f"{sys.implementation.cache_tag}-torchs", ignore_errors=True)
+    log = BUILD / "pack.log"
+    log.unlink(missing_ok=True)
+    built = {"PATH": f"{bin_directory}{os.pathsep}{os.environ['PATH']}", "SOURCE_DATE_EPOCH": source_date()}
+    command = [str(bin_directory / "python"), "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    call([*command, "--wheel-dir", str(raw), str(ROOT)], log, ALTORCH_PREBUILT=str(package), **built)
+    (wheel,) = raw.glob("*.whl")
+    ours = ["--exclude", "libaltorch_engine.so"]  # beside what needs it already
+    theirs = [
+        word
+        for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+        for word in ("--exclude", name)
+    ]
+    command = [str(bin_directory / "python"), "-m", "auditwheel", "repair", "--plat", "auto", *ours, *theirs]
+    before = set(out.glob("*.whl"))
+    call([*command, "--wheel-dir", str(out), str(wheel)], log, **built)
+    found = set(out.glob("*.whl")) - before or {max(out.glob("*.whl"), key=lambda path: path.stat().st_mtime)}
+    return found.pop()
+
+
+def source_date() -> str:
+    """When the sources were last changed, so that two builds of them are the same."""
+    asked = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return os.environ.get("SOURCE_DATE_EPOCH") or asked.stdout.strip() or "315532800"
+
+
+def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
+    """CycloneDX: what is in the wheel. All of it is altorch's own; the rest is found at run time."""
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    name, version = wheel.name.split("-")[:2]
+    compiler = subprocess.run(
+        [os.environ.get("CXX", "c++"), "--version"], capture_output=True, text=True, check=True
+    )
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "metadata": {
+            "component": {
+                "type": "library",
+                "name": name,
+                "version": version,
+                "purl": f"pkg:pypi/{name}@{version}",
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+                "licenses": [{"license": {"id": "BSD-3-Clause"}}],
+            },
+            "tools": [{"name": "compiler", "version": compiler.stdout.splitlines()[0]}],
+        },
+        "components": [
+            {
+                "type": "library",
+                "name": "torch",
+                "version": f"{minor}.*",
+                "scope": "optional",
+                "purl": f"pkg:pypi/torch@{minor}",
+            }
+            for minor in minors
+        ],
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make wheel", description=__doc__)
+    newest = locate.NEWEST_TORCH
+    every = [f"{newest[0]}.{minor}" for minor in range(locate.OLDEST_TORCH[1], newest[1] + 1)]
+    parser.add_argument(
+        "--torchs", default=",".join(every), help="torch minors, comma-separated (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", help="where the wheel goes (default: dist/)"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep each torch's headers and libraries (0.7 GB each)"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    chosen = arguments()
+    minors = [minor.strip() for minor in chosen.torchs.split(",")]
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    bin_directory = tools()
+    digest = sources_digest()
+    package = BUILD / PYTHON
+    for former in (package / "lib").glob("torch*"):
+        if former.name.removeprefix("torch") not in minors:
+            shutil.rmtree(former)
+    say("compiling the engine")
+    engine = build_engine(bin_directory, package)
+    for minor in minors:
+        build_extension(minor, bin_directory, package, engine, digest, chosen.keep)
+    wheel = pack(bin_directory, package, chosen.out)
+    listing = wheel.with_suffix(".cdx.json")
+    listing.write_text(json.dumps(bill_of_materials(wheel, minors), indent=1) + "\n")
+    size = wheel.stat().st_size
+    say(f"{wheel} ({size / 1e6:.1f} MB) for torch {', '.join(minors)} and Python {platform.python_version()}")
+    say(f"sha256 {hashlib.sha256(wheel.read_bytes()).hexdigest()}; what is in it: {listing.name}")
+    if size > LARGEST:
+        raise SystemExit(f"make wheel: more than the {LARGEST >> 20} MiB that a wheel of altorch may have")
+
+
+if __name__ == "__main__":
+    main()
