@@ -35,6 +35,10 @@ def autoload() -> None:
     """Called at every `import torch` (entry-point group torch.backends). Whatever it raised would break that."""
     try:
         register()
+        if os.environ.get("ALTORCH_SERVES"):
+            from altorch import _serve
+
+            _serve.serve_environment()
     except Exception as error:
         if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() == "debug":
             print(f"altorch: not registered at import: {error}", file=sys.stderr)

@@ -32,6 +32,11 @@ constexpr Setting kSettings[] = {
      "altorch.objects, from the "
      "first group of \"al\" on.",
      /*must_agree=*/true},
+    {"ALTORCH_SERVES", "names", "",
+     "Names of torch's backends, 'gloo' or 'gloo,nccl': groups that a program makes with them are made by "
+     "altorch, without a "
+     "change of the program.",
+     /*must_agree=*/true},
     {"ALTORCH_SEGMENT_BYTES", "bytes", "1048576", "Size of one segment of a pipelined algorithm.",
      /*must_agree=*/true},
     {"ALTORCH_SHM_BYTES", "bytes", "4194304",

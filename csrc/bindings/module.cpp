@@ -193,6 +193,7 @@ PYBIND11_MODULE(_C, module) {
            "cga_cluster_size, split_share: as in ncclConfig_t; None leaves them to NCCL. on_error: 'poison', "
            "'teardown' or 'continue'; None: what ALTORCH_ON_ERROR says.")
       .def_readonly("is_high_priority_stream", &AlOptions::is_high_priority_stream)
+      .def_readwrite("served_name", &AlOptions::served_name)
       .def("__copy__", [](const AlOptions& self) { return c10::make_intrusive<AlOptions>(self); })
       .def("__deepcopy__",
            [](const AlOptions& self, const py::dict&) { return c10::make_intrusive<AlOptions>(self); });

@@ -34,6 +34,7 @@ __all__ = [
     "finalize",
     "new_window",
     "publish_flight_record",
+    "serve",
     "stats",
     "survivors",
 ]
@@ -49,11 +50,23 @@ if not altorch_hooks.only_reporting:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Options", "Window"):
+    if name in ("Options", "Window", "_C"):
         from altorch._extension import extension
 
-        return getattr(extension(), name)
+        return extension() if name == "_C" else getattr(extension(), name)
     raise AttributeError(f"module 'altorch' has no attribute '{name}'")
+
+
+def serve(*names: str) -> None:
+    """Groups that are made from now on with backend "gloo" or "nccl" are made by altorch, and keep that name.
+
+    Called on all ranks before the first group of that name. Raises ValueError for a name that altorch does not serve,
+    RuntimeError where such a group exists already or this machine cannot have one. `ALTORCH_SERVES=gloo,nccl` does the
+    same without a change of the program. docs/serving.md says what such a group does differently.
+    """
+    from altorch import _serve
+
+    _serve.serve(*names)
 
 
 class StatsRow(TypedDict):

@@ -82,7 +82,6 @@ def create(backend_options: Any, options: Any) -> Any:
     """The creator that torch calls; every member of the group is in it at the same time."""
 
     compiled = extension()
-    _choose_recorder(compiled.records_for_itself())
     _install_objects()
     if options is None:
         options = compiled.Options()
@@ -90,6 +89,7 @@ def create(backend_options: Any, options: Any) -> Any:
         raise TypeError(
             f"pg_options is a {type(options).__name__}, and the backend 'al' takes altorch.Options. Pass that, or none."
         )
+    _choose_recorder(options.served_name, compiled.records_for_itself())
     from torch.distributed import is_initialized
 
     size = backend_options.group_size
@@ -228,15 +228,15 @@ def leave_mpi(why: str = "it is left of a job that lost a rank, and MPI does not
     _own, _without_mpi = _Place(), why
 
 
-def _choose_recorder(own: bool) -> None:
-    """Before torch asks: whether its hook, which costs two or three microseconds a call, leaves the group alone."""
+def _choose_recorder(name: str, own: bool) -> None:
+    """Before torch asks: whether its hook, which costs 2 or 3 us a call, leaves groups of the backend `name` alone."""
     from torch.distributed import distributed_c10d
 
     by_themselves: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
     if own:
-        by_themselves.add("al")
+        by_themselves.add(name)
     else:
-        by_themselves.discard("al")
+        by_themselves.discard(name)
 
 
 def _chosen_by_user() -> bool:

@@ -43,7 +43,7 @@ class AlBackend : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  const std::string getBackendName() const override { return "al"; }
+  const std::string getBackendName() const override { return options_->served_name; }
   c10::intrusive_ptr<Options> getBackendOptions() override {
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
     return options_;

@@ -13,7 +13,7 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
                                       std::int64_t tag, const char* access) {
-  ProfilerRange range(kind);
+  ProfilerRange range(options_->served_name, kind);
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;

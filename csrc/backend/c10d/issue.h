@@ -13,7 +13,7 @@ namespace altorch::backend {
 template <typename Fill>
 AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
                                     bool async, Fill&& fill) {
-  ProfilerRange range(kind);
+  ProfilerRange range(options_->served_name, kind);
   return called([&] {
     PreparedCall call;
     // Calls of several threads enter the queue in the order of their sequence numbers. Peers match

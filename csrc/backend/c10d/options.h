@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/longest_timeout.h"
@@ -21,6 +22,7 @@ struct AlOptions : public c10d::Backend::Options {
   c10::intrusive_ptr<Options> clone() const override { return c10::make_intrusive<AlOptions>(*this); }
 #endif
 
+  std::string served_name = "al";       // the backend that the program asked for (altorch.serve)
   bool is_high_priority_stream = true;  // the one that asynchronous operations on CUDA tensors run on
   nccl::Knobs nccl;
   std::optional<OnError> on_error;  // nothing: what ALTORCH_ON_ERROR says

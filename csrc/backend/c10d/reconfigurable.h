@@ -55,7 +55,7 @@ class ReconfigurableBackend : public c10d::Backend {
   // thread end the call on this rank; its peers time out.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
-  const std::string getBackendName() const override { return "al"; }
+  const std::string getBackendName() const override { return options_->served_name; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   bool supportsSplitting() const override { return true; }
   bool supportsCoalescing() const override { return carries_cuda(); }

@@ -15,8 +15,9 @@ namespace altorch::backend {
 // Thread rules: begins and ends on one thread.
 class ProfilerRange {
  public:
-  explicit ProfilerRange(OpKind kind) : range_(at::RecordScope::USER_SCOPE) {
-    if (range_.isActive()) range_.before(std::string("al:") + std::string(name_of(kind)));
+  // `backend`: the name that the program knows the group's backend by.
+  ProfilerRange(const std::string& backend, OpKind kind) : range_(at::RecordScope::USER_SCOPE) {
+    if (range_.isActive()) range_.before(backend + ":" + std::string(name_of(kind)));
   }
   // Called once it is known what moves; does nothing unless a profiler is active. Adds the event
   // that tools know as "record_param_comms": collective, type, elements, group and its ranks.

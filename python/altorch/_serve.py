@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""altorch under the names of torch's own backends: groups that a program makes with "gloo", "nccl" or "mpi".
+
+`ALTORCH_SERVES=gloo,nccl` does it at `import torch`, in every process that inherits the variable, and `serve("gloo")`
+in this one. The group keeps the name that was asked for: get_backend(), profiler events and torch's records show it.
+torch >= 2.14 makes each backend through a table of creators, which we change. An older torch calls the class
+ProcessGroupGloo (ProcessGroupNCCL) by its name in one function; there we put a class in its place that answers
+isinstance() for both and hands everything but that one call to the original.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+NAMES = ("gloo", "nccl", "mpi")
+_served: dict[str, Any] = {}  # by name: what stood in its place
+_said: set[str] = set()
+_mpi_store: Any = None  # torch makes groups of "mpi" without a store
+
+
+def served() -> list[str]:
+    """The names that this process serves."""
+    return list(_served)
+
+
+def serve(*names: str) -> None:
+    """Groups that are made from now on with backend "gloo", "nccl" or "mpi" (`names`) are made by altorch.
+
+    The same on all ranks, before their first group of that name: a group that exists keeps its backend, so RuntimeError
+    is raised where there is one. ValueError: a name that altorch does not serve. RuntimeError too where this torch or
+    machine cannot have it: "nccl" needs a GPU. Calling it again changes nothing.
+    """
+    for name in names:
+        if (why := unsupported_reason(name)) is not None:
+            kind = ValueError if name.lower() not in NAMES else RuntimeError
+            raise kind(f"altorch.serve: {why}")
+    for name in names:
+        _take(name.lower())
+
+
+def serve_environment() -> None:
+    """What ALTORCH_SERVES asks for, at `import torch`: a name that cannot be served is a warning, and not served."""
+    for name in filter(None, (part.strip() for part in os.environ["ALTORCH_SERVES"].split(","))):
+        if (why := unsupported_reason(name)) is not None:
+            warnings.warn(f"ALTORCH_SERVES: {why}", RuntimeWarning, stacklevel=2)
+        else:
+            _take(name.lower())
+
+
+def unsupported_reason(name: str) -> str | None:
+    """Why groups of this name cannot be served, as a sentence; None when they can."""
+    import altorch_hooks
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    lower = name.lower()
+    if lower not in NAMES:
+        return f"'{name}' is no backend that altorch can stand in for; it serves {', '.join(NAMES)}"
+    if lower in _served:
+        return None
+    if not dist.is_available():
+        return f"this torch was built without torch.distributed, so there is no backend '{lower}'"
+    if lower == "nccl" and "cuda" not in altorch_hooks.devices():
+        return "'nccl' is for CUDA tensors, and no GPU is visible here (/dev/nvidiactl, CUDA_VISIBLE_DEVICES)"
+    if lower == "mpi" and _plugin("mpi") is None:
+        return (
+            "'mpi' cannot be served before torch 2.14, which asks for its own MPI; write backend='al' instead"
+        )
+    if any(
+        lower in c10d.BackendConfig(c10d.Backend(text)).get_device_backend_map().values()
+        for text in _existing()
+    ):
+        return f"a group with backend '{lower}' exists already; call altorch.serve() before the first one is made"
+    return None
+
+
+def _existing() -> list[str]:
+    from torch.distributed import distributed_c10d as c10d
+
+    return [str(backend) for backend, _ in c10d._world.pg_map.values()]
+
+
+def _plugin(name: str) -> Any:
+    """The entry of torch's own backend `name` in its table of creators; None where torch has no such entry."""
+    from torch.distributed import distributed_c10d as c10d
+
+    if hasattr(c10d.Backend, "_ensure_backend_registered"):  # torch fills the table when a name is first used
+        c10d.Backend._ensure_backend_registered(name)
+    return c10d.Backend._plugins.get(name.upper())
+
+
+def _take(name: str) -> None:
+    from torch.distributed import distributed_c10d as c10d
+
+    if name in _served:
+        return
+    if (plugin := _plugin(name)) is not None:
+        _served[name] = plugin
+        c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
+        return
+    of_torch = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}[name]
+    original = getattr(c10d, of_torch)
+    _served[name] = original
+    setattr(
+        c10d, of_torch, _Stand(of_torch, (), {"_original": original, "_create": staticmethod(_creator(name))})
+    )
+
+
+def _creator(name: str) -> Any:
+    """What torch calls for a group of this name."""
+
+    def create(backend_options: Any, options: Any) -> Any:
+        from altorch import _backend
+
+        asked = _with_store(backend_options) if name == "mpi" else backend_options
+        if name not in _said and asked.group_rank == 0:
+            _said.add(name)
+            _say(name)
+        return _backend.create(asked, _converted(name, options))
+
+    return create
+
+
+def _with_store(asked: Any) -> Any:
+    """Of a group of "mpi": the world's rank and size, which torch leaves to MPI, and the store that it has not."""
+    global _mpi_store
+    import torch.distributed as dist
+
+    rank, size = asked.group_rank, asked.group_size
+    if rank < 0:
+        store, rank, size = next(dist.rendezvous("env://", timeout=asked.timeout))
+        store.set_timeout(asked.timeout)
+        _mpi_store = dist.PrefixStore("default_pg", store)
+    return SimpleNamespace(
+        store=dist.PrefixStore(f"{asked.group_id}/", _mpi_store),
+        group_rank=rank,
+        group_size=size,
+        group_id=asked.group_id,
+        global_ranks_in_group=asked.global_ranks_in_group,
+        timeout=asked.timeout,
+    )
+
+
+def _say(name: str) -> None:
+    if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() != "error":
+        print(f"altorch: serves the backend name '{name}' (ALTORCH_SERVES or altorch.serve)", file=sys.stderr)
+
+
+def _converted(name: str, options: Any) -> Any:
+    """altorch.Options with what the original's options say and altorch has; `options` may be None."""
+    from altorch._extension import extension
+
+    kind = extension().Options
+    if options is None:
+        made = kind(is_high_priority_stream=name != "nccl")  # as torch's own
+    elif isinstance(options, kind):
+        made = options.__copy__()
+    else:
+        config = getattr(options, "config", None)
+        unset = -(1 << 31)  # NCCL_CONFIG_UNDEF_INT
+        knobs = {knob: getattr(config, knob, unset) for knob in ("min_ctas", "max_ctas", "cga_cluster_size")}
+        made = kind(
+            is_high_priority_stream=getattr(options, "is_high_priority_stream", True),
+            **{knob: value for knob, value in knobs.items() if value != unset},
+        )
+    made.served_name = name
+    return made
+
+
+class _Stand(type):
+    """Stands in distributed_c10d for one class of torch's, up to torch 2.13."""
+
+    _original: type
+    _create: Any
+
+    def __call__(cls, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> Any:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name != "_new_process_group_helper":
+            arguments = [store, rank, size] + ([] if options is None else [options])
+            return cls._original(*arguments, **({} if timeout is None else {"timeout": timeout}))
+        from torch.distributed.distributed_c10d import _DistributedBackendOptions
+
+        made = _DistributedBackendOptions()
+        made.store, made.group_rank, made.group_size = store, rank, size
+        made.timeout = caller.f_locals["timeout"]
+        made.group_id = caller.f_locals["group_name"]
+        made.global_ranks_in_group = caller.f_locals["global_ranks_in_group"]
+        return cls._create(made, options)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from altorch._extension import extension
+
+        return isinstance(instance, (cls._original, extension().Backend))
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls._original, name)
