@@ -70,7 +70,7 @@ build: $(STAMP)
 TORCHS ?=
 WHEEL_ARGS ?=
 wheel: prerequisites
-	@$(PYTHON) cmake/wheel.py $(if $(TORCHS),--torchs $(TORCHS)) $(WHEEL_ARGS)
+	@$(PYTHON) cmake/make_wheel.py $(if $(TORCHS),--torchs $(TORCHS)) $(WHEEL_ARGS)
 
 demo: build
 	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node $(RANKS) examples/digits_ddp.py

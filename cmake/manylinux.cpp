@@ -34,6 +34,7 @@ int old_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void
 int old_pthread_detach(pthread_t);
 int old_pthread_once(pthread_once_t*, void (*)());
 int old_pthread_mutex_trylock(pthread_mutex_t*);
+int old_pthread_mutex_timedlock(pthread_mutex_t*, const timespec*);
 int old_pthread_sigmask(int, const sigset_t*, sigset_t*);
 int old_pthread_setname_np(pthread_t, const char*);
 void* old_dlopen(const char*, int);
@@ -47,6 +48,7 @@ OLD(pthread_create, OLDEST);
 OLD(pthread_detach, OLDEST);
 OLD(pthread_once, OLDEST);
 OLD(pthread_mutex_trylock, OLDEST);
+OLD(pthread_mutex_timedlock, OLDEST);
 OLD(pthread_sigmask, OLDEST);
 OLD(pthread_setname_np, OF_2_12);
 OLD(dlopen, OLDEST);
@@ -106,7 +108,7 @@ HIDDEN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, cons
   static const auto lock = reinterpret_cast<Lock>(old_dlsym(RTLD_DEFAULT, "pthread_mutex_clocklock"));
   if (lock) return lock(mutex, clock, until);
   const timespec wall = on_the_wall(clock, until);
-  return pthread_mutex_timedlock(mutex, &wall);
+  return old_pthread_mutex_timedlock(mutex, &wall);
 }
 
 // Members of std:: by their names in libstdc++; `self` is the object.
