@@ -70,22 +70,19 @@ def tools() -> Path:
 
 
 def sources_digest() -> str:
-    """Of everything that the compiler sees, and of the compiler."""
+    """Of everything that the compiler of an extension sees, and of this compiler."""
     digest = hashlib.sha256()
     compiler = subprocess.run(
         [os.environ.get("CXX", "c++"), "--version"], capture_output=True, check=True
     ).stdout
     digest.update(compiler + os.environ.get("CMAKE_ARGS", "").encode())
-    for path in sorted(
-        [
-            *(ROOT / "csrc").rglob("*"),
-            *(ROOT / "cmake").glob("*.[ch]*"),
-            *(ROOT / "cmake").glob("*.cmake"),
-            ROOT / "CMakeLists.txt",
-        ]
-    ):
-        if path.is_file():
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    cmake_files = ("Extension.cmake", "Python.cmake", "Settings.cmake", "exports.map", "manylinux.cpp")
+    seen = [ROOT / "CMakeLists.txt", *(ROOT / "cmake" / name for name in cmake_files)]
+    for room in (ROOT / "csrc").iterdir():
+        pattern = "*" if room.name in ("backend", "bindings") else "*.h"  # the engine is built by itself
+        seen += [path for path in room.rglob(pattern) if path.is_file() and room.name != "c_api"]
+    for path in sorted(seen):
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -185,10 +182,12 @@ def pack(bin_directory: Path, package: Path, out: Path) -> Path:
         for word in ("--exclude", name)
     ]
     command = [str(bin_directory / "python"), "-m", "auditwheel", "repair", "--plat", "auto", *ours, *theirs]
-    before = set(out.glob("*.whl"))
+    name = f"altorch-*-{PYTHON}-*"
+    for former in [*out.glob(f"{name}.whl"), *out.glob(f"{name}.cdx.json")]:
+        former.unlink()
     call([*command, "--wheel-dir", str(out), str(wheel)], log, **built)
-    found = set(out.glob("*.whl")) - before or {max(out.glob("*.whl"), key=lambda path: path.stat().st_mtime)}
-    return found.pop()
+    (made,) = out.glob(f"{name}.whl")
+    return made
 
 
 def source_date() -> str:

@@ -73,6 +73,12 @@ def devices() -> list[str]:
 
 
 def _create(backend_options: Any, options: Any) -> Any:
+    from altorch import _version_check
+
+    if _version_check.needs_fallback():
+        from altorch import fallback
+
+        return fallback.create(backend_options, options)
     from altorch._backend import create
 
     return create(backend_options, options)

@@ -23,7 +23,8 @@ def extension() -> ModuleType:
     """altorch._C; raises ImportError with a sentence when it cannot be loaded."""
     global _loaded, _owner
     if _loaded is None:
-        _version_check.check()
+        if (sentence := _version_check.problem()) is not None:
+            raise ImportError(sentence)
         import torch
         import torch.distributed
 

@@ -114,12 +114,16 @@ def _creator(name: str) -> Any:
     """What torch calls for a group of this name."""
 
     def create(backend_options: Any, options: Any) -> Any:
-        from altorch import _backend
+        from altorch import _backend, _version_check
 
         asked = _with_store(backend_options) if name == "mpi" else backend_options
         if name not in _said and asked.group_rank == 0:
             _said.add(name)
             _say(name)
+        if _version_check.needs_fallback():
+            from altorch import fallback
+
+            return fallback.create(asked, options, name)
         return _backend.create(asked, _converted(name, options))
 
     return create

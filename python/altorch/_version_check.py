@@ -13,6 +13,9 @@ import sysconfig
 from pathlib import Path
 
 LIBRARIES = Path(__file__).parent / "lib"
+ENGINE = LIBRARIES / "libaltorch_engine.so"
+# The first torch whose Backend a Python class can implement (altorch.fallback).
+FALLBACK_FROM = (2, 15)
 
 
 def torch_minor(version: str) -> str:
@@ -59,8 +62,17 @@ def problem() -> str | None:
     return None
 
 
+def needs_fallback() -> bool:
+    """Whether there is no extension for this torch, and a group can be made in Python all the same."""
+    import torch
+
+    minor = torch_minor(torch.__version__)
+    version = tuple(int(part) for part in minor.split("."))
+    return version >= FALLBACK_FROM and ENGINE.is_file() and not extension_path(minor).is_file()
+
+
 def check() -> None:
     """Raises ImportError when altorch cannot run here."""
     sentence = problem()
-    if sentence is not None:
+    if sentence is not None and not needs_fallback():
         raise ImportError(sentence)

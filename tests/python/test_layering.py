@@ -30,6 +30,7 @@ ORDER = (
     "gpu",
     "windows",
     "explain",
+    "c_api",
     "backend",
     "bindings",
 )
@@ -46,6 +47,7 @@ BESIDE = {
     "gpu": {"bootstrap", "health", "trace"},
     "windows": {"bootstrap", "health", "trace"},
     "explain": {"bootstrap", "health", "trace", "windows"},
+    "c_api": {"bootstrap", "explain", "gpu", "select", "device", "collectives"},
 }
 MAY_INCLUDE = {room: set(ORDER[:place]) - BESIDE.get(room, set()) for place, room in enumerate(ORDER)}
 # The files above transports that name one, because they make it or describe what it would do.
@@ -55,6 +57,7 @@ NAMES_A_TRANSPORT = {
     "bindings/module.cpp": {"shm"},
     "bootstrap/bootstrap.h": {"mpi"},
     "bootstrap/launcher.h": {"mpi"},
+    "c_api/join.cpp": {"loopback", "shm"},
     "explain/explain.cpp": {"shm"},
     "runtime/host_world.cpp": {"mpi", "shm"},
     "windows/rows.cpp": {"shm"},

@@ -96,7 +96,7 @@ class AlBackend : public c10d::Backend {
   void enableCollectivesTiming() override {}  // every call is timed
 #ifdef C10D_BACKEND_HAS_HOOKS
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override { hooks_->extend(timeout); }
-  bool supportsAbortHooks() const override { return true; }
+  bool supportsAbortHooks() const { return true; }  // NOLINT(modernize-use-override): torch 2.14 does not ask
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override { hooks_->add(id, std::move(hook)); }
   void unregisterAbortHook(std::int64_t id) override { hooks_->remove(id); }
 #endif
