@@ -8,6 +8,7 @@ its own, and a part that fails reports its failure.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shutil
@@ -84,6 +85,9 @@ def _versions() -> dict[str, str]:
     except ImportError:
         found["built for"] = "not built"
     found["extension"] = extension_problem() or f"loads: {extension().__file__}"
+    with contextlib.suppress(ImportError):
+        if _version_check.needs_fallback():
+            found["groups"] = "are made in Python: CPU tensors on one node"
     return found
 
 
