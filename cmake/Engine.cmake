@@ -9,7 +9,7 @@ list(FILTER engine_sources EXCLUDE REGEX "/csrc/(transports/mpi/shim|bootstrap/f
 
 include(Kernels)
 add_library(altorch_engine SHARED ${engine_sources})
-# Calls within the library stay in it. Variables of headers exist once for engine and extension: so neither hides its own.
+# Calls inside the library bind to it. Variables defined in headers must exist once in the process, so both libraries export them.
 set_target_properties(altorch_engine PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
 target_compile_options(altorch_engine PRIVATE -fno-semantic-interposition)
 target_link_options(altorch_engine PRIVATE -Wl,-Bsymbolic-functions ${ALTORCH_EXPORTS})

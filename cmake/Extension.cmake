@@ -37,7 +37,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 
 if(NOT ALTORCH_ENGINE)
-  # An older build's: that engine is gone.
+  # Remove extensions that were linked to the engine of an earlier build.
   file(GLOB former "${ALTORCH_OUTPUT_DIR}/torch*" "${ALTORCH_PACKAGE_DIR}/_C.*.so")
   list(REMOVE_ITEM former "${ALTORCH_OUTPUT_DIR}/torch${TORCH_MINOR}")
   if(former)

@@ -95,7 +95,7 @@ function(altorch_unity target size)
   endforeach()
 endfunction()
 
-option(ALTORCH_MANYLINUX "For wheels: nothing newer than glibc 2.28 and GCC 8's libstdc++, no symbols, no path of this machine" OFF)
+option(ALTORCH_MANYLINUX "For wheels: needs nothing newer than glibc 2.27 and GCC 7's libstdc++; no symbols, no path of this machine" OFF)
 if(ALTORCH_MANYLINUX)
   add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=" "-ffile-prefix-map=${CMAKE_BINARY_DIR}/=")
   add_link_options(-s)

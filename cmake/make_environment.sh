@@ -2,7 +2,7 @@
 # Makes the environment that `make` works in: torch, the build tools, the tests' and the demo's packages.
 # Called by the Makefile with PYTHON, TORCH, VENV, BUILD and USE_SYSTEM.
 set -e
-tools="cmake>=3.22 ninja setuptools>=70 wheel mpich>=5 rich>=13"
+tools="cmake>=3.22 ninja setuptools>=77 wheel mpich>=5 rich>=13"
 tests="numpy scikit-learn pytest>=8 pytest-timeout pytest-xdist>=3.6 expecttest matplotlib>=3.8"
 
 if [ -n "$USE_SYSTEM" ]; then

@@ -2,8 +2,8 @@
 """`make wheel`: one wheel for this Python, with the engine once and the torch-facing extension once per torch minor.
 
 Headers and libraries of each torch come out of its own wheel (`pip download`), one torch at a time; torch itself is
-never installed or imported. What is done is not done again: a build that was stopped goes on where it was. The wheel
-gets the oldest manylinux tag that auditwheel confirms.
+never installed or imported. Finished steps are skipped: a stopped build continues where it stopped. The wheel gets the
+oldest manylinux tag that auditwheel confirms.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,9 +31,10 @@ BUILD = ROOT / "build" / "wheel"
 TOOLS = ROOT / "cmake" / "wheel_tools.txt"
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 # What a torch wheel holds that a build needs.
-OF_TORCH = ("torch/include/", "torch/version.py", "torch/_C.", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so",
+TORCH_FILES = ("torch/include/", "torch/version.py", "torch/_C.", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so",
             "torch/lib/libtorch_python.so")  # fmt: skip
-LARGEST = 40 << 20
+MAX_WHEEL_BYTES = 40 << 20
+OLDEST_GLIBC = (2, 28)  # what torch's own wheels need
 began = time.monotonic()
 
 
@@ -58,7 +60,7 @@ def call(command: list[str], log: Path | None = None, **environment: str) -> Non
 
 
 def tools() -> Path:
-    """An environment of its own with what wheel_tools.txt lists, without torch; its bin/."""
+    """Makes the environment with what wheel_tools.txt lists, without torch, and returns its bin/."""
     folder = BUILD / f"tools-{PYTHON}"
     ready = folder / ".ready"
     if not ready.is_file() or ready.read_text() != TOOLS.read_text():
@@ -124,16 +126,24 @@ def build_engine(bin_directory: Path, package: Path) -> Path:
     return package / "lib" / "libaltorch_engine.so"
 
 
-def unpack_torch(minor: str, into: Path) -> Path:
+def unpack_torch(minor: str, into: Path, bin_directory: Path) -> Path:
     """Headers and libraries of the newest torch of this minor, out of its wheel."""
     scratch = into.with_name(into.name + ".new")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [
+        str(bin_directory / "python"),
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
     call([*command, "--disable-pip-version-check", "--dest", str(scratch), f"torch=={minor}.*"])
     (wheel,) = scratch.glob("torch-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(OF_TORCH)])
+        archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(TORCH_FILES)])
     wheel.unlink()
     shutil.rmtree(into, ignore_errors=True)
     scratch.rename(into)
@@ -150,7 +160,7 @@ def build_extension(
     done.unlink(missing_ok=True)
     say(f"torch {minor}: fetching its wheel (about 550 MB, from pip's cache where it is)")
     folder.mkdir(parents=True, exist_ok=True)
-    torch = unpack_torch(minor, folder / "unpacked")
+    torch = unpack_torch(minor, folder / "unpacked", bin_directory)
     say(f"torch {minor}: compiling")
     cmake(
         folder,
@@ -199,7 +209,7 @@ def source_date() -> str:
 
 
 def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
-    """CycloneDX: what is in the wheel. All of it is altorch's own; the rest is found at run time."""
+    """CycloneDX: the wheel, its hash and compiler, and the torchs it serves. It holds altorch's own code only."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     name, version = wheel.name.split("-")[:2]
     compiler = subprocess.run(
@@ -225,7 +235,7 @@ def bill_of_materials(wheel: Path, minors: list[str]) -> dict[str, object]:
                 "name": "torch",
                 "version": f"{minor}.*",
                 "scope": "optional",
-                "purl": f"pkg:pypi/torch@{minor}",
+                "purl": "pkg:pypi/torch",
             }
             for minor in minors
         ],
@@ -267,9 +277,17 @@ def main() -> None:
     listing.write_text(json.dumps(bill_of_materials(wheel, minors), indent=1) + "\n")
     size = wheel.stat().st_size
     say(f"{wheel} ({size / 1e6:.1f} MB) for torch {', '.join(minors)} and Python {platform.python_version()}")
-    say(f"sha256 {hashlib.sha256(wheel.read_bytes()).hexdigest()}; what is in it: {listing.name}")
-    if size > LARGEST:
-        raise SystemExit(f"make wheel: more than the {LARGEST >> 20} MiB that a wheel of altorch may have")
+    say(f"sha256 {hashlib.sha256(wheel.read_bytes()).hexdigest()}; CycloneDX: {listing.name}")
+    tag = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
+    if tag is None or (int(tag[1]), int(tag[2])) > OLDEST_GLIBC:
+        raise SystemExit(
+            f"make wheel: {wheel.name} needs more than glibc {OLDEST_GLIBC[0]}.{OLDEST_GLIBC[1]}; add what "
+            "`auditwheel show` names to cmake/manylinux.cpp"
+        )
+    if size > MAX_WHEEL_BYTES:
+        raise SystemExit(
+            f"make wheel: more than the {MAX_WHEEL_BYTES >> 20} MiB that a wheel of altorch may have"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For wheels (ALTORCH_MANYLINUX): what a newer glibc or libstdc++ than that of manylinux_2_28 (glibc 2.28, GCC 8) gives a
-// new version or a new name. altorch's libraries find these definitions before those of the system. Each calls the older
-// version, which every newer system has, too.
+// For wheels (ALTORCH_MANYLINUX): functions of which a newer system than that of manylinux_2_27 (glibc 2.27, GCC 7) has a new
+// version, or which it has added. altorch's libraries find these definitions before those of the system. Each calls the
+// older version, which every newer system has, too.
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <string>
 
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
@@ -35,6 +36,9 @@ int old_pthread_detach(pthread_t);
 int old_pthread_once(pthread_once_t*, void (*)());
 int old_pthread_mutex_trylock(pthread_mutex_t*);
 int old_pthread_mutex_timedlock(pthread_mutex_t*, const timespec*);
+int old_pthread_rwlock_rdlock(pthread_rwlock_t*);
+int old_pthread_rwlock_wrlock(pthread_rwlock_t*);
+int old_pthread_rwlock_unlock(pthread_rwlock_t*);
 int old_pthread_sigmask(int, const sigset_t*, sigset_t*);
 int old_pthread_setname_np(pthread_t, const char*);
 void* old_dlopen(const char*, int);
@@ -49,6 +53,9 @@ OLD(pthread_detach, OLDEST);
 OLD(pthread_once, OLDEST);
 OLD(pthread_mutex_trylock, OLDEST);
 OLD(pthread_mutex_timedlock, OLDEST);
+OLD(pthread_rwlock_rdlock, OLDEST);
+OLD(pthread_rwlock_wrlock, OLDEST);
+OLD(pthread_rwlock_unlock, OLDEST);
 OLD(pthread_sigmask, OLDEST);
 OLD(pthread_setname_np, OF_2_12);
 OLD(dlopen, OLDEST);
@@ -63,6 +70,9 @@ HIDDEN int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*
 HIDDEN int pthread_detach(pthread_t thread) { return old_pthread_detach(thread); }
 HIDDEN int pthread_once(pthread_once_t* control, void (*run)()) { return old_pthread_once(control, run); }
 HIDDEN int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return old_pthread_mutex_trylock(mutex); }
+HIDDEN int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept { return old_pthread_rwlock_rdlock(lock); }
+HIDDEN int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept { return old_pthread_rwlock_wrlock(lock); }
+HIDDEN int pthread_rwlock_unlock(pthread_rwlock_t* lock) noexcept { return old_pthread_rwlock_unlock(lock); }
 HIDDEN int pthread_sigmask(int how, const sigset_t* set, sigset_t* before) noexcept {
   return old_pthread_sigmask(how, set, before);
 }
@@ -80,9 +90,9 @@ HIDDEN int fstat(int file, struct stat* found) noexcept { return __fxstat(kStatV
 // libstdc++ asks it whether a reference count needs an atomic operation.
 HIDDEN char __libc_single_threaded = 0;
 
-// Of glibc 2.30, which waits by the monotonic clock. An older one knows the clock of the wall only; libstdc++'s loops look
-// at their own clock again afterwards.
-static timespec on_the_wall(clockid_t clock, const timespec* until) {
+// glibc 2.30 added waits on the monotonic clock. Older versions wait on CLOCK_REALTIME; libstdc++ then looks at its own clock
+// again.
+static timespec to_realtime(clockid_t clock, const timespec* until) {
   timespec now, wall;
   clock_gettime(clock, &now);
   clock_gettime(CLOCK_REALTIME, &wall);
@@ -99,7 +109,7 @@ HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
   static const auto wait = reinterpret_cast<Wait>(old_dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"));
   if (wait) return wait(condition, mutex, clock, until);
-  const timespec wall = on_the_wall(clock, until);
+  const timespec wall = to_realtime(clock, until);
   return pthread_cond_timedwait(condition, mutex, &wall);
 }
 
@@ -107,7 +117,7 @@ HIDDEN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, cons
   using Lock = int (*)(pthread_mutex_t*, clockid_t, const timespec*);
   static const auto lock = reinterpret_cast<Lock>(old_dlsym(RTLD_DEFAULT, "pthread_mutex_clocklock"));
   if (lock) return lock(mutex, clock, until);
-  const timespec wall = on_the_wall(clock, until);
+  const timespec wall = to_realtime(clock, until);
   return old_pthread_mutex_timedlock(mutex, &wall);
 }
 
@@ -134,7 +144,12 @@ void* move(void* self, void* from) { return old_copy(self, from); }
 HIDDEN void* move_assign(void* self, void* from) __asm__("_ZNSt13runtime_erroraSEOS_");
 void* move_assign(void* self, void* from) { return old_assign(self, from); }
 
-// A copy that is never destroyed counts one up, the end of one that was never made counts one down.
+// C++20's overload of str() copies as the older one does.
+std::string old_text(const void* self) __asm__("_ZNKSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+HIDDEN std::string text(const void* self) __asm__("_ZNKRSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+std::string text(const void* self) { return old_text(self); }
+
+// A copy that is never destroyed adds a reference; a destructor without a constructor removes one.
 HIDDEN void exception_addref(void* self) __asm__("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
 void exception_addref(void* self) {
   alignas(void*) std::byte copy[sizeof(void*)];
@@ -146,7 +161,7 @@ void exception_release(void* self) {
   *static_cast<void**>(self) = nullptr;
 }
 
-// Of a future's timed wait: false when the time is over. `seconds` and `nanoseconds`: of the monotonic clock.
+// The timed wait of std::future: false on timeout. `seconds` and `nanoseconds` are of CLOCK_MONOTONIC.
 HIDDEN bool futex_wait_steady(void* self, unsigned* address, unsigned value, bool has_timeout, long seconds,
                               long nanoseconds)
     __asm__("_ZNSt28__atomic_futex_unsigned_base26_M_futex_wait_until_steadyEPjjbNSt6chrono8durationIlSt5ratioILl1ELl1EEE"

@@ -40,8 +40,10 @@ def autoload() -> None:
 
             _serve.serve_environment()
     except Exception as error:
-        if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() == "debug":
-            print(f"altorch: not registered at import: {error}", file=sys.stderr)
+        names = os.environ.get("ALTORCH_SERVES", "")
+        if names or os.environ.get("ALTORCH_LOG_LEVEL", "").lower() == "debug":
+            without = f"; ALTORCH_SERVES={names} serves no name" if names else ""
+            print(f"altorch: not registered at import: {error}{without}", file=sys.stderr)
 
 
 def register() -> None:

@@ -25,13 +25,14 @@ struct CGroup {
 
 struct LastError {
   std::string text;
+  int code = 0;
   bool buffers_free = true;
 };
 thread_local LastError last_error;
 
 int kept(const Error& error) {
   last_error.text = error.what();
-  return 1 + static_cast<int>(error.kind());
+  return last_error.code = 1 + static_cast<int>(error.kind());
 }
 
 // 0, or what `body` throws.
@@ -99,6 +100,8 @@ int altorch_can_reduce(int dtype, int op) {
 
 const char* altorch_error() { return last_error.text.c_str(); }
 
+int altorch_error_code() { return last_error.code; }
+
 int altorch_buffers_free() { return last_error.buffers_free; }
 
 void* altorch_join(const altorch_store* store, const char* name, const char* key, int rank, int size,
@@ -156,15 +159,21 @@ void* altorch_start(void* group, const altorch_call* call) {
   return nullptr;
 }
 
-int altorch_wait(void* group, void* task, int64_t timeout_ms, int* source) {
+int altorch_wait(void* group, void* task, int64_t timeout_ms) {
   int code = 0;
   const int failed = guarded_c([&] {
     const auto& own = *static_cast<std::shared_ptr<Task>*>(task);
-    if (!static_cast<CGroup*>(group)->communicator->wait(*own, std::chrono::milliseconds(timeout_ms))) {
+    bool done = false;
+    try {
+      done = static_cast<CGroup*>(group)->communicator->wait(*own, std::chrono::milliseconds(timeout_ms));
+    } catch (const Error&) {
+      last_error.buffers_free = own->finished() && own->buffers_free;
+      throw;
+    }
+    if (!done) {
       code = -1;
       return;
     }
-    *source = own->source;
     last_error.buffers_free = own->buffers_free;
     if (own->error) code = kept(*own->error);
   });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The engine as C functions: groups of CPU tensors of one node, without torch's headers. For a torch that no extension was
-// built for; python/altorch/fallback/engine.py calls them through ctypes.
+// The engine behind functions with C linkage: groups of CPU tensors of one node, without torch's headers. For a torch that no
+// extension was built for; python/altorch/fallback/engine.py calls them through ctypes.
 //
-// Buffers are contiguous and stay alive until the call is done; counts are elements. A function that fails returns
-// 1 + ErrorKind (a pointer: null), and altorch_error() is its text, on the same thread, until the next call.
-// Thread rules: any thread. Calls of one group have the same order on all ranks.
+// Buffers are contiguous and stay alive until the call is done; counts are elements, times milliseconds. A function that
+// fails returns 1 + ErrorKind (a pointer: null), and altorch_error() is its text, on the same thread, until the next call.
+// Thread rules: any thread may call. All ranks make the calls of a group in the same order.
 #pragma once
 
 #include <stddef.h>
@@ -26,7 +26,7 @@ ALTORCH_C_API void altorch_answer(void* answer, const char* data, size_t bytes);
 
 struct altorch_call {
   int kind, dtype, op;  // OpKind, DType (altorch_dtype), ReduceOp, whose numbers are torch's
-  int root;             // or the peer of a message; -1: any
+  int root;             // or the peer of a message
   const void* input;
   void* output;
   int64_t count;
@@ -39,8 +39,11 @@ struct altorch_call {
 // The number of an element type or a kind by torch's name for it; -1: there is none.
 ALTORCH_C_API int altorch_dtype(const char* name);
 ALTORCH_C_API int altorch_kind(const char* name);
+// 1 if `op` is defined for `dtype`.
 ALTORCH_C_API int altorch_can_reduce(int dtype, int op);
 ALTORCH_C_API const char* altorch_error();
+// 1 + ErrorKind of this thread's last failed call, for the functions that return a pointer.
+ALTORCH_C_API int altorch_error_code();
 // Whether the buffers of this thread's last failed call may be released; 0: they stay for the life of the process.
 ALTORCH_C_API int altorch_buffers_free();
 
@@ -48,11 +51,12 @@ ALTORCH_C_API int altorch_buffers_free();
 // ranks, for the store. `global_ranks`: `size` of them. Of the job's first group `is_job` is 1.
 ALTORCH_C_API void* altorch_join(const altorch_store* store, const char* name, const char* key, int rank,
                                  int size, const int* global_ranks, int is_job, int64_t timeout_ms);
+// Runs a collective, and returns when it is done on this rank.
 ALTORCH_C_API int altorch_run(void* group, const altorch_call* call);
-// Starts a call, and returns its task. altorch_wait() returns -1 where `timeout_ms` passes first (0: the call's own
-// deadline counts) and gives the sender of a received message.
+// Starts a collective or a message, and returns its task. altorch_wait() returns -1 where `timeout_ms` passes first; 0: the
+// call's own deadline counts.
 ALTORCH_C_API void* altorch_start(void* group, const altorch_call* call);
-ALTORCH_C_API int altorch_wait(void* group, void* task, int64_t timeout_ms, int* source);
+ALTORCH_C_API int altorch_wait(void* group, void* task, int64_t timeout_ms);
 ALTORCH_C_API int altorch_is_done(void* task);
 ALTORCH_C_API void altorch_release(void* task);
 // Calls under way fail, later calls raise. altorch_leave() frees the group, too.

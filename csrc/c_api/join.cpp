@@ -18,7 +18,7 @@
 namespace altorch {
 namespace {
 
-// Beside shared memory there is none here: Gloo needs torch's classes.
+// Shared memory is the only transport: Gloo needs torch's classes.
 class NoTransport : public Transport {
  public:
   std::unique_ptr<Links> open(const Membership&, KeyValueStore&) override {
@@ -29,7 +29,7 @@ class NoTransport : public Transport {
   }
 };
 
-// The watch of this process's groups of today; they own it.
+// The watch that the groups of this process share; they own it.
 std::weak_ptr<JobWatch>& current_watch() {
   static auto* watch = new std::weak_ptr<JobWatch>();
   return *watch;
@@ -40,7 +40,7 @@ std::mutex& current_mutex() {
   return *mutex;
 }
 
-std::string own_complaint() {
+std::string local_problem() {
   if (!ProgressThread::usable())
     return "this process was forked from one that had a group; start it with the 'spawn' method";
   try {
@@ -58,7 +58,7 @@ constexpr std::size_t kProcess = 1, kWatch = kProcess + ProcessId::kFields, kSet
 void compare(const std::vector<Fields>& ranks, const std::vector<int>& names) {
   std::vector<Fields> settings;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].size() < kSettings) throw Error(ErrorKind::kInternal, "a rank's word is too short");
+    if (ranks[i].size() < kSettings) throw Error(ErrorKind::kInternal, "what a rank tells is too short");
     if (!ranks[i][0].empty())
       throw Error(ErrorKind::kInvalidArgument,
                   "on global rank " + std::to_string(names[i]) + ", " + ranks[i][0]);
@@ -90,7 +90,7 @@ std::shared_ptr<JobWatch> watch_over(const std::vector<Fields>& ranks, const Mem
 std::shared_ptr<Communicator> join_group(const altorch_store& store, const std::string& key,
                                          Membership group) {
   CallbackStore keys(store, "");
-  Fields own = {own_complaint()};
+  Fields own = {local_problem()};
   for (const std::string& field : ProcessId::own().fields()) own.push_back(field);
   {
     const std::lock_guard lock(current_mutex());

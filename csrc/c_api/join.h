@@ -9,8 +9,8 @@
 
 namespace altorch {
 
-// Collective. `key`: of the group's name and its ranks. `membership`: name, ranks, timeout; the rest is filled in here. Throws Error, on all ranks alike where they differ
-// or are on several nodes.
+// Collective: all ranks of the group call it. `key` identifies the group's name and ranks in the store. The caller fills in name,
+// ranks and timeout of `membership`. Throws Error on all ranks if their settings differ or they are on several nodes.
 std::shared_ptr<Communicator> join_group(const altorch_store& store, const std::string& key,
                                          Membership membership);
 

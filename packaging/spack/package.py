@@ -8,6 +8,8 @@ from spack_repo.builtin.build_systems.python import PythonPackage
 class PyAltorch(PythonPackage):
     """A torch.distributed backend over shared memory, MPI, NVLink peer kernels and NCCL."""
 
+    git = "<URL of the repository>"
+
     license("BSD-3-Clause")
     version("main", branch="main")
 
@@ -16,7 +18,7 @@ class PyAltorch(PythonPackage):
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("python@3.10:", type=("build", "run"))
-    depends_on("py-setuptools@70:", type="build")
+    depends_on("py-setuptools@77:", type="build")
     depends_on("cmake@3.22:", type="build")
     depends_on("ninja", type="build")
     depends_on("py-torch@2.11:2.15+distributed", type=("build", "link", "run"))

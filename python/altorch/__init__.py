@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 def serve(*names: str) -> None:
-    """Groups that are made from now on with backend "gloo" or "nccl" are made by altorch, and keep that name.
+    """Makes altorch create all later groups of backend "gloo", "nccl" or "mpi"; they keep that name.
 
     Called on all ranks before the first group of that name. Raises ValueError for a name that altorch does not serve,
     RuntimeError where such a group exists already or this machine cannot have one. `ALTORCH_SERVES=gloo,nccl` does the

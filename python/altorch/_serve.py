@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 NAMES = ("gloo", "nccl", "mpi")
-_served: dict[str, Any] = {}  # by name: what stood in its place
-_said: set[str] = set()
+_served: dict[str, Any] = {}  # by name: torch's own creator or class
+_announced: set[str] = set()
 _mpi_store: Any = None  # torch makes groups of "mpi" without a store
 
 
@@ -28,18 +28,18 @@ def served() -> list[str]:
 
 
 def serve(*names: str) -> None:
-    """Groups that are made from now on with backend "gloo", "nccl" or "mpi" (`names`) are made by altorch.
+    """Makes altorch create all later groups of backend "gloo", "nccl" or "mpi" (`names`).
 
     The same on all ranks, before their first group of that name: a group that exists keeps its backend, so RuntimeError
     is raised where there is one. ValueError: a name that altorch does not serve. RuntimeError too where this torch or
-    machine cannot have it: "nccl" needs a GPU. Calling it again changes nothing.
+    machine cannot have it: "nccl" needs a GPU. Calling it again changes nothing. Thread rules: one thread.
     """
     for name in names:
         if (why := unsupported_reason(name)) is not None:
             kind = ValueError if name.lower() not in NAMES else RuntimeError
             raise kind(f"altorch.serve: {why}")
     for name in names:
-        _take(name.lower())
+        _replace_creator(name.lower())
 
 
 def serve_environment() -> None:
@@ -48,7 +48,7 @@ def serve_environment() -> None:
         if (why := unsupported_reason(name)) is not None:
             warnings.warn(f"ALTORCH_SERVES: {why}", RuntimeWarning, stacklevel=2)
         else:
-            _take(name.lower())
+            _replace_creator(name.lower())
 
 
 def unsupported_reason(name: str) -> str | None:
@@ -56,6 +56,8 @@ def unsupported_reason(name: str) -> str | None:
     import altorch_hooks
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
+
+    from altorch import _version_check
 
     lower = name.lower()
     if lower not in NAMES:
@@ -66,19 +68,21 @@ def unsupported_reason(name: str) -> str | None:
         return f"this torch was built without torch.distributed, so there is no backend '{lower}'"
     if lower == "nccl" and "cuda" not in altorch_hooks.devices():
         return "'nccl' is for CUDA tensors, and no GPU is visible here (/dev/nvidiactl, CUDA_VISIBLE_DEVICES)"
+    if lower == "nccl" and _version_check.needs_fallback():
+        return "'nccl' is for CUDA tensors, and altorch has no extension for this torch, which they need"
     if lower == "mpi" and _plugin("mpi") is None:
         return (
             "'mpi' cannot be served before torch 2.14, which asks for its own MPI; write backend='al' instead"
         )
     if any(
         lower in c10d.BackendConfig(c10d.Backend(text)).get_device_backend_map().values()
-        for text in _existing()
+        for text in _backends_of_groups()
     ):
         return f"a group with backend '{lower}' exists already; call altorch.serve() before the first one is made"
     return None
 
 
-def _existing() -> list[str]:
+def _backends_of_groups() -> list[str]:
     from torch.distributed import distributed_c10d as c10d
 
     return [str(backend) for backend, _ in c10d._world.pg_map.values()]
@@ -93,7 +97,7 @@ def _plugin(name: str) -> Any:
     return c10d.Backend._plugins.get(name.upper())
 
 
-def _take(name: str) -> None:
+def _replace_creator(name: str) -> None:
     from torch.distributed import distributed_c10d as c10d
 
     if name in _served:
@@ -106,7 +110,9 @@ def _take(name: str) -> None:
     original = getattr(c10d, of_torch)
     _served[name] = original
     setattr(
-        c10d, of_torch, _Stand(of_torch, (), {"_original": original, "_create": staticmethod(_creator(name))})
+        c10d,
+        of_torch,
+        _ClassProxy(of_torch, (), {"_original": original, "_create": staticmethod(_creator(name))}),
     )
 
 
@@ -117,9 +123,10 @@ def _creator(name: str) -> Any:
         from altorch import _backend, _version_check
 
         asked = _with_store(backend_options) if name == "mpi" else backend_options
-        if name not in _said and asked.group_rank == 0:
-            _said.add(name)
-            _say(name)
+        if name not in _announced:
+            _announced.add(name)
+            if asked.group_rank == 0:
+                _announce(name)
         if _version_check.needs_fallback():
             from altorch import fallback
 
@@ -130,7 +137,7 @@ def _creator(name: str) -> Any:
 
 
 def _with_store(asked: Any) -> Any:
-    """Of a group of "mpi": the world's rank and size, which torch leaves to MPI, and the store that it has not."""
+    """backend_options of a group of "mpi" with rank, size and store, which torch leaves to MPI."""
     global _mpi_store
     import torch.distributed as dist
 
@@ -149,7 +156,7 @@ def _with_store(asked: Any) -> Any:
     )
 
 
-def _say(name: str) -> None:
+def _announce(name: str) -> None:
     if os.environ.get("ALTORCH_LOG_LEVEL", "").lower() != "error":
         print(f"altorch: serves the backend name '{name}' (ALTORCH_SERVES or altorch.serve)", file=sys.stderr)
 
@@ -175,7 +182,7 @@ def _converted(name: str, options: Any) -> Any:
     return made
 
 
-class _Stand(type):
+class _ClassProxy(type):
     """Stands in distributed_c10d for one class of torch's, up to torch 2.13."""
 
     _original: type

@@ -68,7 +68,7 @@ def needs_fallback() -> bool:
 
     minor = torch_minor(torch.__version__)
     version = tuple(int(part) for part in minor.split("."))
-    return version >= FALLBACK_FROM and ENGINE.is_file() and not extension_path(minor).is_file()
+    return version >= FALLBACK_FROM and ENGINE.is_file() and minor not in minors()
 
 
 def check() -> None:

@@ -50,7 +50,8 @@ def sources():
     yield from ROOT.glob("*.md")
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in SUFFIXES and path != Path(__file__) and path.is_file():
+            written = ".egg-info" not in str(path)  # those are what setuptools found
+            if written and path.suffix in SUFFIXES and path != Path(__file__) and path.is_file():
                 yield path
 
 

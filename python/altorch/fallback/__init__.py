@@ -23,8 +23,8 @@ def create(backend_options: Any, options: Any, served: str = "al") -> PythonBack
     """The creator that torch calls for backend `served`; every member of the group is in it at the same time."""
     global _warned
     rank = backend_options.group_rank
-    if not _warned and rank == 0:
-        _warned = True
+    first, _warned = not _warned, True
+    if first and rank == 0:
         warnings.warn(
             f"altorch has no extension for torch {torch.__version__} "
             f"(it has: {', '.join(_version_check.minors()) or 'none'}). Groups are made in Python: CPU tensors on one "

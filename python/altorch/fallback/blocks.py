@@ -13,10 +13,13 @@ from altorch.fallback.work import PythonWork
 
 
 def size_problem(fits: bool, text: str) -> str | None:
+    """`text` where sizes do not fit."""
     return None if fits else text
 
 
 class Blocks(Calls):
+    """all_gather, gather and scatter of PythonBackend."""
+
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, options: Any) -> PythonWork:
         flat, target = flat_of(source), flat_of(output)
         fits = output.numel() == source.numel() * len(self._ranks)
@@ -27,7 +30,7 @@ class Blocks(Calls):
             target=target,
             count=flat.numel(),
             options=options,
-            refused=self.dtype_problem([output], source, "all_gather_into_tensor")
+            refused=self.list_problem([output], source, "all_gather_into_tensor")
             or size_problem(fits, "all_gather_into_tensor's output must hold input x world size elements"),
             outputs=[output],
             done=lambda: store_back(output, target),
@@ -37,7 +40,7 @@ class Blocks(Calls):
         self, outputs: list[torch.Tensor], sources: list[torch.Tensor], options: Any
     ) -> PythonWork:
         pairs = zip(outputs, sources, strict=True)
-        return self._each(outputs, [self.all_gather_single(*pair, options) for pair in pairs])
+        return self.one_work(outputs, [self.all_gather_single(*pair, options) for pair in pairs])
 
     def allgather(
         self, lists: list[list[torch.Tensor]], sources: list[torch.Tensor], options: Any
@@ -57,7 +60,7 @@ class Blocks(Calls):
         flat, size = flat_of(source), len(self._ranks)
         receives = kind == "all_gather" or self._rank == root
         counts = [output.numel() for output in outputs]
-        refused = self.rank_problem(root, "dst") or self.dtype_problem(outputs, source, f"{kind}'s list")
+        refused = self.rank_problem(root, "dst") or self.list_problem(outputs, source, f"{kind}'s list")
         if receives and len(outputs) != size:
             refused, counts = (
                 f"{kind} takes a list of {size} tensors, and this one has {len(outputs)}",
@@ -88,7 +91,7 @@ class Blocks(Calls):
     ) -> PythonWork:
         (output,), root, size = outputs, options.rootRank, len(self._ranks)
         sources = lists[0] if self._rank == root else []
-        refused = self.rank_problem(root, "src") or self.dtype_problem(sources, output, "scatter's list")
+        refused = self.rank_problem(root, "src") or self.list_problem(sources, output, "scatter's list")
         if self._rank == root and [source.numel() for source in sources] != [output.numel()] * size:
             refused = refused or f"scatter takes a list of {size} tensors of {output.numel()} elements"
         flat, target = (joined(sources, output) if not refused else None), flat_of(output)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from altorch.fallback.work import PythonWork
 
 
 class Calls(Backend):
-    """A group of the engine, and how a call on it is made. Any thread may call, in one order on all ranks."""
+    """A group of the engine, and how it is called. Thread rules: any thread may call, in one order on all ranks."""
 
     def __init__(
         self,
@@ -27,26 +28,32 @@ class Calls(Backend):
         ranks: list[int],
         timeout: timedelta,
         is_job: bool,
-        served: str = "al",
+        served: str,
     ) -> None:
         super().__init__(rank, len(ranks))
         self._name, self._rank, self._ranks, self._served = name, rank, ranks, served
         self._timeout, self._sequence = timeout, 0
         self._pending: dict[int, Any] = {}  # buffers of calls in the queue, by task
         self._orphans: list[int] = []  # tasks of Works that were dropped before they were done
-        self.handle: Any = engine.join(store, name, rank, ranks, is_job, engine.milliseconds(timeout))
+        self._sweep = threading.Lock()
         self._own_options = Backend.Options(served, timeout)
+        self.handle: Any = engine.join(store, name, rank, ranks, is_job, engine.milliseconds(timeout))
 
     def forget(self, task: int) -> Any:
-        """The buffers of a call that is done."""
+        """Frees a task that is done, and returns the buffers of its call."""
         engine.library().altorch_release(task)
         return self._pending.pop(task, None)
 
     def orphan(self, task: int) -> None:
+        """Takes the task of a Work that was dropped before it was done; its buffers stay until then."""
         self._orphans.append(task)
 
-    def _number(self, tensor: torch.Tensor) -> int:
-        return engine.number_of("dtype", str(tensor.dtype).removeprefix("torch."))
+    def _release_orphans(self) -> None:
+        with self._sweep:
+            for task in [task for task in self._orphans if engine.library().altorch_is_done(task)]:
+                self._orphans.remove(task)
+                engine.library().altorch_wait(self.handle, task, 0)
+                engine.keep_if_used(self.forget(task))
 
     def issue(
         self,
@@ -67,77 +74,88 @@ class Calls(Backend):
         done: Callable[[], None] = lambda: None,
         asynchronous: bool | None = None,
     ) -> PythonWork:
+        """Runs or queues one call, and returns its Work.
+
+        `like`: a tensor of its type. `source`, `target`: contiguous. `count` and counts: elements, as in base/call.h.
+        `refused`: why this rank cannot make the call; it raises here, and its peers are told. The timeout is that of
+        `options`, else the group's.
+        """
         call = engine.Call(kind=engine.number_of("kind", kind), root=root, count=count, factor=1.0, tag=tag)
-        error: type[Exception] = ValueError
-        if like is not None:
-            call.dtype = self._number(like)
-            if like.device.type != "cpu" or like.layout != torch.strided:
-                refused = (
-                    f"{kind} takes dense tensors on the CPU, and this one is {like.layout} on {like.device}"
-                )
-            elif call.dtype < 0:
-                call.dtype, error, refused = 0, TypeError, f"altorch does not move {like.dtype}"
-        if reduction is not None:
-            call.op = int(reduction.op)
-            if call.op == int(dist.ReduceOp.PREMUL_SUM):
-                call.factor = float(reduction.__getstate__()[1])
-            if not refused and not engine.library().altorch_can_reduce(call.dtype, call.op):
-                refused = f"{reduction.op} is not defined for {like.dtype if like is not None else 'it'}"
-                error = TypeError if call.op == int(dist.ReduceOp.AVG) else ValueError
-        keep = [source, target]
-        call.input = source.data_ptr() if source is not None else None
-        call.output = target.data_ptr() if target is not None else None
-        for name, counts in (("input_counts", source_counts), ("output_counts", target_counts)):
-            if counts is not None:
-                keep.append((ctypes.c_int64 * len(counts))(*counts))  # type: ignore[arg-type]
-                setattr(call, name, keep[-1])
+        error = self._describe(call, kind, like, reduction)
         own = getattr(options, "timeout", None)
         call.timeout_ms = engine.milliseconds(
             own if own is not None and own > timedelta(0) else self._timeout
         )
-        if refused:
-            call.refused = refused.encode()
-            code = engine.library().altorch_run(self.handle, ctypes.byref(call))
-            text = engine.library().altorch_error().decode(errors="replace") if code else refused
-            raise error(text)
+        if error is None and refused:
+            error = ValueError(refused)
+        if error is not None:
+            call.refused = str(error).encode()
+            engine.library().altorch_run(self.handle, ctypes.byref(call))
+            raise type(error)(engine.error_text())
+        keep: list[Any] = [source, target]
+        call.input = source.data_ptr() if source is not None else None
+        call.output = target.data_ptr() if target is not None else None
+        for name, counts in (("input_counts", source_counts), ("output_counts", target_counts)):
+            if counts is not None:
+                keep.append((ctypes.c_int64 * len(counts))(*counts))
+                setattr(call, name, keep[-1])
         if kind not in ("send", "recv"):
             self._sequence += 1
-        for task in [task for task in self._orphans if engine.library().altorch_is_done(task)]:
-            self._orphans.remove(task)
-            self.forget(task)
-        wants = asynchronous if asynchronous is not None else bool(getattr(options, "asyncOp", False))
-        if not wants:
-            code = engine.library().altorch_run(self.handle, ctypes.byref(call))
-            if code:
-                engine.raise_error(code, keep)
+        if self._orphans:
+            self._release_orphans()
+        if not (asynchronous if asynchronous is not None else getattr(options, "asyncOp", False)):
+            engine.check(engine.library().altorch_run(self.handle, ctypes.byref(call)), keep)
             return PythonWork(self, list(outputs), None, done)
         task = engine.library().altorch_start(self.handle, ctypes.byref(call))
         if not task:
-            engine.raise_error(-1)
+            engine.check(engine.library().altorch_error_code(), keep)
         self._pending[task] = keep
         return PythonWork(self, list(outputs), task, done)
 
-    def dtype_problem(self, tensors: Sequence[torch.Tensor], like: torch.Tensor, what: str) -> str | None:
+    def _describe(
+        self, call: engine.Call, kind: str, like: torch.Tensor | None, reduction: Any
+    ) -> Exception | None:
+        """Fills in element type and reduction; the error where the engine has no such."""
+        if like is None:
+            return None
+        number = engine.number_of("dtype", str(like.dtype).removeprefix("torch."))
+        if like.device.type != "cpu" or like.layout != torch.strided:
+            return ValueError(
+                f"{kind} takes dense tensors on the CPU, and this one is {like.layout} on {like.device}"
+            )
+        if number < 0:
+            return TypeError(f"altorch does not move {like.dtype}")
+        call.dtype = number
+        if reduction is None:
+            return None
+        call.op = int(reduction.op)
+        if call.op == int(dist.ReduceOp.PREMUL_SUM):
+            call.factor = float(reduction.__getstate__()[1])
+        if engine.library().altorch_can_reduce(call.dtype, call.op):
+            return None
+        wrong = TypeError if call.op == int(dist.ReduceOp.AVG) else ValueError
+        return wrong(
+            f"{reduction.op} is not defined for {like.dtype}; convert the tensor or choose another reduction"
+        )
+
+    def list_problem(self, tensors: Sequence[torch.Tensor], like: torch.Tensor, what: str) -> str | None:
+        """Why `tensors` cannot go with `like` into one call, as a sentence."""
         for tensor in tensors:
             if tensor.dtype != like.dtype:
                 return f"{what} holds {tensor.dtype} beside {like.dtype}"
-            if tensor.device.type != "cpu":
-                return f"{what} holds a tensor on {tensor.device}"
+            if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+                return f"{what} holds a tensor that is {tensor.layout} on {tensor.device}"
         return None
 
     def rank_problem(self, rank: int, what: str) -> str | None:
+        """Why `rank` is none of the group, as a sentence."""
         size = len(self._ranks)
-        return (
-            None
-            if 0 <= rank < size
-            else f"{what} is rank {rank} of the group, which has ranks 0 to {size - 1}"
-        )
+        if 0 <= rank < size:
+            return None
+        return f"{what} is rank {rank} of the group, which has ranks 0 to {size - 1}"
 
-    def _each(self, outputs: list[torch.Tensor], works: list[PythonWork]) -> PythonWork:
-        """One Work for several."""
-
-        def done() -> None:
-            for work in works:
-                work.wait()
-
-        return PythonWork(self, outputs, None, done)
+    def one_work(self, outputs: list[torch.Tensor], works: list[PythonWork]) -> PythonWork:
+        """A Work of several calls; they are waited for now."""
+        for work in works:
+            work.wait()
+        return PythonWork(self, outputs, None, lambda: None)

@@ -13,10 +13,12 @@ from altorch.fallback.work import PythonWork
 
 
 class Collectives(Calls):
+    """broadcast, all_reduce, reduce and barrier of PythonBackend."""
+
     def broadcast(self, tensors: list[torch.Tensor], options: Any) -> PythonWork:
         (tensor,) = tensors
         flat, root = flat_of(tensor), options.rootRank
-        writes = self._rank != root and flat.data_ptr() != tensor.data_ptr()
+        writes = self._rank != root
         return self.issue(
             "broadcast",
             tensor,
@@ -34,7 +36,7 @@ class Collectives(Calls):
         return self._in_place("all_reduce", tensor, options)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any) -> PythonWork:
-        return self._each(tensors, [self._in_place("all_reduce", tensor, options) for tensor in tensors])
+        return self.one_work(tensors, [self._in_place("all_reduce", tensor, options) for tensor in tensors])
 
     def reduce(self, tensors: list[torch.Tensor], options: Any) -> PythonWork:
         (tensor,) = tensors
@@ -42,7 +44,7 @@ class Collectives(Calls):
 
     def _in_place(self, kind: str, tensor: torch.Tensor, options: Any, root: int | None = None) -> PythonWork:
         flat = flat_of(tensor)
-        writes = flat.data_ptr() != tensor.data_ptr() and root in (None, self._rank)
+        writes = root in (None, self._rank)
         return self.issue(
             kind,
             tensor,

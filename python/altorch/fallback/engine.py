@@ -1,28 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libaltorch_engine.so through ctypes: the functions of csrc/c_api/c_api.h, and torch's store as its altorch_store.
-
-For a torch that no extension was built for. Errors become the exceptions that the extension raises.
-"""
+"""libaltorch_engine.so through ctypes: the functions of csrc/c_api/c_api.h. Errors become torch's exceptions."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import os
+import threading
 import zlib
-from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from collections.abc import Iterator
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from datetime import timedelta
 from typing import Any
 
 from altorch import _version_check
+from altorch.fallback.store import Store, store_over
 
-_SET = CFUNCTYPE(c_int, c_char_p, c_void_p, c_size_t)
-_GET = CFUNCTYPE(c_int, c_char_p, c_void_p)
-_ADD = CFUNCTYPE(c_int, c_char_p, c_int64, POINTER(c_int64))
 _RAISED = CFUNCTYPE(c_int)
-
-
-class _Store(ctypes.Structure):
-    _fields_ = (("set", _SET), ("set_once", _SET), ("get", _GET), ("add", _ADD))
 
 
 class Call(ctypes.Structure):
@@ -45,70 +39,78 @@ class Call(ctypes.Structure):
     )
 
 
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "altorch_dtype": (c_int, [c_char_p]),
+    "altorch_kind": (c_int, [c_char_p]),
+    "altorch_can_reduce": (c_int, [c_int, c_int]),
+    "altorch_error": (c_char_p, []),
+    "altorch_error_code": (c_int, []),
+    "altorch_buffers_free": (c_int, []),
+    "altorch_join": (
+        c_void_p,
+        [POINTER(Store), c_char_p, c_char_p, c_int, c_int, POINTER(c_int), c_int, c_int64],
+    ),
+    "altorch_run": (c_int, [c_void_p, POINTER(Call)]),
+    "altorch_start": (c_void_p, [c_void_p, POINTER(Call)]),
+    "altorch_wait": (c_int, [c_void_p, c_void_p, c_int64]),
+    "altorch_is_done": (c_int, [c_void_p]),
+    "altorch_release": (None, [c_void_p]),
+    "altorch_close": (None, [c_void_p, c_char_p]),
+    "altorch_leave": (None, [c_void_p]),
+    "altorch_set_signal_check": (None, [_RAISED]),
+    "altorch_stop": (None, []),
+}
+
 _library: ctypes.CDLL | None = None
 _kept: list[Any] = []  # what engine threads and abandoned calls may still use
 _raised: list[BaseException] = []  # by signal handlers, while a call waits
 
 
 def library() -> ctypes.CDLL:
-    """The engine; raises OSError where it cannot be loaded."""
+    """The engine, loaded when it is first asked for. Raises OSError where it cannot be loaded."""
     global _library
     if _library is None:
         loaded = ctypes.CDLL(str(_version_check.ENGINE))
-        for name in ("altorch_join", "altorch_start"):
-            getattr(loaded, name).restype = c_void_p
-        loaded.altorch_error.restype = c_char_p
-        loaded.altorch_answer.argtypes = [c_void_p, c_char_p, c_size_t]
-        loaded.altorch_join.argtypes = [
-            POINTER(_Store),
-            c_char_p,
-            c_char_p,
-            c_int,
-            c_int,
-            POINTER(c_int),
-            c_int,
-            c_int64,
-        ]
-        loaded.altorch_run.argtypes = [c_void_p, POINTER(Call)]
-        loaded.altorch_start.argtypes = [c_void_p, POINTER(Call)]
-        loaded.altorch_wait.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int)]
-        for name in ("altorch_is_done", "altorch_release", "altorch_leave"):
-            getattr(loaded, name).argtypes = [c_void_p]
-        loaded.altorch_close.argtypes = [c_void_p, c_char_p]
-        check = _RAISED(_signal_handler_raised)
-        _kept.append(check)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+        checks = _signal_checks()
+        next(checks)
+        check = _RAISED(checks.__next__)
+        _kept.append((check, checks))
         loaded.altorch_set_signal_check(check)
-        atexit.register(loaded.altorch_stop)
+        atexit.register(_stop, os.getpid())
         _library = loaded
     return _library
 
 
-def _signal_handler_raised() -> int:
-    try:
-        for _ in range(2):  # Python runs pending handlers between bytecodes
-            pass
-    except BaseException as error:
-        _raised.append(error)
-        return 1
-    return 0
+def _signal_checks() -> Iterator[int]:
+    """Yields 1 where a signal handler has raised, else 0.
+
+    A generator, because Python runs pending handlers where a frame starts or resumes: a function would raise before its
+    `try`, a generator resumes inside of it.
+    """
+    raised = 0
+    while True:
+        try:
+            yield raised
+            raised = 0
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            _raised.append(error)
+            raised = 1
 
 
-def raise_error(code: int, keep: Any = None) -> None:
-    """Raises what 1 + ErrorKind stands for. `keep`: the call's buffers, which may have to outlive it."""
-    from torch.distributed import DistBackendError
-
-    text = library().altorch_error().decode(errors="replace")
-    if keep is not None and not library().altorch_buffers_free():
-        _kept.append(keep)
-    if _raised:
-        raise _raised.pop()
-    kinds = {1: ValueError, 2: TypeError, 8: NotImplementedError}
-    raise kinds.get(code, DistBackendError)(text)
+def _stop(owner: int) -> None:
+    """At exit. A forked child leaves the threads of its parent alone."""
+    if os.getpid() == owner:
+        library().altorch_stop()
 
 
-def keep(what: Any) -> None:
-    """For the life of the process."""
-    _kept.append(what)
+def milliseconds(timeout: timedelta) -> int:
+    """Whole milliseconds, at least 1: 0 means another limit."""
+    return max(1, min(int(timeout.total_seconds() * 1000), 1 << 40))
 
 
 def number_of(table: str, name: str) -> int:
@@ -116,63 +118,60 @@ def number_of(table: str, name: str) -> int:
     return int(getattr(library(), f"altorch_{table}")(name.encode()))
 
 
+def error_text() -> str:
+    """Of this thread's last call that failed."""
+    return str(library().altorch_error().decode(errors="replace"))
+
+
+def keep_if_used(buffers: Any) -> None:
+    """Keeps the buffers of this thread's last call for the life of the process, if a peer may still use them."""
+    if not library().altorch_buffers_free():
+        _kept.append(buffers)
+
+
+def check(code: int, buffers: Any = None) -> None:
+    """Raises what `code` (0, or 1 + ErrorKind) stands for, or what a signal handler has raised meanwhile."""
+    if code == 0:
+        return
+    keep_if_used(buffers)
+    if _raised:
+        raise _raised.pop()
+    from torch.distributed import DistBackendError
+
+    kinds = {1: ValueError, 2: TypeError, 8: NotImplementedError}
+    raise kinds.get(code, DistBackendError)(error_text())
+
+
 def join(
     store: Any, name: str, rank: int, global_ranks: list[int], is_job: bool, timeout_ms: int
 ) -> c_void_p:
-    """Collective: the handle of a new group. `store`: torch's; altorch asks it from threads of its own."""
+    """Collective: the handle of a new group, whose ranks meet in `store`.
+
+    A thread of its own makes it, so that a signal handler that raises ends the wait here.
+    """
     size = len(global_ranks)
     ranks = (c_int * size)(*global_ranks)
-    table = _store_over(store)
     # Disjoint groups may have one name.
     key = f"{name}/{size}.{zlib.crc32(repr(global_ranks).encode()):08x}"
-    group = library().altorch_join(
-        byref(table), name.encode(), key.encode(), rank, size, ranks, int(is_job), timeout_ms
-    )
+    made: list[tuple[Any, int, str]] = []
+
+    def make() -> None:
+        table = store_over(store, library())
+        group = library().altorch_join(
+            byref(table), name.encode(), key.encode(), rank, size, ranks, int(is_job), timeout_ms
+        )
+        made.append((group, library().altorch_error_code(), error_text()))
+
+    thread = threading.Thread(target=make, name="al-join", daemon=True)
+    thread.start()
+    thread.join()
+    if not made:
+        raise RuntimeError(
+            f"altorch: group '{name}', rank {rank}: it could not be made; the reason stands above"
+        )
+    group, code, text = made[0]
     if not group:
-        text = library().altorch_error().decode(errors="replace")
         from torch.distributed import DistBackendError
 
-        if _raised:
-            raise _raised.pop()
-        raise DistBackendError(text)
+        raise {1: ValueError, 2: TypeError, 8: NotImplementedError}.get(code, DistBackendError)(text)
     return c_void_p(group)
-
-
-def _store_over(store: Any) -> _Store:
-    """altorch_store over torch's, on a connection of its own where torch can make one: callers may block on theirs."""
-    try:
-        own = store.clone()
-    except Exception:
-        own = store
-
-    def guarded(request: Any) -> Any:
-        def asked(*arguments: Any) -> int:
-            try:
-                request(*arguments)
-            except Exception:  # the engine reports that the store did not answer
-                return 1
-            return 0
-
-        return asked
-
-    def set_key(key: bytes, data: int, size: int) -> None:
-        own.set(key.decode(), ctypes.string_at(data, size))
-
-    def set_once(key: bytes, data: int, size: int) -> None:
-        own.compare_set(key.decode(), "", ctypes.string_at(data, size))
-
-    def get(key: bytes, answer: int) -> None:
-        if own.check([key.decode()]):
-            value = own.get(key.decode())
-            library().altorch_answer(answer, value, len(value))
-
-    def add(key: bytes, amount: int, total: Any) -> None:
-        total[0] = own.add(key.decode(), amount)
-
-    table = _Store(_SET(guarded(set_key)), _SET(guarded(set_once)), _GET(guarded(get)), _ADD(guarded(add)))
-    _kept.append((table, own))
-    return table
-
-
-def milliseconds(timeout: timedelta) -> int:
-    return min(int(timeout.total_seconds() * 1000), 1 << 40)

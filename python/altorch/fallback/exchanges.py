@@ -14,6 +14,8 @@ from altorch.fallback.work import PythonWork
 
 
 class Exchanges(Calls):
+    """reduce_scatter and all_to_all of PythonBackend."""
+
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, options: Any) -> PythonWork:
         flat, target = flat_of(source), flat_of(output)
         fits = source.numel() == output.numel() * len(self._ranks)
@@ -25,7 +27,7 @@ class Exchanges(Calls):
             count=output.numel(),
             reduction=options.reduceOp,
             options=options,
-            refused=self.dtype_problem([source], output, "reduce_scatter_tensor")
+            refused=self.list_problem([source], output, "reduce_scatter_tensor")
             or size_problem(fits, "reduce_scatter_tensor's input must hold output x world size elements"),
             outputs=[output],
             done=lambda: store_back(output, target),
@@ -35,14 +37,14 @@ class Exchanges(Calls):
         self, outputs: list[torch.Tensor], sources: list[torch.Tensor], options: Any
     ) -> PythonWork:
         pairs = zip(outputs, sources, strict=True)
-        return self._each(outputs, [self.reduce_scatter_single(*pair, options) for pair in pairs])
+        return self.one_work(outputs, [self.reduce_scatter_single(*pair, options) for pair in pairs])
 
     def reduce_scatter(
         self, outputs: list[torch.Tensor], lists: list[list[torch.Tensor]], options: Any
     ) -> PythonWork:
         (output,), (sources,), size = outputs, lists, len(self._ranks)
         counts, target = [source.numel() for source in sources], flat_of(output)
-        refused = self.dtype_problem(sources, output, "reduce_scatter's list")
+        refused = self.list_problem(sources, output, "reduce_scatter's list")
         if len(counts) != size or counts[self._rank] != output.numel():
             refused = (
                 refused or f"reduce_scatter takes {size} tensors, and its own has {output.numel()} elements"
@@ -71,7 +73,7 @@ class Exchanges(Calls):
     ) -> PythonWork:
         flat, target, size = flat_of(source), flat_of(output), len(self._ranks)
         splits = bool(output_splits or source_splits)
-        refused = self.dtype_problem([source], output, "all_to_all_single")
+        refused = self.list_problem([source], output, "all_to_all_single")
 
         def counts_of(tensor: torch.Tensor, given: list[int], what: str) -> list[int]:
             nonlocal refused
@@ -106,7 +108,7 @@ class Exchanges(Calls):
 
     def alltoall(self, outputs: list[torch.Tensor], sources: list[torch.Tensor], options: Any) -> PythonWork:
         size, like = len(self._ranks), (outputs or sources)[0]
-        refused = self.dtype_problem([*outputs, *sources], like, "all_to_all's lists")
+        refused = self.list_problem([*outputs, *sources], like, "all_to_all's lists")
         if len(outputs) != size or len(sources) != size:
             refused = f"all_to_all takes lists of {size} tensors"
         target = torch.empty(sum(output.numel() for output in outputs), dtype=like.dtype)

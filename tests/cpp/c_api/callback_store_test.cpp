@@ -83,5 +83,19 @@ TEST(CallbackStore, SaysWhichKeyDidNotCome) {
   fails = false;
 }
 
+TEST(CallbackStoreDeathTest, AsksNothingAfterStop) {
+  EXPECT_EXIT(
+      {
+        CallbackStore::stop();
+        try {
+          CallbackStore(kStore, "p").try_get("key");
+        } catch (const Error& error) {
+          _exit(error.kind() == ErrorKind::kClosed ? 0 : 1);
+        }
+        _exit(2);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace altorch
