@@ -192,12 +192,13 @@ def pack(bin_directory: Path, package: Path, out: Path) -> Path:
         for word in ("--exclude", name)
     ]
     command = [str(bin_directory / "python"), "-m", "auditwheel", "repair", "--plat", "auto", *ours, *theirs]
-    name = f"altorch-*-{PYTHON}-*"
-    for former in [*out.glob(f"{name}.whl"), *out.glob(f"{name}.cdx.json")]:
+    fresh = BUILD / "repaired"
+    shutil.rmtree(fresh, ignore_errors=True)
+    call([*command, "--wheel-dir", str(fresh), str(wheel)], log, **built)
+    (made,) = fresh.glob("*.whl")
+    for former in [*out.glob(f"altorch-*-{PYTHON}-*.whl"), *out.glob(f"altorch-*-{PYTHON}-*.cdx.json")]:
         former.unlink()
-    call([*command, "--wheel-dir", str(out), str(wheel)], log, **built)
-    (made,) = out.glob(f"{name}.whl")
-    return made
+    return Path(shutil.move(made, out / made.name))
 
 
 def source_date() -> str:
@@ -260,7 +261,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     chosen = arguments()
-    minors = [minor.strip() for minor in chosen.torchs.split(",")]
+    minors = [minor.strip() for minor in chosen.torchs.split(",") if minor.strip()]
     chosen.out.mkdir(parents=True, exist_ok=True)
     bin_directory = tools()
     digest = sources_digest()

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A KeyValueStore over the functions of an altorch_store.
+// A KeyValueStore over the functions of an altorch_store, which one thread of the process calls: a store that does not answer
+// keeps no caller longer than kAnswer, and a signal handler of the program never runs inside of such a function.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "c_api/c_api.h"
@@ -9,10 +11,12 @@
 
 namespace altorch {
 
-// Thread rules: any thread, as the functions allow.
+// Thread rules: any thread.
 class CallbackStore : public KeyValueStore {
  public:
-  // `prefix` stands before each key. `store` outlives stop().
+  static constexpr std::chrono::milliseconds kAnswer{2000};
+
+  // `prefix` stands before each key. `store` lives as long as the process.
   CallbackStore(const altorch_store& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
 
   void set(const std::string& key, const std::string& value) override;
@@ -23,12 +27,12 @@ class CallbackStore : public KeyValueStore {
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool is_hosted() override;
 
-  // Every later request of the process throws Error(kClosed). Returns when none is under way.
+  // Every later request of the process throws Error(kClosed). Waits for the one under way, at most kAnswer.
   static void stop();
 
  private:
-  template <typename Request>
-  void ask(const std::string& key, Request&& request);
+  // Has the thread run `request` with the full key, and waits for it. `request` owns what it needs: it may outlive the call.
+  void ask(const std::string& key, std::function<int(const char*)> request);
 
   const altorch_store& store_;
   const std::string prefix_;

@@ -3,9 +3,7 @@
 
 `ALTORCH_SERVES=gloo,nccl` does it at `import torch`, in every process that inherits the variable, and `serve("gloo")`
 in this one. The group keeps the name that was asked for: get_backend(), profiler events and torch's records show it.
-torch >= 2.14 makes each backend through a table of creators, which we change. An older torch calls the class
-ProcessGroupGloo (ProcessGroupNCCL) by its name in one function; there we put a class in its place that answers
-isinstance() for both and hands everything but that one call to the original.
+torch (2.14 and later) makes each backend through a table of creators, which we change.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 NAMES = ("gloo", "nccl", "mpi")
-_served: dict[str, Any] = {}  # by name: torch's own creator or class
+_served: dict[str, Any] = {}  # by name: torch's own creator
 _announced: set[str] = set()
 _mpi_store: Any = None  # torch makes groups of "mpi" without a store
 
@@ -35,6 +33,10 @@ def serve(*names: str) -> None:
     machine cannot have it: "nccl" needs a GPU. Calling it again changes nothing. Thread rules: one thread.
     """
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"altorch.serve takes names, not a {type(name).__name__}: altorch.serve('gloo', 'nccl')"
+            )
         if (why := unsupported_reason(name)) is not None:
             kind = ValueError if name.lower() not in NAMES else RuntimeError
             raise kind(f"altorch.serve: {why}")
@@ -54,6 +56,7 @@ def serve_environment() -> None:
 def unsupported_reason(name: str) -> str | None:
     """Why groups of this name cannot be served, as a sentence; None when they can."""
     import altorch_hooks
+    import torch
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -70,9 +73,10 @@ def unsupported_reason(name: str) -> str | None:
         return "'nccl' is for CUDA tensors, and no GPU is visible here (/dev/nvidiactl, CUDA_VISIBLE_DEVICES)"
     if lower == "nccl" and _version_check.needs_fallback():
         return "'nccl' is for CUDA tensors, and altorch has no extension for this torch, which they need"
-    if lower == "mpi" and _plugin("mpi") is None:
+    if _plugin(lower) is None:
         return (
-            "'mpi' cannot be served before torch 2.14, which asks for its own MPI; write backend='al' instead"
+            f"torch {torch.__version__} makes groups of '{lower}' itself, where nothing can take its place: that needs "
+            "torch 2.14 or newer; write backend='al' instead"
         )
     if any(
         lower in c10d.BackendConfig(c10d.Backend(text)).get_device_backend_map().values()
@@ -102,18 +106,12 @@ def _replace_creator(name: str) -> None:
 
     if name in _served:
         return
-    if (plugin := _plugin(name)) is not None:
-        _served[name] = plugin
-        c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
-        return
-    of_torch = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}[name]
-    original = getattr(c10d, of_torch)
-    _served[name] = original
-    setattr(
-        c10d,
-        of_torch,
-        _ClassProxy(of_torch, (), {"_original": original, "_create": staticmethod(_creator(name))}),
-    )
+    _served[name] = _plugin(name)
+    c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
+    if (
+        name != "mpi"
+    ):  # of the types GLOO and NCCL torch's C++ (DDP's logger) takes the backend for its own class
+        c10d.Backend.backend_type_map[name] = c10d.ProcessGroup.BackendType.CUSTOM
 
 
 def _creator(name: str) -> Any:
@@ -180,32 +178,3 @@ def _converted(name: str, options: Any) -> Any:
         )
     made.served_name = name
     return made
-
-
-class _ClassProxy(type):
-    """Stands in distributed_c10d for one class of torch's, up to torch 2.13."""
-
-    _original: type
-    _create: Any
-
-    def __call__(cls, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> Any:
-        caller = sys._getframe(1)
-        if caller.f_code.co_name != "_new_process_group_helper":
-            arguments = [store, rank, size] + ([] if options is None else [options])
-            return cls._original(*arguments, **({} if timeout is None else {"timeout": timeout}))
-        from torch.distributed.distributed_c10d import _DistributedBackendOptions
-
-        made = _DistributedBackendOptions()
-        made.store, made.group_rank, made.group_size = store, rank, size
-        made.timeout = caller.f_locals["timeout"]
-        made.group_id = caller.f_locals["group_name"]
-        made.global_ranks_in_group = caller.f_locals["global_ranks_in_group"]
-        return cls._create(made, options)
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        from altorch._extension import extension
-
-        return isinstance(instance, (cls._original, extension().Backend))
-
-    def __getattr__(cls, name: str) -> Any:
-        return getattr(cls._original, name)

@@ -17,6 +17,8 @@ import altorch
 from altorch import _serve
 from tests.ranks.launch import backend_under_test, clean_environment, free_port, launcher_under_test
 
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14)
+NEW = pytest.mark.skipif(OLD, reason="torch before 2.14 makes these groups itself")
 pytestmark = [
     pytest.mark.skipif(backend_under_test() != "al", reason="altorch's own: ALTORCH_TEST_BACKEND is not al"),
     pytest.mark.skipif(
@@ -74,6 +76,7 @@ def as_gloo(world):
         dist.all_reduce(torch.ones(3, dtype=torch.bool), op=dist.ReduceOp.AVG)
 
 
+@NEW
 def test_a_group_of_gloo_is_altorchs_and_keeps_its_name():
     with Cluster(2, group=False, launcher="plain") as cluster:
         cluster.check(as_gloo)
@@ -93,9 +96,8 @@ def as_mpi(world):
     dist.destroy_process_group()
 
 
+@NEW
 def test_a_group_of_mpi_needs_no_torch_built_with_mpi():
-    if _serve.unsupported_reason("mpi"):
-        pytest.skip("torch before 2.14 asks for its own MPI")
     with Cluster(2, group=False, launcher="plain") as cluster:
         cluster.check(as_mpi)
 
@@ -108,6 +110,7 @@ def too_late(world):
     assert not is_served()
 
 
+@NEW
 def test_a_group_that_exists_is_not_taken():
     with Cluster(2, group=False, launcher="plain") as cluster:
         cluster.check(too_late)
@@ -133,6 +136,7 @@ if __name__ == "__main__":
 """
 
 
+@NEW
 @pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
 def test_a_variable_serves_a_program_and_its_spawned_workers(tmp_path, debug):
     if not installed("torch.backends"):
@@ -170,3 +174,9 @@ def test_what_cannot_be_served_is_a_sentence(monkeypatch):
         _serve.serve_environment()
     assert len(warned) == 2
     assert _serve.served() == []  # where one name of a call is wrong, none is taken
+
+
+@pytest.mark.skipif(not OLD, reason="this torch has a table of creators")
+def test_an_older_torch_is_a_sentence():
+    with pytest.raises(RuntimeError, match=r"that needs torch 2\.14 or newer; write backend='al' instead"):
+        altorch.serve("gloo")

@@ -258,9 +258,14 @@ class AlBackend : public c10d::Backend {
   std::chrono::milliseconds deadline(std::chrono::milliseconds timeout) const;
   void check_rank(std::int64_t rank, const char* what) const;
   static void set_reduction(Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
-  // Runs `count` operations as one Work.
+  // Whether this thread's *_coalesced call stands for a call in the profiler, too (only where altorch serves a name).
+  bool is_part() const {
+    const auto window = options_->served_name == "al" ? nullptr : windows_.joinable();
+    return window && window->own;
+  }
+  // Runs one operation for each of `tensors` as one Work.
   template <typename Each>
-  WorkPtr coalesce(std::size_t count, bool async, Each&& each);
+  WorkPtr coalesce(OpKind kind, const Tensors& tensors, bool async, Each&& each);
 
   std::shared_ptr<CoalescingWindow> make_window(bool own);
   // Launches the calls that the window kept, and returns the Work of all that joined it.

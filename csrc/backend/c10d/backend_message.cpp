@@ -13,7 +13,8 @@ std::shared_ptr<Task> AlBackend::post(Operation operation, std::int64_t tag) {
 
 AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::Tensor& tensor, int peer,
                                       std::int64_t tag, const char* access) {
-  ProfilerRange range(options_->served_name, kind);
+  ProfilerRange range(options_->served_name,
+                      peer == kAnySource && options_->served_name != "al" ? "recvAnySource" : name_of(kind));
   const bool sends = kind == OpKind::kSend;
   Operation operation;
   operation.kind = kind;
@@ -38,7 +39,7 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   operation.input = sends ? block.data() : nullptr;
   operation.output = sends ? nullptr : block.data();
   operation.count = block.numel();
-  range.describe(operation, *communicator_);
+  range.describe(operation, *communicator_, tensor);
   if (tensor.is_cuda()) {
     PreparedCall call;
     call.operation = operation;

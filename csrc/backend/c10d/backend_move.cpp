@@ -77,7 +77,7 @@ AlBackend::WorkPtr AlBackend::allgather_coalesced(TensorLists& outputs, Tensors&
     if (static_cast<int>(outputs.size()) == getSize()) return;
     throw Error(ErrorKind::kInvalidArgument, "all_gather_coalesced: one output list per rank is expected");
   });
-  return coalesce(inputs.size(), options.asyncOp, [&](std::size_t i) {
+  return coalesce(OpKind::kAllGather, inputs, options.asyncOp, [&](std::size_t i) {
     TensorLists one(1);
     for (const auto& of_rank : outputs) {
       TORCH_CHECK_VALUE(i < of_rank.size(),
@@ -92,7 +92,7 @@ AlBackend::WorkPtr AlBackend::allgather_coalesced(TensorLists& outputs, Tensors&
 AlBackend::WorkPtr AlBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::AllgatherOptions& options) {
   guarded([&] { check_pairs(outputs, inputs, "all_gather_into_tensor_coalesced"); });
-  return coalesce(outputs.size(), options.asyncOp,
+  return coalesce(OpKind::kAllGather, outputs, options.asyncOp,
                   [&](std::size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
 }
 

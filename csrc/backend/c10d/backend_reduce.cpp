@@ -102,7 +102,7 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (shared[i]) copies[i] = tensors[i].detach().clone(at::MemoryFormat::Contiguous);
   }
-  return coalesce(tensors.size(), options.asyncOp,
+  return coalesce(OpKind::kAllReduce, tensors, options.asyncOp,
                   [&](std::size_t i) { return allreduce_by_way_of(copies[i], {tensors[i]}, options); });
 }
 
@@ -175,7 +175,7 @@ AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tenso
 AlBackend::WorkPtr AlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
   guarded([&] { check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced"); });
-  return coalesce(outputs.size(), options.asyncOp,
+  return coalesce(OpKind::kReduceScatter, outputs, options.asyncOp,
                   [&](std::size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
 }
 

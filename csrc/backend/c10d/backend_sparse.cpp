@@ -91,7 +91,7 @@ std::shared_ptr<Task> submit(const std::shared_ptr<Communicator>& group, std::sh
 }  // namespace
 
 AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const ProfilerRange range(options_->served_name, OpKind::kAllReduce);
+  const ProfilerRange range(options_->served_name, name_of(OpKind::kAllReduce));
   return called([&]() -> WorkPtr {
     std::unique_lock turn(order_mutex_);
     Operation whole;

@@ -13,7 +13,7 @@ namespace altorch::backend {
 template <typename Fill>
 AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
                                     bool async, Fill&& fill) {
-  ProfilerRange range(options_->served_name, kind);
+  ProfilerRange range(options_->served_name, name_of(kind), is_part());
   return called([&] {
     PreparedCall call;
     // Calls of several threads enter the queue in the order of their sequence numbers. Peers match
@@ -34,7 +34,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
       throw;
     }
     call.bind();
-    range.describe(call.operation, *communicator_);
+    range.describe(call.operation, *communicator_, call.keep.empty() ? at::Tensor() : call.keep.front());
     communicator_->append_to_history(call.operation);
     if (!blocks(call, async)) return launch(type, std::move(call), async);
     load(call);
@@ -58,12 +58,15 @@ AlBackend::WorkPtr AlBackend::called(Body&& body) {
 }
 
 template <typename Each>
-AlBackend::WorkPtr AlBackend::coalesce(std::size_t count, bool async, Each&& each) {
+AlBackend::WorkPtr AlBackend::coalesce(OpKind kind, const Tensors& tensors, bool async, Each&& each) {
+  const std::size_t count = tensors.size();
   WorkPtr last;
   if (async && windows_.joinable()) {  // torch opened it, and its end gives the Work of all
     for (std::size_t i = 0; i < count; ++i) last = each(i);
     return last;
   }
+  std::optional<ProfilerRange> range;
+  if (options_->served_name != "al") range.emplace(options_->served_name, name_of(kind)).list(tensors);
   const auto window = make_window(/*own=*/true);
   windows_.open(window);
   try {

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from altorch.fallback import engine
 from altorch.fallback.blocks import Blocks
@@ -15,9 +17,25 @@ from altorch.fallback.exchanges import Exchanges
 from altorch.fallback.tensors import flat_of, store_back
 from altorch.fallback.work import PythonWork
 
+_alive: set[PythonBackend] = set()  # torch's debug wrapper keeps the C++ half of a backend only
+_BARRIER_TAG = (1 << 30) - 7  # of messages that no program sends
+
 
 class PythonBackend(Collectives, Blocks, Exchanges):
     """One process group of CPU tensors on one node."""
+
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        rank: int,
+        ranks: list[int],
+        timeout: timedelta,
+        is_job: bool,
+        served: str,
+    ) -> None:
+        super().__init__(store, name, rank, ranks, timeout, is_job, served)
+        _alive.add(self)
 
     def getBackendName(self) -> str:
         return self._served
@@ -35,7 +53,7 @@ class PythonBackend(Collectives, Blocks, Exchanges):
         return False
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self._timeout = timeout
+        self._timeout = self._own_options._timeout = timeout
 
     def _set_sequence_number_for_group(self) -> None:
         pass
@@ -45,13 +63,47 @@ class PythonBackend(Collectives, Blocks, Exchanges):
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
+            engine.library().altorch_close(self.handle, b"the group was destroyed")
+            self.release_all()
             engine.library().altorch_leave(self.handle)
 
     def abort(self) -> None:
-        engine.library().altorch_close(self.handle, b"the group was aborted")
+        self._end(b"the group was aborted")
 
     def shutdown(self) -> None:
-        engine.library().altorch_close(self.handle, b"the group was destroyed")
+        self._end(b"the group was destroyed")
+
+    def _end(self, why: bytes) -> None:
+        engine.library().altorch_close(self.handle, why)
+        _alive.discard(self)
+
+    def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
+        """Rank 0 waits for a message of every peer, and answers all: unlike a barrier, it can name who has not come."""
+        own = options.timeout if options.timeout > timedelta(0) else self._timeout
+        token = [torch.zeros(1, dtype=torch.uint8)]
+        if self._rank != 0:
+            self.send(token, 0, _BARRIER_TAG).wait()
+            self.recv(token, 0, _BARRIER_TAG).wait(own)
+            return
+        peers = range(1, len(self._ranks))
+        arrivals = [self.recv([token[0].clone()], peer, _BARRIER_TAG) for peer in peers]
+        began, missing = time.monotonic(), []
+        for peer, arrival in zip(peers, arrivals, strict=True):
+            try:
+                arrival.wait(
+                    max(own - timedelta(seconds=time.monotonic() - began), timedelta(milliseconds=1))
+                )
+            except dist.DistBackendError:
+                missing.append(peer)
+        if missing:
+            named = missing if wait_all_ranks else missing[:1]
+            text = f"{'Ranks' if len(named) > 1 else 'Rank'} {', '.join(map(str, named))}"
+            raise dist.DistBackendError(
+                f"altorch: group '{self._name}', rank 0: [Rank 0]: {text} failed to pass monitoredBarrier in "
+                f"{engine.milliseconds(own)} ms; look what they do, or raise the timeout"
+            )
+        for peer in peers:
+            self.send(token, peer, _BARRIER_TAG).wait()
 
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> PythonWork:
         (tensor,) = tensors

@@ -55,6 +55,15 @@ class Calls(Backend):
                 engine.library().altorch_wait(self.handle, task, 0)
                 engine.keep_if_used(self.forget(task))
 
+    def release_all(self) -> None:
+        """Of a closed group: waits until the engine is done with all buffers; keeps those that it still uses."""
+        for task in list(self._pending):
+            code = engine.library().altorch_wait(self.handle, task, 2000)
+            if code == -1:
+                engine.keep(self._pending.pop(task))
+            else:
+                engine.keep_if_used(self.forget(task))
+
     def issue(
         self,
         kind: str,
@@ -86,6 +95,10 @@ class Calls(Backend):
         call.timeout_ms = engine.milliseconds(
             own if own is not None and own > timedelta(0) else self._timeout
         )
+        if error is None and any(torch._debug_has_internal_overlap(each) == 1 for each in outputs):
+            refused = (
+                refused or f"{kind} cannot write to a tensor whose elements share memory (expand()); clone it"
+            )
         if error is None and refused:
             error = ValueError(refused)
         if error is not None:

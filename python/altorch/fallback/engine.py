@@ -123,6 +123,11 @@ def error_text() -> str:
     return str(library().altorch_error().decode(errors="replace"))
 
 
+def keep(buffers: Any) -> None:
+    """For the life of the process."""
+    _kept.append(buffers)
+
+
 def keep_if_used(buffers: Any) -> None:
     """Keeps the buffers of this thread's last call for the life of the process, if a peer may still use them."""
     if not library().altorch_buffers_free():
@@ -156,7 +161,7 @@ def join(
     made: list[tuple[Any, int, str]] = []
 
     def make() -> None:
-        table = store_over(store, library())
+        table = store_over(store, library(), is_job)
         group = library().altorch_join(
             byref(table), name.encode(), key.encode(), rank, size, ranks, int(is_job), timeout_ms
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's store as the engine's altorch_store (csrc/c_api/c_api.h). The engine calls it from its own threads, too."""
+"""torch's store as the engine's altorch_store (csrc/c_api/c_api.h), which one thread of the engine calls."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ class Store(ctypes.Structure):
     _fields_ = (("set", _SET), ("set_once", _SET), ("get", _GET), ("add", _ADD))
 
 
-_tables: dict[int, tuple[Store, Any]] = {}  # by id() of torch's store, which the entry keeps
+_job: Store | None = (
+    None  # of the job's first group; its keys are in the way of no other job of the same store
+)
+_kept: list[Store] = []  # the engine may ask until the process ends
 
 
-def store_over(store: Any, library: ctypes.CDLL) -> Store:
-    """The functions over `store` without its prefixes: the engine's keys are unique to a group.
+def store_over(store: Any, library: ctypes.CDLL, is_job: bool) -> Store:
+    """The functions over `store`, or, of a later group of the job, over the store of its first group.
 
-    Each of torch's stores gets one connection for the engine, because a caller may block on the other. It stays open
+    They have a connection of their own, where torch can make one, because callers may block on the other. It stays open
     until the process ends.
     """
-    root = getattr(store, "_underlying_non_prefix_store", store)
-    if id(root) not in _tables:
-        _tables[id(root)] = (_table(_connection(root), library), root)
-    return _tables[id(root)][0]
-
-
-def _connection(root: Any) -> Any:
+    global _job
+    if not is_job and _job is not None:
+        return _job
     try:
-        return root.clone()
+        own = store.clone()
     except Exception:  # a store that cannot be cloned
-        return root
+        own = store
+    made = _table(own, library)
+    _kept.append(made)
+    if is_job:
+        _job = made
+    return made
 
 
 def _table(own: Any, library: ctypes.CDLL) -> Store:
@@ -49,7 +53,7 @@ def _table(own: Any, library: ctypes.CDLL) -> Store:
         def asked(*arguments: Any) -> int:
             try:
                 request(*arguments)
-            except BaseException:  # the engine reports that the store did not answer
+            except Exception:  # the engine reports that the store failed
                 return 1
             return 0
 

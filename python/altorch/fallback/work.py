@@ -76,12 +76,3 @@ class PythonWork(Work):
         except Exception as error:
             future.set_exception(error)
         return future
-
-    def is_completed(self) -> bool:
-        """Whether wait() would not block."""
-        task = self._task
-        return task is None or bool(engine.library().altorch_is_done(task))
-
-    def result(self) -> list[torch.Tensor]:
-        """The tensors that the call writes."""
-        return self._outputs
