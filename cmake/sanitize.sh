@@ -3,7 +3,7 @@
 # A machine on which sanitized programs cannot run (no ptrace for the search for leaks, an unusual memory layout) is told
 # by a program that does nothing, and skipped with its words; with SANITIZER_REQUIRED=1 that is a failure.
 set -e
-folder=build/$1
+folder=build/$(echo "$1" | tr , -) # a comma would end what the linker is told of it
 mkdir -p "$folder"
 echo 'int main() { return 0; }' >"$folder/probe.cpp"
 if ! said=$("${CXX:-c++}" "-fsanitize=$1" "$folder/probe.cpp" -o "$folder/probe" 2>&1 && "$folder/probe" 2>&1); then

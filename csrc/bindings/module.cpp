@@ -434,6 +434,8 @@ PYBIND11_MODULE(_C, module) {
       },
       py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("key"), py::arg("value"),
       py::arg("timeout_seconds"), "Writes the value where nothing is; what is there then.");
+  module.def("prefixes_of", &C10dStore::prefixes_of, py::arg("store"),
+             "The prefixes that stand before the keys of a store of torch's, outermost first.");
   module.def("set_carries_cuda", &set_carries_cuda, py::arg("value"),
              "Whether \"al\" is registered for CUDA tensors in this process.");
   module.def(

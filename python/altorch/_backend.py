@@ -100,6 +100,7 @@ def create(backend_options: Any, options: Any) -> Any:
         global_ranks=list(backend_options.global_ranks_in_group) or list(range(size)),
         timeout=backend_options.timeout,
         is_job=not is_initialized(),
+        prefixes=compiled.prefixes_of(backend_options.store),
     )
     if getattr(backend_options, "enable_reconfigure", False):  # torch 2.15
         from altorch import _reconfigure
@@ -192,6 +193,8 @@ class Member:
     # Where others may have the same name and the same numbers: what these meet under instead of their name.
     life: str = ""
     without_mpi: bool = False  # all of them
+    # Of the caller's store: several worlds may share one store under different prefixes, and have the same names.
+    prefixes: str = ""
     # Node and process id of every rank, where they are known before they meet.
     processes: list[tuple[str, int]] = field(default_factory=list)
 
@@ -249,7 +252,7 @@ class Group:
         self.is_job, self.options, self.without_mpi = member.is_job, options, member.without_mpi
         self.name = member.name
         # Disjoint groups may have one name, and the names come again after destroy_process_group.
-        ranks = zlib.crc32(json.dumps(self.global_ranks).encode())
+        ranks = zlib.crc32(json.dumps([self.global_ranks, member.prefixes]).encode())
         self.met = extension().gather(
             store,
             extension().Membership(

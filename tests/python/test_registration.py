@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -202,7 +204,6 @@ def test_a_broken_altorch_never_breaks_import_torch(tmp_path):
 @on_ranks(1, 2)
 def test_options(world):
     import copy
-    from datetime import timedelta
 
     import altorch
 
@@ -248,3 +249,19 @@ def test_device_id_of_the_cpu():
         pytest.skip("this torch takes no CPU as device_id")
     with Cluster(2, group=False, launcher="plain") as cluster:
         cluster.check(start_bound_to_a_device)
+
+
+def of_another_world(world, port):
+    """Two worlds of two ranks over one store, each with one rank here: neither is complete."""
+    store = dist.TCPStore("127.0.0.1", port, 2, world.rank == 0)
+    mine = dist.PrefixStore("AB"[world.rank], store)
+    with pytest.raises(dist.DistError, match="has not come"):
+        dist.init_process_group("al", store=mine, rank=world.rank, world_size=2, timeout=timedelta(seconds=3))
+    store.add("done", 1)
+    while store.add("done", 0) < 2:
+        time.sleep(0.05)
+
+
+def test_worlds_under_prefixes_of_one_store_stay_apart():
+    with Cluster(2, group=False, launcher="plain") as cluster:
+        cluster.check(of_another_world, port=free_port())

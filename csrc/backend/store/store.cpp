@@ -24,6 +24,14 @@ C10dStore::C10dStore(const c10::intrusive_ptr<c10d::Store>& store, const std::st
                      std::chrono::milliseconds timeout)
     : prefix_(prefix), timeout_(timeout), worker_(StoreWorker::of(store)) {}
 
+std::string C10dStore::prefixes_of(const c10::intrusive_ptr<c10d::Store>& store) {
+  struct Prefix : c10d::PrefixStore {  // torch shows it to derived classes only
+    static const std::string& of(c10d::PrefixStore& shown) { return shown.*(&Prefix::prefix_); }
+  };
+  const auto shown = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  return shown ? prefixes_of(shown->getUnderlyingStore()) + Prefix::of(*shown) + "/" : "";
+}
+
 c10::intrusive_ptr<c10d::Store> C10dStore::c10d() const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix_, worker_->store());
 }

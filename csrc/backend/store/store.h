@@ -41,6 +41,9 @@ class C10dStore : public KeyValueStore {
   static std::string claim(const c10::intrusive_ptr<c10d::Store>& place, const std::string& key,
                            const std::string& value, std::chrono::milliseconds timeout);
 
+  // The prefixes that stand before the caller's keys in `store`, outermost first, each followed by a slash.
+  static std::string prefixes_of(const c10::intrusive_ptr<c10d::Store>& store);
+
   // The group's keys, to make another store of the job from.
   c10::intrusive_ptr<c10d::Store> c10d() const;
   // The same keys over the caller's own connection, for requests that may block.
