@@ -112,6 +112,7 @@ def create(backend_options: Any, options: Any) -> Any:
         count = _made.get(those, 0)
         _made[those] = count + 1
         member.life, member.without_mpi = f"{generation}/{count}", True
+        member.prefixes = ""  # a newcomer has come to the store on another way
     return make(backend_options.store, member, options)
 
 
