@@ -10,7 +10,7 @@ list(FILTER engine_sources EXCLUDE REGEX "/csrc/(transports/mpi/shim|bootstrap/f
 include(Kernels)
 add_library(altorch_engine SHARED ${engine_sources})
 # Calls inside the library bind to it. Variables defined in headers must exist once in the process, so both libraries export them.
-set_target_properties(altorch_engine PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+altorch_shares_headers(altorch_engine)
 target_compile_options(altorch_engine PRIVATE -fno-semantic-interposition)
 target_link_options(altorch_engine PRIVATE -Wl,-Bsymbolic-functions ${ALTORCH_EXPORTS})
 if(ALTORCH_EXTENSION OR ALTORCH_SHIMS)

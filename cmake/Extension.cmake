@@ -15,7 +15,7 @@ endif()
 # The part that includes torch. An object library, so that its precompiled header is the first thing that the build
 # starts: a module that links the engine would wait for it.
 add_library(altorch_torch OBJECT ${backend_sources} ${binding_sources})
-set_target_properties(altorch_torch PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+altorch_shares_headers(altorch_torch)
 target_compile_options(altorch_torch PRIVATE -Wno-attributes)  # pybind11's classes are hidden, ours hold some
 target_compile_definitions(altorch_torch PRIVATE
   TORCH_EXTENSION_NAME=_C _GLIBCXX_USE_CXX11_ABI=${TORCH_CXX11_ABI} USE_C10D_GLOO)

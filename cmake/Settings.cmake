@@ -107,6 +107,10 @@ function(altorch_manylinux target)
   endif()
 endfunction()
 
+# Of programs and libraries that are linked to the engine: variables of its headers exist once in the process.
+function(altorch_shares_headers target)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+endfunction()
 # For libraries that show each other the namespace altorch.
 set(ALTORCH_EXPORTS "-Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map")
 
