@@ -28,7 +28,7 @@ def create(backend_options: Any, options: Any, served: str = "al") -> PythonBack
         warnings.warn(
             f"altorch has no extension for torch {torch.__version__} "
             f"(it has: {', '.join(_version_check.minors()) or 'none'}). Groups are made in Python: CPU tensors on one "
-            "node, some 20 us more a call. Install an altorch that serves this torch.",
+            "node, some 65 us more a call. Install an altorch that serves this torch.",
             RuntimeWarning,
             stacklevel=2,
         )
