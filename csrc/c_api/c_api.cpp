@@ -36,7 +36,8 @@ int kept(const Error& error) {
 }
 
 // 0, or what `body` throws.
-int guarded_c(const std::function<void()>& body) {
+template <typename Body>
+int guarded_c(Body&& body) {
   last_error.buffers_free = true;
   try {
     body();

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 NAMES = ("gloo", "nccl", "mpi")
-_served: dict[str, Any] = {}  # by name: torch's own creator
+_served: list[str] = []
 _announced: set[str] = set()
 _mpi_store: Any = None  # torch makes groups of "mpi" without a store
 
@@ -106,7 +106,7 @@ def _replace_creator(name: str) -> None:
 
     if name in _served:
         return
-    _served[name] = _plugin(name)
+    _served.append(name)
     c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
     if (
         name != "mpi"

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from altorch import _version_check
-from altorch.fallback.backend import PythonBackend
+from altorch.fallback.backend import PythonBackend, alive
 
 _warned = False
 
@@ -32,7 +32,7 @@ def create(backend_options: Any, options: Any, served: str = "al") -> PythonBack
             RuntimeWarning,
             stacklevel=2,
         )
-    return PythonBackend(
+    made = PythonBackend(
         backend_options.store,
         backend_options.group_id,
         rank,
@@ -41,3 +41,5 @@ def create(backend_options: Any, options: Any, served: str = "al") -> PythonBack
         not dist.is_initialized(),
         served,
     )
+    alive.add(made)
+    return made

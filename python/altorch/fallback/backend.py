@@ -17,25 +17,12 @@ from altorch.fallback.exchanges import Exchanges
 from altorch.fallback.tensors import flat_of, store_back
 from altorch.fallback.work import PythonWork
 
-_alive: set[PythonBackend] = set()  # torch's debug wrapper keeps the C++ half of a backend only
+alive: set[PythonBackend] = set()  # torch's debug wrapper keeps the C++ half of a backend only
 _BARRIER_TAG = (1 << 30) - 7  # of messages that no program sends
 
 
 class PythonBackend(Collectives, Blocks, Exchanges):
     """One process group of CPU tensors on one node."""
-
-    def __init__(
-        self,
-        store: Any,
-        name: str,
-        rank: int,
-        ranks: list[int],
-        timeout: timedelta,
-        is_job: bool,
-        served: str,
-    ) -> None:
-        super().__init__(store, name, rank, ranks, timeout, is_job, served)
-        _alive.add(self)
 
     def getBackendName(self) -> str:
         return self._served
@@ -75,7 +62,7 @@ class PythonBackend(Collectives, Blocks, Exchanges):
 
     def _end(self, why: bytes) -> None:
         engine.library().altorch_close(self.handle, why)
-        _alive.discard(self)
+        alive.discard(self)
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
         """Rank 0 waits for a message of every peer, and answers all: unlike a barrier, it can name who has not come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import os
 import threading
 import zlib
@@ -113,6 +114,7 @@ def milliseconds(timeout: timedelta) -> int:
     return max(1, min(int(timeout.total_seconds() * 1000), 1 << 40))
 
 
+@functools.cache
 def number_of(table: str, name: str) -> int:
     """`table`: "dtype" or "kind"; -1: the engine knows no such name."""
     return int(getattr(library(), f"altorch_{table}")(name.encode()))
@@ -141,10 +143,15 @@ def check(code: int, buffers: Any = None) -> None:
     keep_if_used(buffers)
     if _raised:
         raise _raised.pop()
+    raise _exception(code, error_text())
+
+
+def _exception(code: int, text: str) -> Exception:
     from torch.distributed import DistBackendError
 
-    kinds = {1: ValueError, 2: TypeError, 8: NotImplementedError}
-    raise kinds.get(code, DistBackendError)(error_text())
+    kinds: dict[int, type[Exception]] = {1: ValueError, 2: TypeError, 8: NotImplementedError}
+    other: type[Exception] = DistBackendError
+    return kinds.get(code, other)(text)
 
 
 def join(
@@ -176,7 +183,5 @@ def join(
         )
     group, code, text = made[0]
     if not group:
-        from torch.distributed import DistBackendError
-
-        raise {1: ValueError, 2: TypeError, 8: NotImplementedError}.get(code, DistBackendError)(text)
+        raise _exception(code, text)
     return c_void_p(group)
