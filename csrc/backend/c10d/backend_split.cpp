@@ -40,8 +40,9 @@ c10::intrusive_ptr<c10d::Backend> AlBackend::merge(const c10::intrusive_ptr<c10d
     // The ranks may belong to several jobs, so their global ranks do not identify them. They are
     // numbered anew.
     for (int each = 0; each < size; ++each) merged.global_ranks.push_back(each);
-    auto own = c10::dynamic_intrusive_pointer_cast<AlOptions>(options);
-    const auto [made, unsupported_reason] = merge_maker()(store, merged, own ? own : options_);
+    auto* own = dynamic_cast<AlOptions*>(options.get());  // torch's own cast leaks what it cannot cast
+    const auto [made, unsupported_reason] =
+        merge_maker()(store, merged, own ? c10::intrusive_ptr<AlOptions>::reclaim_copy(own) : options_);
     if (!made) throw Error(ErrorKind::kTransport, unsupported_reason);
     last_merge_store_ = c10::weak_intrusive_ptr<c10d::Store>(store);
     last_merge_ = c10::weak_intrusive_ptr<c10d::Backend>(made);

@@ -28,7 +28,7 @@ std::string C10dStore::prefixes_of(const c10::intrusive_ptr<c10d::Store>& store)
   struct Prefix : c10d::PrefixStore {  // torch shows it to derived classes only
     static const std::string& of(c10d::PrefixStore& shown) { return shown.*(&Prefix::prefix_); }
   };
-  const auto shown = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  auto* shown = dynamic_cast<c10d::PrefixStore*>(store.get());  // torch's own cast leaks what it cannot cast
   return shown ? prefixes_of(shown->getUnderlyingStore()) + Prefix::of(*shown) + "/" : "";
 }
 

@@ -18,6 +18,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 
 #include "bootstrap/frames.h"
