@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import traceback
 import weakref
 
 import pytest
@@ -184,18 +185,35 @@ def test_a_group_that_ends_before_its_device_keeps_the_memory():
         cluster.check(end_with_work_in_flight, deadline=120)
 
 
+def holds_group(value):
+    """Whether a table of torch's, from or to groups or lists of them."""
+    entries = (
+        [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    )
+    return any(isinstance(entry, dist.ProcessGroup) or holds_group(entry) for entry in entries)
+
+
 def forget_groups():
     """As the end of a program does: torch forgets all groups, none is destroyed first."""
     torch_groups = dist.distributed_c10d
-    for value in vars(torch_groups._world).values():
-        if isinstance(value, dict):
-            value.clear()
-    for value in vars(torch_groups).values():
-        if isinstance(value, dict) and value and all(isinstance(key, dist.ProcessGroup) for key in value):
-            value.clear()
+    for owner in (torch_groups._world, torch_groups):
+        for value in vars(owner).values():
+            if isinstance(value, dict) and (owner is torch_groups._world or holds_group(value)):
+                value.clear()
     torch_groups._world.default_pg = None
     torch_groups.GroupMember.WORLD = None
     gc.collect()
+
+
+def forget_in_child():
+    """Exits with 0, and with 2 where something still holds the group."""
+    try:
+        ended = weakref.ref(dist.group.WORLD)
+        forget_groups()
+        os._exit(0 if ended() is None else 2)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
 
 
 def fork_and_exit(world):
@@ -207,14 +225,9 @@ def fork_and_exit(world):
         work = dist.all_reduce(x.fill_(1.0), async_op=True)
         child = os.fork()
         if child == 0:
-            try:
-                ended = weakref.ref(dist.group.WORLD)
-                del work
-                forget_groups()
-                os._exit(0 if ended() is None else 2)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+            del work
+            forget_in_child()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         work.wait()
         torch.cuda.synchronize()
         assert x.eq(world.size).all(), turn

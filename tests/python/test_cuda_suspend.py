@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -41,7 +43,8 @@ def test_a_group_gives_its_memory_back_and_goes_on(world):
         dist.barrier()  # of the host
         given_back = free(where) - before
         print(f"round {again}: {given_back >> 20} MiB given back of {stats}")
-        assert given_back >= stats["suspend"] * 0.9
+        if "PYTEST_XDIST_WORKER" not in os.environ:  # else other tests take and free memory of the same GPU
+            assert given_back >= stats["suspend"] * 0.9
         assert backend.memory_stats()["suspended"] == 1
         with pytest.raises(NotImplementedError, match="every rank calls resume"):
             dist.all_reduce(torch.ones(3, device=where))

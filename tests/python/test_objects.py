@@ -433,3 +433,37 @@ def test_a_hostile_pickle_runs_nothing(path, tmp_path, monkeypatch):
         _pickling.unpack(memoryview(path.read_bytes()), [], frozenset())
     assert not isinstance(raised.value, (SystemExit, KeyboardInterrupt, MemoryError))
     assert not list(tmp_path.iterdir()), "it wrote a file"
+
+
+def gather_cuda_tensors(world):
+    here = torch.device("cuda", world.rank % torch.cuda.device_count())
+    torch.cuda.set_device(here)
+    generator = torch.Generator(here).manual_seed(world.rank)
+    shared = torch.randn(300_001, device=here, generator=generator)
+    given = {
+        "large": shared,
+        "view": shared[1:1000:3],
+        "half": torch.full((3, 7), float(world.rank), dtype=torch.bfloat16, device=here),
+        "empty": torch.empty(0, 3, device=here),
+        "cpu": torch.full((5,), world.rank),
+    }
+    found = [None] * world.size
+    objects.all_gather_object(found, given)
+    for rank, entries in enumerate(found):
+        there = torch.device("cuda", rank % torch.cuda.device_count())
+        again = torch.randn(300_001, device=there, generator=torch.Generator(there).manual_seed(rank))
+        assert {name: value.device.type for name, value in entries.items()} == {
+            name: value.device.type for name, value in given.items()
+        }
+        assert entries["large"].device == there and torch.equal(entries["large"], again)
+        assert torch.equal(entries["view"], again[1:1000:3])
+        assert entries["view"].untyped_storage().data_ptr() == entries["large"].untyped_storage().data_ptr()
+        assert entries["half"].eq(rank).all() and entries["half"].dtype == torch.bfloat16
+        assert entries["empty"].shape == (0, 3) and entries["cpu"].eq(rank).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 1, reason="no GPU is visible")
+def test_cuda_tensors_arrive_on_the_gpu_of_the_same_index():
+    with Cluster(2) as cluster:
+        cluster.check(gather_cuda_tensors, deadline=60)
