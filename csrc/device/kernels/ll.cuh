@@ -30,40 +30,22 @@
 
 namespace altorch::kernels {
 
-// As LlExchange in device/device.h.
-struct Ll {
-  unsigned long long* send_slots[64];        // one for all, or by rank
-  const unsigned long long* receive_slots[64];  // by rank
-  unsigned* numbers;
-  const unsigned* aborted;
-  const void* input;
-  void* output;
-  long long half, region;
-  long long count, stride, own;
-  int sends_data, receiver, wants;
-  int first, behind;
-  int rank, number, send_slot_count;
-  int scaled, blocks;
-  double factor;
-  unsigned long long poison;
-};
-
-AL_DEVICE unsigned char pattern_byte(unsigned long long pattern, long long at) {
+AL_DEVICE unsigned char pattern_byte(u64 pattern, i64 at) {
   return static_cast<unsigned char>(pattern >> 8 * (at % 8));
 }
 
-AL_DEVICE unsigned long long load_word(const unsigned long long* word) {
+AL_DEVICE u64 load_word(const u64* word) {
 #ifdef __CUDACC__
-  return *static_cast<const volatile unsigned long long*>(word);
+  return *static_cast<const volatile u64*>(word);
 #else
   return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 #endif
 }
 
-AL_DEVICE void store_word(unsigned long long* word, unsigned data, unsigned exchange) {
-  const unsigned long long both = static_cast<unsigned long long>(exchange) << 32 | data;
+AL_DEVICE void store_word(u64* word, unsigned data, unsigned exchange) {
+  const u64 both = static_cast<u64>(exchange) << 32 | data;
 #ifdef __CUDACC__
-  *static_cast<volatile unsigned long long*>(word) = both;
+  *static_cast<volatile u64*>(word) = both;
 #else
   __atomic_store_n(word, both, __ATOMIC_RELEASE);
 #endif
@@ -81,24 +63,24 @@ AL_DEVICE bool is_set(const unsigned* aborted) {
 AL_DEVICE unsigned next_number(unsigned last) { return last == 0xFFFFFFFFu ? 2 : last + 1; }
 
 // The offset of a block's words of this exchange from the beginning of a slot.
-AL_DEVICE long long words_of(unsigned exchange, long long half, long long region, long long block) {
+AL_DEVICE i64 words_of(unsigned exchange, i64 half, i64 region, i64 block) {
   return (exchange & 1) * half + block * region;
 }
 
 // A range of units. part_of() gives each block the same number of units; the last blocks may have fewer.
 struct Range {
-  long long begin, end;
+  i64 begin, end;
 };
-AL_DEVICE Range part_of(long long units, long long block, long long blocks) {
-  const long long each = (units + blocks - 1) / blocks, begin = block * each, end = begin + each;
+AL_DEVICE Range part_of(i64 units, i64 block, i64 blocks) {
+  const i64 each = (units + blocks - 1) / blocks, begin = block * each, end = begin + each;
   return {begin < units ? begin : units, end < units ? end : units};
 }
 
 // Waits until the word belongs to this exchange. Returns false if the call was aborted.
-AL_DEVICE bool take_word(const unsigned long long* at, unsigned exchange, const unsigned* aborted,
+AL_DEVICE bool take_word(const u64* at, unsigned exchange, const unsigned* aborted,
                          unsigned& data) {
   for (int polls = 1;; ++polls) {
-    const unsigned long long word = load_word(at);
+    const u64 word = load_word(at);
     data = static_cast<unsigned>(word);
     if (static_cast<unsigned>(word >> 32) == exchange) return true;
     if (polls % 1024 == 0 && is_set(aborted)) return false;
@@ -133,14 +115,14 @@ AL_DEVICE void store_four(void* at, unsigned four) {
 }
 // Whether the elements of a unit can move as one word. `left`: how many elements of the vector are left.
 template <class Stored>
-AL_DEVICE bool goes_whole(const Stored* at, long long left) {
+AL_DEVICE bool goes_whole(const Stored* at, i64 left) {
   return Words<Stored>::kElements > 1 && left >= Words<Stored>::kElements &&
-         reinterpret_cast<unsigned long long>(at) % 4 == 0;
+         reinterpret_cast<u64>(at) % 4 == 0;
 }
 
 // Loads a unit of a vector that has `left` elements left there. Elements after its end are 0.
 template <class Stored>
-AL_DEVICE Words<Stored> load_unit(const Stored* at, long long left) {
+AL_DEVICE Words<Stored> load_unit(const Stored* at, i64 left) {
   Words<Stored> unit;
   for (int i = 0; i < Words<Stored>::kWords; ++i) unit.words[i] = 0;
   if (goes_whole(at, left)) {
@@ -151,16 +133,16 @@ AL_DEVICE Words<Stored> load_unit(const Stored* at, long long left) {
   return unit;
 }
 template <class Stored>
-AL_DEVICE void store_unit(Stored* at, long long left, const Words<Stored>& unit) {
+AL_DEVICE void store_unit(Stored* at, i64 left, const Words<Stored>& unit) {
   if (goes_whole(at, left)) return store_four(at, unit.words[0]);
   for (int i = 0; i < Words<Stored>::kElements && i < left; ++i) at[i] = unit.elements[i];
 }
 
 // How many units of a vector, from its beginning, can be loaded as they are.
 template <class Stored>
-AL_DEVICE long long whole_units(const Stored* vector, long long count) {
+AL_DEVICE i64 whole_units(const Stored* vector, i64 count) {
   if (Words<Stored>::kElements == 1) return count;
-  return reinterpret_cast<unsigned long long>(vector) % 4 == 0 ? count / Words<Stored>::kElements : 0;
+  return reinterpret_cast<u64>(vector) % 4 == 0 ? count / Words<Stored>::kElements : 0;
 }
 // How many units of a thread are in flight together: one unit takes as long as all of them.
 template <class Stored>
@@ -169,12 +151,12 @@ constexpr int kUnitsAtOnce = Words<Stored>::kWords > 2 ? 1 : 4 / Words<Stored>::
 // Loads units of this rank's input, `first` elements from its beginning, `stride` apart. Several units at once must
 // be whole.
 template <class Number, int kAtOnce>
-AL_DEVICE void own_units(const Ll& job, long long first, long long unit, long long stride,
+AL_DEVICE void own_units(const LlExchange& job, i64 first, i64 unit, i64 stride,
                          Words<typename Number::Stored> (&own)[kAtOnce]) {
   using Unit = Words<typename Number::Stored>;
   const auto* input = static_cast<const typename Number::Stored*>(job.input) + first;
   AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn) {
-    const long long at = (unit + turn * stride) * Unit::kElements;
+    const i64 at = (unit + turn * stride) * Unit::kElements;
     if constexpr (kAtOnce == 1) {
       own[turn] = load_unit(input + at, job.count - at);
     } else if constexpr (Unit::kElements > 1) {
@@ -194,22 +176,22 @@ AL_DEVICE void own_units(const Ll& job, long long first, long long unit, long lo
 // One block's part of one exchange.
 struct Turn {
   unsigned exchange;
-  long long at;  // the offset of its words
-  long long block, blocks;
+  i64 at;  // the offset of its words
+  i64 block, blocks;
 };
-AL_DEVICE Turn turn_of(const Ll& job, long long block, long long blocks) {
+AL_DEVICE Turn turn_of(const LlExchange& job, i64 block, i64 blocks) {
   const unsigned exchange = next_number(job.numbers[block]);
   return {exchange, words_of(exchange, job.half, job.region, block), block, blocks};
 }
 // Called after everything that the threads of the block do in the exchange.
-AL_DEVICE void end_turn(const Ll& job, const Turn& turn) {
+AL_DEVICE void end_turn(const LlExchange& job, const Turn& turn) {
   AL_SYNCHRONIZE();
   AL_LAUNCH_DEPENDENTS();
   if (AL_THREAD == 0) job.numbers[turn.block] = turn.exchange;
 }
 
 template <class Number>
-AL_DEVICE Range units_of(const Ll& job, const Turn& turn) {
+AL_DEVICE Range units_of(const LlExchange& job, const Turn& turn) {
   using Unit = Words<typename Number::Stored>;
   return part_of((job.count + Unit::kElements - 1) / Unit::kElements, turn.block, turn.blocks);
 }
@@ -221,11 +203,11 @@ struct Several {
   static constexpr int kAtOnce = kNumber;
 };
 template <int kAtOnce, class Act>
-AL_DEVICE void for_each_unit(const Range& units, long long whole, const Act& act) {
-  long long at = units.begin + AL_THREAD;
+AL_DEVICE void for_each_unit(const Range& units, i64 whole, const Act& act) {
+  i64 at = units.begin + AL_THREAD;
   if constexpr (kAtOnce > 1) {
-    const long long end = whole < units.end ? whole : units.end;
-    for (; at + (kAtOnce - 1) * static_cast<long long>(AL_THREADS) < end; at += kAtOnce * static_cast<long long>(AL_THREADS))
+    const i64 end = whole < units.end ? whole : units.end;
+    for (; at + (kAtOnce - 1) * static_cast<i64>(AL_THREADS) < end; at += kAtOnce * static_cast<i64>(AL_THREADS))
       act(Several<kAtOnce>(), at);
   }
   for (; at < units.end; at += AL_THREADS) act(Several<1>(), at);
@@ -233,21 +215,21 @@ AL_DEVICE void for_each_unit(const Range& units, long long whole, const Act& act
 
 // Writes these units of this rank's part into each send slot. A slot that gets no data gets one word with only the number.
 template <class Number>
-AL_DEVICE void send_units(const Ll& job, const Turn& turn, const Range& units) {
+AL_DEVICE void send_units(const LlExchange& job, const Turn& turn, const Range& units) {
   using Stored = typename Number::Stored;
   using Unit = Words<Stored>;
   for (int slot = 0; slot < job.send_slot_count; ++slot) {
     if (job.send_slot_count > 1 && slot == job.rank) continue;
-    unsigned long long* words = job.send_slots[slot] + turn.at;
+    u64* words = job.send_slots[slot] + turn.at;
     const bool full =
         job.sends_data && (job.send_slot_count == 1 || job.receiver < 0 || job.receiver == slot) && units.begin < units.end;
     if (!full) {
       if (AL_THREAD == 0) store_word(words, 0, turn.exchange);
       continue;
     }
-    const long long first = slot * job.stride;
-    const long long whole = whole_units(static_cast<const Stored*>(job.input) + first, job.count);
-    for_each_unit<kUnitsAtOnce<Stored>>(units, whole, [&](auto several, long long at) {
+    const i64 first = slot * job.stride;
+    const i64 whole = whole_units(static_cast<const Stored*>(job.input) + first, job.count);
+    for_each_unit<kUnitsAtOnce<Stored>>(units, whole, [&](auto several, i64 at) {
       Unit own[decltype(several)::kAtOnce];
       own_units<Number>(job, first, at, AL_THREADS, own);
       AL_UNROLL for (const Unit& unit : own) {
@@ -260,17 +242,17 @@ AL_DEVICE void send_units(const Ll& job, const Turn& turn, const Range& units) {
 }
 
 template <class Number>
-AL_DEVICE void send_units(const Ll& job, const Turn& turn) {
+AL_DEVICE void send_units(const LlExchange& job, const Turn& turn) {
   send_units<Number>(job, turn, units_of<Number>(job, turn));
 }
 
 // Waits for units that a rank sends, `stride` apart, and loads them. Returns false if the call was aborted.
 template <class Stored, int kAtOnce>
-AL_DEVICE bool take_units(const unsigned long long* words, long long unit, long long stride, unsigned exchange,
+AL_DEVICE bool take_units(const u64* words, i64 unit, i64 stride, unsigned exchange,
                           const unsigned* aborted, Words<Stored> (&taken)[kAtOnce]) {
   constexpr int kWords = Words<Stored>::kWords;
   for (int polls = 1;; ++polls) {
-    unsigned long long found[kAtOnce][kWords];
+    u64 found[kAtOnce][kWords];
     AL_UNROLL for (int turn = 0; turn < kAtOnce; ++turn)
       AL_UNROLL for (int i = 0; i < kWords; ++i) found[turn][i] = load_word(words + (unit + turn * stride) * kWords + i);
     bool all = true;
@@ -288,7 +270,7 @@ AL_DEVICE bool take_units(const unsigned long long* words, long long unit, long 
 
 // The poison pattern as an element.
 template <class Number>
-AL_DEVICE typename Number::Stored poisoned(const Ll& job) {
+AL_DEVICE typename Number::Stored poisoned(const LlExchange& job) {
   union {
     unsigned char bytes[sizeof(typename Number::Stored)];
     typename Number::Stored element;
@@ -298,7 +280,7 @@ AL_DEVICE typename Number::Stored poisoned(const Ll& job) {
 }
 
 // Waits for one word from each rank from which this block has taken no data, so that no rank gets two exchanges ahead.
-AL_DEVICE void meet(const Ll& job, const Turn& turn, bool took, int first, int behind) {
+AL_DEVICE void meet(const LlExchange& job, const Turn& turn, bool took, int first, int behind) {
   unsigned ignored;
   for (int rank = AL_THREAD; rank < job.number; rank += AL_THREADS) {
     if (rank == job.rank || (took && rank >= first && rank < behind)) continue;
@@ -309,7 +291,7 @@ AL_DEVICE void meet(const Ll& job, const Turn& turn, bool took, int first, int b
 // Reduces units of all ranks, AL_THREADS apart, in the order of the ranks. `begin`: the first unit that the block has sent.
 // Returns false if the call was aborted.
 template <class Number, class Operator, int kAtOnce, int kElements>
-AL_DEVICE bool reduce_units(const Ll& job, const Turn& turn, long long first, long long begin,
+AL_DEVICE bool reduce_units(const LlExchange& job, const Turn& turn, i64 first, i64 begin,
                             typename Number::Computed (&sums)[kAtOnce][kElements]) {
   bool here = true;
   for (int rank = 0; rank < job.number; ++rank) {
@@ -331,14 +313,14 @@ AL_DEVICE bool reduce_units(const Ll& job, const Turn& turn, long long first, lo
 
 // Works in place, too: a thread writes only elements that it has read and sent before.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_ll(const Ll& job, long long block, long long blocks) {
+AL_DEVICE void reduce_ll(const LlExchange& job, i64 block, i64 blocks) {
   using Stored = typename Number::Stored;
   using Unit = Words<Stored>;
   const Turn turn = turn_of(job, block, blocks);
   send_units<Number>(job, turn);
   const Range units = units_of<Number>(job, turn), none = {0, 0};
-  const long long whole = whole_units(static_cast<const Stored*>(job.input) + job.own, job.count);
-  for_each_unit<kUnitsAtOnce<Stored>>(job.wants ? units : none, whole, [&](auto several, long long first) {
+  const i64 whole = whole_units(static_cast<const Stored*>(job.input) + job.own, job.count);
+  for_each_unit<kUnitsAtOnce<Stored>>(job.wants ? units : none, whole, [&](auto several, i64 first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
     typename Number::Computed sums[kAtOnce][Unit::kElements]{};
     const bool here = reduce_units<Number, Operator>(job, turn, first, units.begin, sums);
@@ -348,7 +330,7 @@ AL_DEVICE void reduce_ll(const Ll& job, long long block, long long blocks) {
         if constexpr (kMean) sums[i][j] = Number::mean(sums[i][j], job.number);
         result.elements[j] = here ? Number::narrow(sums[i][j]) : poisoned<Number>(job);
       }
-      const long long at = (first + i * static_cast<long long>(AL_THREADS)) * Unit::kElements;
+      const i64 at = (first + i * static_cast<i64>(AL_THREADS)) * Unit::kElements;
       store_unit(static_cast<Stored*>(job.output) + at, job.count - at, result);
     }
   });
@@ -357,15 +339,15 @@ AL_DEVICE void reduce_ll(const Ll& job, long long block, long long blocks) {
 }
 
 // Moves parts of `count` bytes from the ranks first to behind - 1 into the output, side by side.
-AL_DEVICE void move_ll(const Ll& job, long long block, long long blocks) {
+AL_DEVICE void move_ll(const LlExchange& job, i64 block, i64 blocks) {
   using Byte = Plain<unsigned char>;
   using Unit = Words<unsigned char>;
   const Turn turn = turn_of(job, block, blocks);
   send_units<Byte>(job, turn);
   unsigned char* output = static_cast<unsigned char*>(job.output);
   const Range units = units_of<Byte>(job, turn), none = {0, 0};
-  const long long whole = whole_units(static_cast<const unsigned char*>(job.input), job.count);
-  for_each_unit<kUnitsAtOnce<unsigned char>>(job.wants ? units : none, whole, [&](auto several, long long first) {
+  const i64 whole = whole_units(static_cast<const unsigned char*>(job.input), job.count);
+  for_each_unit<kUnitsAtOnce<unsigned char>>(job.wants ? units : none, whole, [&](auto several, i64 first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
     for (int rank = job.first; rank < job.behind; ++rank) {
       Unit parts[kAtOnce];
@@ -376,7 +358,7 @@ AL_DEVICE void move_ll(const Ll& job, long long block, long long blocks) {
         here = take_units(job.receive_slots[rank] + turn.at, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
       }
       AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-        const long long at = (first + i * static_cast<long long>(AL_THREADS)) * 4;
+        const i64 at = (first + i * static_cast<i64>(AL_THREADS)) * 4;
         AL_UNROLL for (int j = 0; !here && j < 4; ++j) parts[i].elements[j] = pattern_byte(job.poison, at + j);
         store_unit(output + (rank - job.first) * job.count + at, job.count - at, parts[i]);
       }
@@ -388,10 +370,10 @@ AL_DEVICE void move_ll(const Ll& job, long long block, long long blocks) {
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_ll_reduce(const Ll& job) {
+AL_DEVICE void run_ll_reduce(const LlExchange& job) {
   reduce_ll<Number, Operator, kMean>(job, blockIdx.x, gridDim.x);
 }
-AL_DEVICE void run_ll_move(const Ll& job) { move_ll(job, blockIdx.x, gridDim.x); }
+AL_DEVICE void run_ll_move(const LlExchange& job) { move_ll(job, blockIdx.x, gridDim.x); }
 #endif
 
 }  // namespace altorch::kernels

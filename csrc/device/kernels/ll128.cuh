@@ -34,15 +34,6 @@
 
 namespace altorch::kernels {
 
-// As Ll128Slots in device/device.h.
-struct Ll128Slots {
-  unsigned long long* theirs[16];
-  const unsigned long long* mine[16];
-  unsigned long long* numbers;
-  const unsigned* aborted;
-  int rank, number, warps, reserved;
-};
-
 // How many rounds a warp pushes ahead. Three make 16 MiB between two H100s slower: 71 us, not 64 (docs/benchmarks.md).
 constexpr int kAhead = 1;
 // A unit is 60 packs p[i] of 16 bytes, in two rows of four lines. Each lane of a warp stores 16 bytes in each row. Every eighth
@@ -52,11 +43,13 @@ constexpr int kAhead = 1;
 //   row 0   p[0]   p[1]   ...  p[6]   p[56].low  #   p[7]   ...  p[59].low  #
 //   row 1   p[28]  p[29]  ...  p[34]  p[56].high #   p[35]  ...  p[59].high #
 constexpr int kUnitPacks = 60, kUnitWords = 128, kLinesOfUnit = 8, kRowWords = 64, kUnitsOfRound = 2, kSlots = 4,
-              kWarpsOfBlock = 16, kRowPacks = 28;
-constexpr long long kRoundWords = kUnitsOfRound * kUnitWords;
+              kWarpsOfBlock = Ll128Slots::kWarpsOfBlock, kRowPacks = 28;
+constexpr i64 kRoundWords = kUnitsOfRound * kUnitWords;
+static_assert(kUnitPacks * 16 == Ll128Slots::kUnitBytes);
+static_assert(kSlots * kRoundWords * 8 == Ll128Slots::kBytesOfWarp);
 
 struct alignas(16) Halves {
-  unsigned long long low, high;
+  u64 low, high;
 };
 struct LanePacks {
   Halves first, second;
@@ -66,7 +59,7 @@ AL_DEVICE bool carries_number(int lane) { return lane % 8 == 7; }
 AL_DEVICE int first_pack(int lane) { return carries_number(lane) ? 2 * kRowPacks + lane / 8 : lane - lane / 8; }
 // A lane without a number has its second pack kRowPacks later.
 
-AL_DEVICE void store_halves(unsigned long long* at, unsigned long long low, unsigned long long high) {
+AL_DEVICE void store_halves(u64* at, u64 low, u64 high) {
 #ifdef __CUDACC__
   asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(low), "l"(high) : "memory");
 #else  // in the order of the lanes, the number last
@@ -74,7 +67,7 @@ AL_DEVICE void store_halves(unsigned long long* at, unsigned long long low, unsi
   __atomic_store_n(at + 1, high, __ATOMIC_RELEASE);
 #endif
 }
-AL_DEVICE Halves load_halves(const unsigned long long* at) {
+AL_DEVICE Halves load_halves(const u64* at) {
   Halves found;
 #ifdef __CUDACC__
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(found.low), "=l"(found.high) : "l"(at) : "memory");
@@ -96,40 +89,40 @@ AL_DEVICE int own_warp() { return static_cast<int>((blockIdx.x * blockDim.x + th
 AL_DEVICE int unit_of(const Warp& warp, int round, int place) {
   return (round * kUnitsOfRound + place) * warp.number + warp.index;
 }
-AL_DEVICE int units_in(long long packs) { return static_cast<int>((packs + kUnitPacks - 1) / kUnitPacks); }
+AL_DEVICE int units_in(i64 packs) { return static_cast<int>((packs + kUnitPacks - 1) / kUnitPacks); }
 AL_DEVICE int rounds_for(int units, const Warp& warp) {
   const int each = warp.number * kUnitsOfRound;
   return units <= each ? 1 : (units + each - 1) / each;
 }
 
-AL_DEVICE unsigned long long& number_at(const Ll128Slots& slots, int peer, int warp) {
-  return slots.numbers[static_cast<long long>(peer) * slots.warps + warp];
+AL_DEVICE u64& number_at(const Ll128Slots& slots, int peer, int warp) {
+  return slots.numbers[static_cast<i64>(peer) * slots.warps + warp];
 }
 // A warp's state with one other rank: its slots there and here, and the number of the call's first round.
 struct Ll128Peer {
-  unsigned long long* theirs;
-  const unsigned long long* mine;
-  unsigned long long number;
+  u64* theirs;
+  const u64* mine;
+  u64 number;
 };
 AL_DEVICE Ll128Peer ll128_peer(const Ll128Slots& slots, int peer, const Warp& warp) {
-  const long long begin = warp.index * kSlots * kRoundWords;
+  const i64 begin = warp.index * kSlots * kRoundWords;
   return {slots.theirs[peer] + begin, slots.mine[peer] + begin, number_at(slots, peer, warp.index) + 1};
 }
-AL_DEVICE long long slot_of(unsigned long long number) { return static_cast<long long>(number % kSlots) * kRoundWords; }
+AL_DEVICE i64 slot_of(u64 number) { return static_cast<i64>(number % kSlots) * kRoundWords; }
 
-AL_DEVICE long long packs_in(long long bytes) { return (bytes + 15) / 16; }
+AL_DEVICE i64 packs_in(i64 bytes) { return (bytes + 15) / 16; }
 
 // Loads a pack of up to `bytes` valid bytes, at any alignment.
-AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
+AL_APART Halves load_pack(const unsigned char* from, i64 bytes) {
   Halves loaded = {0, 0};
 #ifdef __CUDACC__
-  const unsigned long long at = reinterpret_cast<unsigned long long>(from);
+  const u64 at = reinterpret_cast<u64>(from);
   if (bytes >= 16 && at % 16 == 0) return *reinterpret_cast<const Halves*>(from);
   if (bytes >= 32) {  // out of the two aligned packs in which it lies; the vector goes on behind them
     const auto* const aligned = reinterpret_cast<const Halves*>(from - at % 16);
     const Halves here = aligned[0], next = aligned[1];
     const int shift = static_cast<int>(at % 16) * 8;
-    const unsigned long long words[3] = {shift < 64 ? here.low : here.high, shift < 64 ? here.high : next.low,
+    const u64 words[3] = {shift < 64 ? here.low : here.high, shift < 64 ? here.high : next.low,
                                          shift < 64 ? next.low : next.high};
     const int left = shift % 64;
     loaded.low = words[0] >> left | (left ? words[1] << (64 - left) : 0);
@@ -138,7 +131,7 @@ AL_APART Halves load_pack(const unsigned char* from, long long bytes) {
   }
 #endif
   AL_UNROLL for (int i = 0; i < 16; ++i)
-    (i < 8 ? loaded.low : loaded.high) |= i < bytes ? static_cast<unsigned long long>(from[i]) << 8 * (i % 8) : 0;
+    (i < 8 ? loaded.low : loaded.high) |= i < bytes ? static_cast<u64>(from[i]) << 8 * (i % 8) : 0;
   return loaded;
 }
 template <class Unit>
@@ -153,14 +146,14 @@ AL_DEVICE void store_units(unsigned char* to, Halves pack) {
 #endif
   }
 }
-AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
-  const unsigned long long at = reinterpret_cast<unsigned long long>(to);
+AL_APART void store_pack(unsigned char* to, i64 bytes, Halves pack) {
+  const u64 at = reinterpret_cast<u64>(to);
   if (bytes < 16) {
     AL_UNROLL for (int i = 0; i < 16; ++i) {
       if (i < bytes) to[i] = static_cast<unsigned char>((i < 8 ? pack.low : pack.high) >> 8 * (i % 8));
     }
   } else if (at % 8 == 0) {
-    store_units<unsigned long long>(to, pack);
+    store_units<u64>(to, pack);
   } else if (at % 4 == 0) {
     store_units<unsigned>(to, pack);
   } else if (at % 2 == 0) {
@@ -173,26 +166,26 @@ AL_APART void store_pack(unsigned char* to, long long bytes, Halves pack) {
 struct AnyPacks {
   static constexpr bool kEndsApart = false;
   const unsigned char* bytes;
-  long long count;
-  AL_DEVICE static AnyPacks of(const void* data, long long bytes) {
+  i64 count;
+  AL_DEVICE static AnyPacks of(const void* data, i64 bytes) {
     return {static_cast<const unsigned char*>(data), bytes};
   }
-  AL_DEVICE static long long in_rounds(long long bytes) { return bytes; }
+  AL_DEVICE static i64 in_rounds(i64 bytes) { return bytes; }
   AL_DEVICE int units() const { return units_in(packs_in(count)); }
   AL_DEVICE LanePacks load(int unit, int lane) const {
-    const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
+    const i64 at = (static_cast<i64>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
     LanePacks loaded = {{0, 0}, {0, 0}};
     if (at < count) loaded.first = load_pack(bytes + at, count - at);
     if (!carries_number(lane) && second < count) loaded.second = load_pack(bytes + second, count - second);
     return loaded;
   }
-  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
-    const long long at = (static_cast<long long>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
+  AL_DEVICE static void store(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
+    const i64 at = (static_cast<i64>(unit) * kUnitPacks + first_pack(lane)) * 16, second = at + kRowPacks * 16;
     auto* const to = static_cast<unsigned char*>(data);
     if (at < bytes) store_pack(to + at, bytes - at, given.first);
     if (!carries_number(lane) && second < bytes) store_pack(to + second, bytes - second, given.second);
   }
-  AL_DEVICE static void store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+  AL_DEVICE static void store_all(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
     store(data, bytes, unit, lane, given);
   }
 };
@@ -202,14 +195,14 @@ struct WholePacks {
   static constexpr bool kEndsApart = true;
   const Halves* packs;
   int number, left;  // left: bytes of the last one
-  AL_DEVICE static bool hold(const void* data, long long bytes) {
-    return reinterpret_cast<unsigned long long>(data) % 16 == 0 && bytes < 1LL << 34;
+  AL_DEVICE static bool hold(const void* data, i64 bytes) {
+    return reinterpret_cast<u64>(data) % 16 == 0 && bytes < 1LL << 34;
   }
-  AL_DEVICE static WholePacks of(const void* data, long long bytes) {
+  AL_DEVICE static WholePacks of(const void* data, i64 bytes) {
     return {static_cast<const Halves*>(data), static_cast<int>(packs_in(bytes)), static_cast<int>((bytes + 15) % 16 + 1)};
   }
   // What the rounds store: everything but an incomplete last pack, see store_end().
-  AL_DEVICE static long long in_rounds(long long bytes) { return bytes / 16 * 16; }
+  AL_DEVICE static i64 in_rounds(i64 bytes) { return bytes / 16 * 16; }
   AL_DEVICE int units() const { return units_in(number); }
   // A lane's packs of a unit.
   AL_DEVICE LanePacks load(int unit, int lane) const {
@@ -223,15 +216,15 @@ struct WholePacks {
     return AnyPacks::of(packs, number * 16LL - 16 + left).load(unit, lane);
 #endif
   }
-  AL_DEVICE static void store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given);
+  AL_DEVICE static void store_all(void* data, i64 bytes, int unit, int lane, const LanePacks& given);
   // Stores all but an incomplete last pack: see store_end().
-  AL_DEVICE static void store(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+  AL_DEVICE static void store(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
     const int at = unit * kUnitPacks + first_pack(lane), number = static_cast<int>(bytes / 16);
     if (at < number) static_cast<Halves*>(data)[at] = given.first;
     if (!carries_number(lane) && at + kRowPacks < number) static_cast<Halves*>(data)[at + kRowPacks] = given.second;
   }
 };
-AL_DEVICE void WholePacks::store_all(void* data, long long bytes, int unit, int lane, const LanePacks& given) {
+AL_DEVICE void WholePacks::store_all(void* data, i64 bytes, int unit, int lane, const LanePacks& given) {
   store(data, bytes, unit, lane, given);
   const int last = static_cast<int>(bytes / 16), within = last - unit * kUnitPacks;
   if (bytes % 16 == 0 || within < 0 || within >= kUnitPacks) return;
@@ -241,13 +234,13 @@ AL_DEVICE void WholePacks::store_all(void* data, long long bytes, int unit, int 
 }
 // The incomplete last pack is stored separately, so that the loop has no test for it. Returns the index, among this warp's
 // units, of the unit that has this pack; -kUnitsOfRound if all packs are complete, or another warp has that unit.
-AL_DEVICE int turn_of_end(long long bytes, const Warp& warp) {
+AL_DEVICE int turn_of_end(i64 bytes, const Warp& warp) {
   const int unit = static_cast<int>(bytes / 16) / kUnitPacks;
   return bytes % 16 == 0 || unit % warp.number != warp.index ? -kUnitsOfRound : unit / warp.number;
 }
 // Stored by the lane that has it. result(place, lane): the packs of its unit.
 template <class Result>
-AL_DEVICE void store_end(void* data, long long bytes, int turn, const Result& result) {
+AL_DEVICE void store_end(void* data, i64 bytes, int turn, const Result& result) {
   const int left = static_cast<int>(bytes % 16), last = static_cast<int>(bytes / 16), within = last % kUnitPacks;
   for (int i = 0; i < AL_LANES; ++i) {
     const int lane = AL_LANE(i);
@@ -267,7 +260,7 @@ AL_DEVICE void load_units(const Packs& vector, const Warp& warp, int round, Unit
 }
 
 // Pushes the lines of a unit, or a first line with only the number if there is no unit.
-AL_DEVICE void push_lines(unsigned long long* words, unsigned long long number, const LanePacks (&packs)[AL_LANES],
+AL_DEVICE void push_lines(u64* words, u64 number, const LanePacks (&packs)[AL_LANES],
                           int lines) {
   AL_WARP_SYNCHRONIZE();  // a line is stored in one instruction
   for (int i = 0; i < AL_LANES; ++i) {
@@ -284,8 +277,8 @@ AL_DEVICE void push_lines(unsigned long long* words, unsigned long long number, 
 // all lanes. An aborted rank pushes nothing. The load of the abort flag overlaps with the loads of data.
 template <class Packs>
 AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp& warp, int round, bool& here) {
-  const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
-  unsigned long long* const words = peer.theirs + slot_of(number);
+  const u64 number = peer.number + static_cast<u64>(round);
+  u64* const words = peer.theirs + slot_of(number);
   const int units = vector.units();
   if (unit_of(warp, round, 0) >= units) {
     here = AL_WARP_ALL(here);
@@ -304,8 +297,8 @@ AL_DEVICE void push_units(const Ll128Peer& peer, const Packs& vector, const Warp
 
 // Waits for a round of a rank that sends `units` in total. Returns false if the call was aborted.
 AL_DEVICE bool await_units(const Ll128Peer& peer, const Warp& warp, int round, int units, const unsigned* aborted) {
-  const unsigned long long number = peer.number + static_cast<unsigned long long>(round);
-  const unsigned long long* const words = peer.mine + slot_of(number);
+  const u64 number = peer.number + static_cast<u64>(round);
+  const u64* const words = peer.mine + slot_of(number);
   int lines = 1;  // with nothing but the number
   AL_UNROLL for (int place = 0; place < kUnitsOfRound; ++place) {
     if (unit_of(warp, round, place) < units) lines = (place + 1) * kLinesOfUnit;
@@ -323,16 +316,16 @@ AL_DEVICE bool await_units(const Ll128Peer& peer, const Warp& warp, int round, i
   }
 }
 // Loads a unit that has arrived. It loads again, since the loads that saw the number may hold older data.
-AL_DEVICE LanePacks taken_unit(const unsigned long long* words, int lane) {
+AL_DEVICE LanePacks taken_unit(const u64* words, int lane) {
   const Halves first = load_halves(words + lane * 2), second = load_halves(words + kRowWords + lane * 2);
   if (carries_number(lane)) return {{first.low, second.low}, {0, 0}};
   return {first, second};
 }
 AL_DEVICE LanePacks take_unit(const Ll128Peer& peer, int round, int place, int lane) {
-  return taken_unit(peer.mine + slot_of(peer.number + static_cast<unsigned long long>(round)) + place * kUnitWords, lane);
+  return taken_unit(peer.mine + slot_of(peer.number + static_cast<u64>(round)) + place * kUnitWords, lane);
 }
 // What an aborted call stores in place of data.
-AL_DEVICE LanePacks poisoned_packs(unsigned long long pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
+AL_DEVICE LanePacks poisoned_packs(u64 pattern) { return {{pattern, pattern}, {pattern, pattern}}; }
 
 // Whether a warp of this rank has aborted, in this call or before. It is kept where the rank would count rounds with itself.
 AL_DEVICE bool has_aborted(const Ll128Slots& slots) { return load_word(&number_at(slots, slots.rank, 0)) != 0; }
@@ -342,7 +335,7 @@ AL_DEVICE void count_rounds(const Ll128Slots& slots, int first, int behind, int 
   AL_WARP_SYNCHRONIZE();  // every lane has read the numbers
   for (int i = 0; i < AL_LANES; ++i) {
     const int peer = first + AL_LANE(i);
-    if (peer < behind && peer != slots.rank) number_at(slots, peer, warp) += static_cast<unsigned long long>(rounds);
+    if (peer < behind && peer != slots.rank) number_at(slots, peer, warp) += static_cast<u64>(rounds);
     if (!here && AL_LANE(i) == 0) store_word(&number_at(slots, slots.rank, 0), 1, 0);
   }
 }

@@ -11,7 +11,7 @@ constexpr int kTogether = 3, kPolled = 4;
 struct WithAll {
   const Ll128Slots& slots;
   int begin;
-  unsigned long long next[AL_LANES];
+  u64 next[AL_LANES];
 
   AL_DEVICE WithAll(const Ll128Slots& slots, const Warp& warp)
       : slots(slots), begin(warp.index * kSlots * static_cast<int>(kRoundWords)) {
@@ -20,10 +20,10 @@ struct WithAll {
       next[i] = rank < slots.number && rank != slots.rank ? number_at(slots, rank, warp.index) + 1 : 0;
     }
   }
-  AL_DEVICE unsigned long long number(int rank, int turn) const {
+  AL_DEVICE u64 number(int rank, int turn) const {
     return AL_OF_LANE(next, rank) + static_cast<unsigned>(turn);
   }
-  AL_DEVICE int place(unsigned long long number) const {
+  AL_DEVICE int place(u64 number) const {
     return begin + static_cast<int>(static_cast<unsigned>(number) % kSlots) * static_cast<int>(kRoundWords);
   }
   // The other ranks, beginning with the next higher one, so that ranks do not all push to the same rank first. After the last
@@ -47,9 +47,9 @@ AL_DEVICE void push_to_all(const WithAll& all, int turn, bool& here, const Holds
     here = AL_WARP_ALL(here);
     AL_UNROLL for (int t = 0; t < kTogether; ++t) {
       const int rank = all.other(first + t);
-      const unsigned long long number = all.number(rank, turn);
+      const u64 number = all.number(rank, turn);
       const int lines = !here || rank == all.slots.rank ? 0 : holds(rank) ? kLinesOfUnit : 1;
-      unsigned long long* const words = all.slots.theirs[lines > 0 ? rank : all.other(1)];
+      u64* const words = all.slots.theirs[lines > 0 ? rank : all.other(1)];
       push_lines(words + all.place(number), number, packs[t], lines);
     }
   }
@@ -61,8 +61,8 @@ template <class Holds>
 AL_DEVICE bool await_all(const WithAll& all, int turn, const Holds& holds) {
   const Ll128Slots& slots = all.slots;
   for (int first = 0; first < slots.number; first += kPolled) {
-    const unsigned long long* line[AL_LANES];
-    unsigned long long number[AL_LANES];
+    const u64* line[AL_LANES];
+    u64 number[AL_LANES];
     for (int i = 0; i < AL_LANES; ++i) {
       const int rank = first + AL_LANE(i) / kLinesOfUnit, at = AL_LANE(i) % kLinesOfUnit;
       number[i] = all.number(rank, turn);

@@ -3,17 +3,6 @@
 
 namespace altorch::kernels {
 
-// As Ll128Exchange in device/device.h.
-struct Ll128Exchange {
-  Ll128Slots slots;
-  const void* input[16];
-  void* output[16];
-  long long sent[16], taken[16];
-  int blocks[16];
-  int threads, reserved;
-  unsigned long long poison[16];
-};
-
 // Exchanges this rank's and another rank's block. Run by one warp.
 template <class Packs>
 AL_DEVICE void exchange_with(const Ll128Exchange& job, int rank, const Warp& warp) {

@@ -4,26 +4,14 @@
 
 namespace altorch::kernels {
 
-// As Ll128Reduce in device/device.h.
-struct Ll128Reduce {
-  Ll128Slots slots;
-  const void* input;
-  void* output;
-  long long begins[16], counts[16];
-  int units[16], most_units;
-  int blocks, threads, passed_to, scaled;
-  double factor;
-  unsigned long long poison;
-};
-
 // This rank's part for another rank, or for itself.
 template <class Stored>
 AL_DEVICE const Stored* part_for(const Ll128Reduce& job, int rank) {
   return static_cast<const Stored*>(job.input) + job.begins[rank];
 }
 template <class Stored>
-AL_DEVICE long long bytes_for(const Ll128Reduce& job, int rank) {
-  return job.counts[rank] * static_cast<long long>(sizeof(Stored));
+AL_DEVICE i64 bytes_for(const Ll128Reduce& job, int rank) {
+  return job.counts[rank] * static_cast<i64>(sizeof(Stored));
 }
 template <class Stored>
 AL_DEVICE bool is_whole(const Ll128Reduce& job) {
@@ -59,7 +47,7 @@ template <class Number, class Packs>
 AL_DEVICE Packs packs_for(const Ll128Reduce& job, int rank) {
   using Stored = typename Number::Stored;
   const auto* const part = part_for<Stored>(job, rank);
-  const long long bytes = bytes_for<Stored>(job, rank);
+  const i64 bytes = bytes_for<Stored>(job, rank);
   if constexpr (Packs::kEndsApart) {
     return Packs::of(part, bytes);
   } else {
@@ -94,7 +82,7 @@ AL_DEVICE void reduce_between_two(const Ll128Reduce& job, const Warp& warp) {
   const int rank = slots.rank;
   const Packs given = packs_for<Number, Packs>(job, 1 - rank), own = packs_for<Number, Packs>(job, rank);
   const Ll128Peer peer = ll128_peer(slots, 1 - rank, warp);
-  const long long bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
+  const i64 bytes = bytes_for<typename Number::Stored>(job, rank), in_rounds = Packs::in_rounds(bytes);
   const int units = own.units(), rounds = rounds_for(units < given.units() ? given.units() : units, warp);
   const int end = in_rounds == bytes ? -kUnitsOfRound : turn_of_end(bytes, warp);
   bool here = !has_aborted(slots);

@@ -8,9 +8,8 @@
 namespace altorch::kernels {
 
 // Ll128Reduce::passed_to
-constexpr int kToAll = -1, kToNone = -2;
-AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != kToNone; }
-AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) { return job.passed_to == kToAll || job.passed_to == rank; }
+AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != Ll128Reduce::kToNone; }
+AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) { return job.passed_to == Ll128Reduce::kToAll || job.passed_to == rank; }
 
 // Where the share of rank `of` lies in the output. All shares are aligned if the first one is.
 template <class Stored>

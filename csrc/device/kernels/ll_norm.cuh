@@ -16,16 +16,6 @@
 
 namespace altorch::kernels {
 
-// As NormedSum in device/device.h.
-struct LlNorm {
-  Ll exchange;
-  const void* residual;
-  const void* weight;
-  void* summed;
-  long long row;
-  double epsilon;
-};
-
 // The sum over all threads of the block. All threads add in the same order, so they get the same bits.
 template <class Value>
 AL_DEVICE Value sum_of_block(Value own) {
@@ -47,19 +37,19 @@ AL_DEVICE Value sum_of_block(Value own) {
 // Computes and stores the sums of one row. Returns the sum of the squares of those elements that this thread has
 // computed.
 template <class Number, class Operator>
-AL_DEVICE typename Number::Computed add_row(const LlNorm& job, const Turn& turn, long long posted, const Range& row) {
+AL_DEVICE typename Number::Computed add_row(const NormedSum& job, const Turn& turn, i64 posted, const Range& row) {
   using Stored = typename Number::Stored;
   using Computed = typename Number::Computed;
   using Unit = Words<Stored>;
-  const Ll& small = job.exchange;
+  const LlExchange& small = job.exchange;
   Computed squares = 0;
-  const long long whole = whole_units(static_cast<const Stored*>(small.input), small.count);
-  for_each_unit<kUnitsAtOnce<Stored>>(row, whole, [&](auto several, long long first) {
+  const i64 whole = whole_units(static_cast<const Stored*>(small.input), small.count);
+  for_each_unit<kUnitsAtOnce<Stored>>(row, whole, [&](auto several, i64 first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
     Computed sums[kAtOnce][Unit::kElements]{};
     const bool here = reduce_units<Number, Operator>(small, turn, first, posted, sums);
     AL_UNROLL for (int i = 0; i < kAtOnce; ++i) {
-      const long long at = (first + i * static_cast<long long>(AL_THREADS)) * Unit::kElements;
+      const i64 at = (first + i * static_cast<i64>(AL_THREADS)) * Unit::kElements;
       const Unit before = load_unit(static_cast<const Stored*>(job.residual) + at, small.count - at);
       Unit sum;
       AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
@@ -78,12 +68,12 @@ AL_DEVICE double root_of(double value) { return sqrt(value); }
 
 // Divides a row: each thread divides the elements that it has added itself.
 template <class Number>
-AL_DEVICE void divide_row(const LlNorm& job, const Range& row, typename Number::Computed factor) {
+AL_DEVICE void divide_row(const NormedSum& job, const Range& row, typename Number::Computed factor) {
   using Stored = typename Number::Stored;
   using Unit = Words<Stored>;
-  const long long count = job.exchange.count;
-  for_each_unit<1>(row, 0, [&](auto, long long first) {
-    const long long at = first * Unit::kElements, column = (first - row.begin) * Unit::kElements;
+  const i64 count = job.exchange.count;
+  for_each_unit<1>(row, 0, [&](auto, i64 first) {
+    const i64 at = first * Unit::kElements, column = (first - row.begin) * Unit::kElements;
     Unit unit = load_unit(static_cast<const Stored*>(job.summed) + at, count - at), weight{};
     if (job.weight) weight = load_unit(static_cast<const Stored*>(job.weight) + column, job.row - column);
     AL_UNROLL for (int j = 0; j < Unit::kElements; ++j) {
@@ -96,20 +86,20 @@ AL_DEVICE void divide_row(const LlNorm& job, const Range& row, typename Number::
 
 // The rows of a thread block, in units. All blocks have equally many, except for the last ones.
 template <class Number>
-AL_DEVICE Range rows_of(const LlNorm& job, long long block, long long blocks) {
-  const long long units = job.row / Words<typename Number::Stored>::kElements;
+AL_DEVICE Range rows_of(const NormedSum& job, i64 block, i64 blocks) {
+  const i64 units = job.row / Words<typename Number::Stored>::kElements;
   const Range rows = part_of(job.exchange.count / job.row, block, blocks);
   return {rows.begin * units, rows.end * units};
 }
 
 template <class Number, class Operator, bool>
-AL_DEVICE void sum_and_norm(const LlNorm& job, long long block, long long blocks) {
+AL_DEVICE void sum_and_norm(const NormedSum& job, i64 block, i64 blocks) {
   using Computed = typename Number::Computed;
-  const long long units = job.row / Words<typename Number::Stored>::kElements;
+  const i64 units = job.row / Words<typename Number::Stored>::kElements;
   const Turn turn = turn_of(job.exchange, block, blocks);
   const Range all = rows_of<Number>(job, block, blocks);
   send_units<Number>(job.exchange, turn, all);
-  for (long long begin = all.begin; begin < all.end; begin += units) {
+  for (i64 begin = all.begin; begin < all.end; begin += units) {
     const Range row = {begin, begin + units};
     const Computed squares = sum_of_block(add_row<Number, Operator>(job, turn, all.begin, row));
     const Computed mean = squares / static_cast<Computed>(job.row) + static_cast<Computed>(job.epsilon);
@@ -121,7 +111,7 @@ AL_DEVICE void sum_and_norm(const LlNorm& job, long long block, long long blocks
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_ll_norm(const LlNorm& job) {
+AL_DEVICE void run_ll_norm(const NormedSum& job) {
   sum_and_norm<Number, Operator, kMean>(job, blockIdx.x, gridDim.x);
 }
 #endif

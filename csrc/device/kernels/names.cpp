@@ -18,8 +18,8 @@ constexpr EnumTable<DType, const char*> kNumbers(
                  {DType::kInt16, "Integer<short, unsigned>"},
                  {DType::kUInt32, "Integer<unsigned, unsigned>"},
                  {DType::kInt32, "Integer<int, unsigned>"},
-                 {DType::kUInt64, "Integer<unsigned long long, unsigned long long>"},
-                 {DType::kInt64, "Integer<long long, unsigned long long>"},
+                 {DType::kUInt64, "Integer<u64, u64>"},
+                 {DType::kInt64, "Integer<i64, u64>"},
                  {DType::kBool, "Bool"},
                  {DType::kFloat16, "Float16"},
                  {DType::kBFloat16, "BFloat16"},
@@ -36,7 +36,7 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   }
   return {symbol, "extern \"C\" __global__ void __launch_bounds__(512, 2) " + symbol +
-                      "(const altorch::kernels::" + job +
+                      "(const altorch::" + job +
                       " job) {\n  using namespace altorch::kernels;\n  AL_WAIT_FOR_PRIMARY();\n  run_" +
                       function + arguments + "(job);\n}\n"};
 }
@@ -55,8 +55,8 @@ Kernel instance(const std::string& function, const std::string& job, DType dtype
 
 }  // namespace
 
-Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "Reduction", dtype, op); }
-Kernel ll_reduction_kernel(DType dtype, ReduceOp op) { return instance("ll_reduce", "Ll", dtype, op); }
+Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "DeviceReduction", dtype, op); }
+Kernel ll_reduction_kernel(DType dtype, ReduceOp op) { return instance("ll_reduce", "LlExchange", dtype, op); }
 Kernel two_shot_kernel(DType dtype, ReduceOp op) {
   return instance("two_shot_reduce", "TwoShotReduce", dtype, op);
 }
@@ -69,18 +69,18 @@ Kernel window_update_kernel(DType dtype, ReduceOp op) {
 Kernel ll128_reduce_kernel(DType dtype, ReduceOp op) {
   return instance("ll128_reduce", "Ll128Reduce", dtype, op);
 }
-Kernel ll_norm_kernel(DType dtype) { return instance("ll_norm", "LlNorm", dtype, ReduceOp::kSum); }
+Kernel ll_norm_kernel(DType dtype) { return instance("ll_norm", "NormedSum", dtype, ReduceOp::kSum); }
 Kernel window_move_kernel() { return kernel("window_move", "WindowMove"); }
 Kernel window_wait_kernel() { return kernel("window_wait", "WindowWait"); }
 Kernel window_number_kernel() { return kernel("window_number", "WindowNumber"); }
-Kernel ll_move_kernel() { return kernel("ll_move", "Ll"); }
-Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "Pairs"); }
+Kernel ll_move_kernel() { return kernel("ll_move", "LlExchange"); }
+Kernel pair_exchange_kernel() { return kernel("exchange_pairs", "PairExchange"); }
 Kernel exchange_kernel() { return kernel("exchange", "Exchange"); }
 Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"); }
-Kernel poison_kernel() { return kernel("poison_aborted", "Poison"); }
+Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
-  return std::string(kNumbersSource) + kReduceSource + kLlSource + kPairsSource + kPoisonSource +
+  return std::string(kJobsSource) + kNumbersSource + kReduceSource + kLlSource + kPairsSource + kPoisonSource +
          kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
          kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
          kLlNormSource + kWindowSource;

@@ -3,37 +3,26 @@
 
 namespace altorch::kernels {
 
-// As OneShotReduce in device/device.h.
-struct OneShotReduce {
-  BulkSlots slots;
-  const void* input;
-  void* output;
-  long long begins[16], counts[16], chunk, longest;
-  int blocks, scaled;
-  double factor;
-  unsigned long long poison;
-};
-
 // Each rank pushes to each peer the slice of its input that the peer reduces. After each round it also raises a flag for
 // itself. The block that pulls waits for this flag, because its result may overwrite the input.
-AL_DEVICE Chunks chunks_for(const OneShotReduce& job, int rank, long long block) {
+AL_DEVICE Chunks chunks_for(const OneShotReduce& job, int rank, i64 block) {
   return {job.counts[rank], job.chunk, block, job.blocks};
 }
-AL_DEVICE long long rounds_of(const OneShotReduce& job, long long block) {
+AL_DEVICE i64 rounds_of(const OneShotReduce& job, i64 block) {
   return rounds_of(Chunks{job.longest, job.chunk, block, job.blocks});
 }
 // The counters of a thread block: rounds pushed, rounds pulled, calls pushed, calls pulled.
 enum OneShotCount { kOneShotPushed, kOneShotPulled, kOneShotCallsPushed, kOneShotCallsPulled };
-AL_DEVICE unsigned* one_shot_count(const BulkSlots& slots, OneShotCount what, long long block) {
+AL_DEVICE unsigned* one_shot_count(const BulkSlots& slots, OneShotCount what, i64 block) {
   return slots.numbers + what * slots.blocks + block;
 }
 template <class Number>
-AL_DEVICE void push_one_shot(const OneShotReduce& job, long long block) {
+AL_DEVICE void push_one_shot(const OneShotReduce& job, i64 block) {
   const BulkSlots& slots = job.slots;
   unsigned* const last = one_shot_count(slots, kOneShotPushed, block);
   unsigned* const calls = one_shot_count(slots, kOneShotCallsPushed, block);
   const unsigned number = push_rounds(
-      slots, block, *last, rounds_of(job, block), 0, slots.number, [&](long long round, long long slot) {
+      slots, block, *last, rounds_of(job, block), 0, slots.number, [&](i64 round, i64 slot) {
         for (int turn = 1; turn < slots.number; ++turn) {
           const int rank = (slots.rank + turn) % slots.number;  // so that ranks do not all push to the same rank first
           const Chunks chunks = chunks_for(job, rank, block);
@@ -45,19 +34,19 @@ AL_DEVICE void push_one_shot(const OneShotReduce& job, long long block) {
   if (AL_THREAD == 0) raise_flag(calls, *calls + 1);
 }
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void pull_one_shot(const OneShotReduce& job, long long block) {
+AL_DEVICE void pull_one_shot(const OneShotReduce& job, i64 block) {
   using Stored = typename Number::Stored;
   const BulkSlots& slots = job.slots;
   const auto* own = static_cast<const Stored*>(job.input) + job.begins[slots.rank];
   const Chunks chunks = chunks_for(job, slots.rank, block);
   unsigned* const last = one_shot_count(slots, kOneShotPulled, block);
   unsigned* const calls = one_shot_count(slots, kOneShotCallsPulled, block);
-  const long long rounds = rounds_of(job, block);
-  long long taken;
+  const i64 rounds = rounds_of(job, block);
+  i64 taken;
   AL_SHARED(ShareJob, work);
   const unsigned number = take_rounds(
-      slots, block, *last, rounds, 0, slots.number, taken, [&](long long round, long long slot) {
-        const long long at = begin_of(chunks, round);
+      slots, block, *last, rounds, 0, slots.number, taken, [&](i64 round, i64 slot) {
+        const i64 at = begin_of(chunks, round);
         if (AL_THREAD == 0) {
           begin_share(work, job);
           work.results[work.results_number++] = static_cast<Stored*>(job.output) + at;

@@ -23,7 +23,7 @@ AL_DEVICE void begin_share(ShareJob& share, const Job& job) {
 
 // Reduces kAtOnce groups of elements, from `at` on, `stride` apart. Their loads are in flight at once.
 template <class Number, class Operator, bool kMean, class Group, int kAtOnce>
-AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride) {
+AL_DEVICE void reduce_groups(const ShareJob& job, i64 at, i64 stride) {
   using Stored = typename Number::Stored;
   constexpr int kLength = sizeof(Group) / sizeof(Stored);
   constexpr int kParts = 2;  // whose loads are under way together, too
@@ -64,15 +64,15 @@ AL_DEVICE void reduce_groups(const ShareJob& job, long long at, long long stride
 
 // In place, too: a thread writes the elements that it has read itself.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
+AL_DEVICE void reduce_share(const ShareJob& job, i64 count) {
   using Stored = typename Number::Stored;
   using Vector = Pack<Stored>;
   constexpr int kAtOnce = sizeof(Stored) == 1 ? 1 : 2;  // as many sums as registers hold
-  unsigned long long addresses = 0;
-  for (int i = 0; i < job.number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.parts[i]);
-  for (int i = 0; i < job.results_number; ++i) addresses |= reinterpret_cast<unsigned long long>(job.results[i]);
-  const long long packs = addresses % 16 == 0 ? count / Vector::kLength : 0;
-  long long at = AL_THREAD;
+  u64 addresses = 0;
+  for (int i = 0; i < job.number; ++i) addresses |= reinterpret_cast<u64>(job.parts[i]);
+  for (int i = 0; i < job.results_number; ++i) addresses |= reinterpret_cast<u64>(job.results[i]);
+  const i64 packs = addresses % 16 == 0 ? count / Vector::kLength : 0;
+  i64 at = AL_THREAD;
   for (; at + (kAtOnce - 1) * AL_THREADS < packs; at += kAtOnce * AL_THREADS)
     reduce_groups<Number, Operator, kMean, Vector, kAtOnce>(job, at, AL_THREADS);
   for (; at < packs; at += AL_THREADS) reduce_groups<Number, Operator, kMean, Vector, 1>(job, at, 0);
@@ -82,22 +82,22 @@ AL_DEVICE void reduce_share(const ShareJob& job, long long count) {
 
 // Pushes elements of this rank's vector, scaled if the call asks for it.
 template <class Number, class Job>
-AL_DEVICE void push_part(const Job& job, void* to, long long begin, long long count) {
+AL_DEVICE void push_part(const Job& job, void* to, i64 begin, i64 count) {
   using Stored = typename Number::Stored;
   const Stored* from = static_cast<const Stored*>(job.input) + begin;
   if constexpr (requires(typename Number::Computed value) { Number::scale(value, 1.0); }) {
-    for (long long at = AL_THREAD; job.scaled && at < count; at += AL_THREADS)
+    for (i64 at = AL_THREAD; job.scaled && at < count; at += AL_THREADS)
       static_cast<Stored*>(to)[at] = Number::narrow(Number::scale(Number::widen(from[at]), job.factor));
     if (job.scaled) return;
   }
-  copy_bytes(to, from, count * static_cast<long long>(sizeof(Stored)));
+  copy_bytes(to, from, count * static_cast<i64>(sizeof(Stored)));
 }
 
 // Overwrites elements of the result that will not arrive with the poison pattern.
 template <class Number, class Job>
-AL_DEVICE void poison_part(const Job& job, long long begin, long long count) {
+AL_DEVICE void poison_part(const Job& job, i64 begin, i64 count) {
   using Stored = typename Number::Stored;
-  overwrite({static_cast<Stored*>(job.output) + begin, count * static_cast<long long>(sizeof(Stored)), job.poison, nullptr},
+  overwrite({static_cast<Stored*>(job.output) + begin, count * static_cast<i64>(sizeof(Stored)), job.poison, nullptr},
             0, 1);
 }
 

@@ -5,30 +5,22 @@
 
 namespace altorch::kernels {
 
-// As PoisonJob in device/device.h.
-struct Poison {
-  void* data;
-  long long bytes;
-  unsigned long long pattern;
-  const unsigned* aborted;  // not 0: the call was aborted
-};
-
-AL_DEVICE void overwrite(const Poison& job, long long block, long long blocks) {
-  const long long first = block * AL_THREADS + AL_THREAD, step = blocks * AL_THREADS;
-  if (reinterpret_cast<unsigned long long>(job.data) % 8 == 0) {
-    for (long long at = first; at < job.bytes / 8; at += step)
-      static_cast<unsigned long long*>(job.data)[at] = job.pattern;
-    for (long long at = job.bytes / 8 * 8 + first; at < job.bytes; at += step)
+AL_DEVICE void overwrite(const PoisonJob& job, i64 block, i64 blocks) {
+  const i64 first = block * AL_THREADS + AL_THREAD, step = blocks * AL_THREADS;
+  if (reinterpret_cast<u64>(job.data) % 8 == 0) {
+    for (i64 at = first; at < job.bytes / 8; at += step)
+      static_cast<u64*>(job.data)[at] = job.pattern;
+    for (i64 at = job.bytes / 8 * 8 + first; at < job.bytes; at += step)
       static_cast<unsigned char*>(job.data)[at] = pattern_byte(job.pattern, at);
     return;
   }
-  for (long long at = first; at < job.bytes; at += step)
+  for (i64 at = first; at < job.bytes; at += step)
     static_cast<unsigned char*>(job.data)[at] = pattern_byte(job.pattern, at);
 }
 
 #ifdef __CUDACC__
 // Only one thread of a block reads the word, because it may lie on the host.
-AL_DEVICE void run_poison_aborted(const Poison& job) {
+AL_DEVICE void run_poison_aborted(const PoisonJob& job) {
   AL_LAUNCH_DEPENDENTS();
   __shared__ bool aborted;
   if (threadIdx.x == 0) aborted = is_set(job.aborted);

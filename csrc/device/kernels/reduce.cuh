@@ -4,17 +4,6 @@
 
 namespace altorch::kernels {
 
-// As DeviceReduction in device/device.h.
-struct Reduction {
-  const void* parts[64];
-  int number;
-  void* output;
-  void* copy;
-  long long count;
-  int scaled;
-  double factor;
-};
-
 // Several elements that move as one: 16 bytes at a time keep enough reads of host memory in flight.
 template <class Stored>
 struct alignas(16) Pack {
@@ -23,7 +12,7 @@ struct alignas(16) Pack {
 };
 
 template <class Number, class Operator, bool kMean, class Group>
-AL_DEVICE void reduce_group(const Reduction& job, long long at) {
+AL_DEVICE void reduce_group(const DeviceReduction& job, i64 at) {
   using Computed = typename Number::Computed;
   using Stored = typename Number::Stored;
   constexpr int kLength = sizeof(Group) / sizeof(Stored);
@@ -51,25 +40,25 @@ AL_DEVICE void reduce_group(const Reduction& job, long long at) {
 
 // What thread `thread` of `threads` does.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_strided(const Reduction& job, long long thread, long long threads) {
+AL_DEVICE void reduce_strided(const DeviceReduction& job, i64 thread, i64 threads) {
   using Stored = typename Number::Stored;
   using Vector = Pack<Stored>;
-  unsigned long long addresses =
-      reinterpret_cast<unsigned long long>(job.output) | reinterpret_cast<unsigned long long>(job.copy);
+  u64 addresses =
+      reinterpret_cast<u64>(job.output) | reinterpret_cast<u64>(job.copy);
   for (int part = 0; part < job.number; ++part)
-    addresses |= reinterpret_cast<unsigned long long>(job.parts[part]);
-  const long long packs = addresses % 16 == 0 ? job.count / Vector::kLength : 0;
-  for (long long at = thread; at < packs; at += threads)
+    addresses |= reinterpret_cast<u64>(job.parts[part]);
+  const i64 packs = addresses % 16 == 0 ? job.count / Vector::kLength : 0;
+  for (i64 at = thread; at < packs; at += threads)
     reduce_group<Number, Operator, kMean, Vector>(job, at);
-  for (long long at = packs * Vector::kLength + thread; at < job.count; at += threads)
+  for (i64 at = packs * Vector::kLength + thread; at < job.count; at += threads)
     reduce_group<Number, Operator, kMean, Stored>(job, at);
 }
 
 #ifdef __CUDACC__
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void run_reduce(const Reduction& job) {
-  reduce_strided<Number, Operator, kMean>(job, blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x,
-                                          gridDim.x * static_cast<long long>(blockDim.x));
+AL_DEVICE void run_reduce(const DeviceReduction& job) {
+  reduce_strided<Number, Operator, kMean>(job, blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x,
+                                          gridDim.x * static_cast<i64>(blockDim.x));
 }
 #endif
 

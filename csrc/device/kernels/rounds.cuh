@@ -11,18 +11,6 @@
 
 namespace altorch::kernels {
 
-// As BulkSlots in device/device.h.
-struct BulkSlots {
-  unsigned char* theirs[16];
-  const unsigned char* mine[16];
-  unsigned* raised[16];
-  const unsigned* awaited[16];
-  unsigned* numbers;
-  const unsigned* aborted;
-  long long part;
-  int rank, number, blocks, reserved;
-};
-
 // Rounds are counted, and every fourth one uses the same slot, also when the counter wraps. A block that has aborted stores
 // this in place of its last number.
 constexpr unsigned kAborted = 0xFFFFFFFFu;
@@ -53,11 +41,11 @@ AL_DEVICE bool await_flag(const unsigned* flag, unsigned number, const unsigned*
 }
 
 template <class Unit>
-AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long end) {
+AL_DEVICE void copy_units(void* to, const void* from, i64 begin, i64 end) {
   constexpr int kAtOnce = 8;  // loads of a thread under way
   const Unit* source = static_cast<const Unit*>(from);
   Unit* target = static_cast<Unit*>(to);
-  long long at = begin + AL_THREAD;
+  i64 at = begin + AL_THREAD;
   for (; at + (kAtOnce - 1) * AL_THREADS < end; at += kAtOnce * AL_THREADS) {
     Unit held[kAtOnce];
     AL_UNROLL for (int i = 0; i < kAtOnce; ++i) held[i] = source[at + i * AL_THREADS];
@@ -67,9 +55,9 @@ AL_DEVICE void copy_units(void* to, const void* from, long long begin, long long
 }
 
 // By all threads of a block.
-AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
-  const auto addresses = reinterpret_cast<unsigned long long>(to) | reinterpret_cast<unsigned long long>(from);
-  long long wide = 0;
+AL_DEVICE void copy_bytes(void* to, const void* from, i64 bytes) {
+  const auto addresses = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from);
+  i64 wide = 0;
   if (addresses % 16 == 0) {
     copy_units<Pack<unsigned char>>(to, from, 0, (wide = bytes / 16 * 16) / 16);
   } else if (addresses % 4 == 0) {
@@ -82,13 +70,13 @@ AL_DEVICE void copy_bytes(void* to, const void* from, long long bytes) {
 
 // Called by all threads of a block. Raises this rank's flag at each of the ranks first to behind - 1, after all that the
 // block has stored. Skips a rank that has no flag.
-AL_DEVICE void tell(const BulkSlots& slots, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE void tell(const BulkSlots& slots, i64 flag, unsigned number, int first, int behind) {
   AL_SYNCHRONIZE();
   for (int rank = first + static_cast<int>(AL_THREAD); rank < behind; rank += static_cast<int>(AL_THREADS))
     if (slots.raised[rank]) raise_flag(slots.raised[rank] + flag, number);
 }
 // Waits for the flags of these ranks. Returns false if the call was aborted.
-AL_DEVICE bool await(const BulkSlots& slots, long long flag, unsigned number, int first, int behind) {
+AL_DEVICE bool await(const BulkSlots& slots, i64 flag, unsigned number, int first, int behind) {
   bool here = true;
   for (int rank = first + static_cast<int>(AL_THREAD); here && rank < behind; rank += static_cast<int>(AL_THREADS))
     if (slots.awaited[rank]) here = await_flag(slots.awaited[rank] + flag, number, slots.aborted);
@@ -96,16 +84,16 @@ AL_DEVICE bool await(const BulkSlots& slots, long long flag, unsigned number, in
 }
 
 // The offset of a block's slot for a round.
-AL_DEVICE long long slot_at(const BulkSlots& slots, long long block, unsigned number) {
+AL_DEVICE i64 slot_at(const BulkSlots& slots, i64 block, unsigned number) {
   return (number % 4 * slots.blocks + block) * slots.part;
 }
 
 // Runs the rounds in which a block pushes to the ranks first to behind - 1. Calls push(round, offset of the slot), with rounds
 // from 0. Returns the number of the last round, or kAborted if the call was aborted.
 template <class Push>
-AL_DEVICE unsigned push_rounds(const BulkSlots& slots, long long block, unsigned number, long long rounds, int first,
+AL_DEVICE unsigned push_rounds(const BulkSlots& slots, i64 block, unsigned number, i64 rounds, int first,
                                int behind, const Push& push) {
-  for (long long round = 0; round < rounds; ++round) {
+  for (i64 round = 0; round < rounds; ++round) {
     const unsigned next = next_round(number);
     if (number == kAborted || !await(slots, slots.blocks + block, fourth_before(next), first, behind)) return kAborted;
     number = next;
@@ -116,8 +104,8 @@ AL_DEVICE unsigned push_rounds(const BulkSlots& slots, long long block, unsigned
 }
 // As push_rounds(), for the rounds in which the block pulls from these ranks. `taken`: how many rounds were pulled.
 template <class Take>
-AL_DEVICE unsigned take_rounds(const BulkSlots& slots, long long block, unsigned number, long long rounds, int first,
-                               int behind, long long& taken, const Take& take) {
+AL_DEVICE unsigned take_rounds(const BulkSlots& slots, i64 block, unsigned number, i64 rounds, int first,
+                               int behind, i64& taken, const Take& take) {
   for (taken = 0; taken < rounds; ++taken) {
     const unsigned next = next_round(number);
     if (number == kAborted || !await(slots, block, next, first, behind)) return kAborted;
@@ -136,17 +124,17 @@ AL_DEVICE void keep_number(unsigned* at, unsigned number) {
 
 // Data that is divided into chunks. Chunk i belongs to thread block i % blocks.
 struct Chunks {
-  long long all, chunk, block, blocks;
+  i64 all, chunk, block, blocks;
 };
-AL_DEVICE long long rounds_of(const Chunks& chunks) {
-  const long long left = chunks.all - chunks.block * chunks.chunk, step = chunks.blocks * chunks.chunk;
+AL_DEVICE i64 rounds_of(const Chunks& chunks) {
+  const i64 left = chunks.all - chunks.block * chunks.chunk, step = chunks.blocks * chunks.chunk;
   return left <= 0 ? 0 : (left + step - 1) / step;
 }
-AL_DEVICE long long begin_of(const Chunks& chunks, long long round) {
+AL_DEVICE i64 begin_of(const Chunks& chunks, i64 round) {
   return (chunks.block + round * chunks.blocks) * chunks.chunk;
 }
-AL_DEVICE long long length_of(const Chunks& chunks, long long round) {
-  const long long left = chunks.all - begin_of(chunks, round);
+AL_DEVICE i64 length_of(const Chunks& chunks, i64 round) {
+  const i64 left = chunks.all - begin_of(chunks, round);
   return left < 0 ? 0 : left < chunks.chunk ? left : chunks.chunk;
 }
 

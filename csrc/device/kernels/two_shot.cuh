@@ -7,35 +7,24 @@
 
 namespace altorch::kernels {
 
-// As TwoShotReduce in device/device.h.
-struct TwoShotReduce {
-  BulkSlots slots;
-  const void* input;
-  void* output;
-  long long count, share, stride, step, tiles;
-  int goes_to, blocks, scaled, reserved;
-  double factor;
-  unsigned long long poison;
-};
-
 // Where the data of a thread block's round lies in a slot area: two parts.
-AL_DEVICE long long parts_at(const BulkSlots& slots, long long block, unsigned number) {
+AL_DEVICE i64 parts_at(const BulkSlots& slots, i64 block, unsigned number) {
   return ((number & 1) * slots.blocks + block) * 2 * slots.part;
 }
 
 // A rank's share of a tile, in elements from the beginning of the vector.
 struct Share {
-  long long at, count;
+  i64 at, count;
 };
-AL_DEVICE Share share_of(const TwoShotReduce& job, long long tile, int rank) {
-  const long long at = rank * job.stride + tile * job.step, left = job.count - at;
+AL_DEVICE Share share_of(const TwoShotReduce& job, i64 tile, int rank) {
+  const i64 at = rank * job.stride + tile * job.step, left = job.count - at;
   return {at, left < 0 ? 0 : left < job.share ? left : job.share};
 }
 
 // Poisons the results of a block's tiles from `first` on, which have not arrived.
 template <class Number>
-AL_DEVICE void poison_tiles(const TwoShotReduce& job, long long first, bool takes_all) {
-  for (long long tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
+AL_DEVICE void poison_tiles(const TwoShotReduce& job, i64 first, bool takes_all) {
+  for (i64 tile = first; takes_all && tile < job.tiles; tile += job.blocks) {
     for (int rank = 0; rank < job.slots.number; ++rank) {
       const Share share = share_of(job, tile, rank);
       poison_part<Number>(job, share.at, share.count);
@@ -46,24 +35,23 @@ AL_DEVICE void poison_tiles(const TwoShotReduce& job, long long first, bool take
 // The vector is divided into tiles, and each tile into one share per rank. A rank reduces its share of a tile from all parts,
 // and pushes the result at once. Other ranks pull it in the next round, together with the parts of the next tile.
 template <class Number, class Operator, bool kMean>
-AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
+AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, i64 block) {
   using Stored = typename Number::Stored;
-  constexpr long long kElement = sizeof(Stored);
-  constexpr int kAll = -1;
+  constexpr i64 kElement = sizeof(Stored);
   const BulkSlots& slots = job.slots;
   auto* output = static_cast<Stored*>(job.output);
-  const bool takes_all = job.goes_to == kAll || job.goes_to == slots.rank;
+  const bool takes_all = job.goes_to == TwoShotReduce::kAll || job.goes_to == slots.rank;
   AL_SHARED(ShareJob, work);
   unsigned number = slots.numbers[block];
-  long long before = -1;  // the tile whose results are in flight
-  for (long long tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
+  i64 before = -1;  // the tile whose results are in flight
+  for (i64 tile = block; tile < job.tiles || before >= 0; tile += job.blocks) {
     const bool reduces = tile < job.tiles;
     if (number == kAborted) {
       poison_tiles<Number>(job, tile, takes_all);
       break;
     }
     number = next_round(number);
-    const long long data = parts_at(slots, block, number);
+    const i64 data = parts_at(slots, block, number);
     for (int turn = 1; reduces && turn < slots.number; ++turn) {
       const int rank = (slots.rank + turn) % slots.number;  // so that ranks do not all push to the same rank first
       const Share share = share_of(job, tile, rank);
@@ -86,12 +74,12 @@ AL_DEVICE void reduce_two_shot(const TwoShotReduce& job, long long block) {
     if (AL_THREAD == 0) {
       begin_share(work, job);
       if (takes_all) work.results[work.results_number++] = output + own.at;
-      const long long next = parts_at(slots, block, next_round(number)) + slots.part;
+      const i64 next = parts_at(slots, block, next_round(number)) + slots.part;
       for (int rank = 0; rank < slots.number; ++rank) {
         work.parts[rank] = rank == slots.rank
                                ? static_cast<const void*>(static_cast<const Stored*>(job.input) + own.at)
                                : slots.mine[rank] + data;
-        if (rank != slots.rank && (job.goes_to == kAll || job.goes_to == rank))
+        if (rank != slots.rank && (job.goes_to == TwoShotReduce::kAll || job.goes_to == rank))
           work.results[work.results_number++] = slots.theirs[rank] + next;
       }
     }

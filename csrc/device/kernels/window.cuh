@@ -8,52 +8,6 @@
 
 namespace altorch::kernels {
 
-// A counter in device memory, and a lock for the threads that raise it.
-struct WindowCount {
-  unsigned number, raising;
-};
-
-// As WindowMove in device/device.h.
-struct WindowMove {
-  const unsigned char* from;
-  unsigned char* to;
-  long long row_bytes, rows;
-  long long from_stride, to_stride;  // bytes
-  unsigned* raised;                  // null: no signal
-  WindowCount* count;                // null: atomic operations reach `raised`
-  const unsigned* ended;             // not 0: leave everything as it is
-};
-
-// As WindowWait in device/device.h.
-struct WindowWait {
-  const unsigned* raised;
-  WindowCount* taken;
-  WindowCount *begun, *done;  // begun: null: only the end is reported
-  unsigned *tells_begun, *tells_done;
-  const unsigned* aborted;
-  void* data;
-  long long bytes;
-  unsigned long long pattern;
-};
-
-// As WindowUpdate in device/device.h.
-struct WindowUpdate {
-  const void* from;
-  void* to;
-  long long row, rows, stride;  // elements; those of `from` lie in one block
-  const unsigned* ended;
-};
-
-// As WindowNumber in device/device.h.
-struct WindowNumber {
-  void* at;
-  long long operand, expected;
-  long long* found;
-  unsigned* answered;
-  const unsigned* ended;
-  int bytes, adds;
-};
-
 #ifdef __CUDACC__
 AL_DEVICE void fence() { __threadfence_system(); }
 AL_DEVICE unsigned peek(const unsigned* word) { return *static_cast<const volatile unsigned*>(word); }
@@ -61,16 +15,16 @@ AL_DEVICE void show(unsigned* word, unsigned value) { *static_cast<volatile unsi
 AL_DEVICE unsigned swapped(unsigned* at, unsigned expected, unsigned wanted) {
   return atomicCAS_system(at, expected, wanted);
 }
-AL_DEVICE unsigned long long swapped(unsigned long long* at, unsigned long long expected,
-                                     unsigned long long wanted) {
+AL_DEVICE u64 swapped(u64* at, u64 expected,
+                                     u64 wanted) {
   return atomicCAS_system(at, expected, wanted);
 }
-AL_DEVICE unsigned long long peek(const unsigned long long* word) { return load_word(word); }
+AL_DEVICE u64 peek(const u64* word) { return load_word(word); }
 AL_DEVICE unsigned added(unsigned* at, unsigned value) { return atomicAdd(at, value); }
 AL_DEVICE void raised_by_one(unsigned* at) { atomicAdd_system(at, 1u); }
 AL_DEVICE void fence_on_device() { __threadfence(); }
-AL_DEVICE long long linear_thread() { return blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; }
-AL_DEVICE long long all_threads() { return gridDim.x * static_cast<long long>(blockDim.x); }
+AL_DEVICE i64 linear_thread() { return blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x; }
+AL_DEVICE i64 all_threads() { return gridDim.x * static_cast<i64>(blockDim.x); }
 #else
 AL_DEVICE void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 template <class Word>
@@ -88,8 +42,8 @@ AL_DEVICE unsigned added(unsigned* at, unsigned value) {
 }
 AL_DEVICE void raised_by_one(unsigned* at) { added(at, 1); }
 AL_DEVICE void fence_on_device() { fence(); }
-AL_DEVICE long long linear_thread() { return 0; }
-AL_DEVICE long long all_threads() { return 1; }
+AL_DEVICE i64 linear_thread() { return 0; }
+AL_DEVICE i64 all_threads() { return 1; }
 #endif
 
 // Adds 1 to the count, and stores the new number in `shown`. The lock keeps the stores in order: a lower number after
@@ -116,26 +70,26 @@ AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
 }
 
 template <class Unit>
-AL_DEVICE void move_units(const WindowMove& job, long long thread, long long threads) {
-  const long long units = job.row_bytes / static_cast<long long>(sizeof(Unit)),
-                  rest = job.row_bytes % static_cast<long long>(sizeof(Unit)), each = units + rest;
-  for (long long at = thread; at < each * job.rows; at += threads) {
-    const long long row = job.rows == 1 ? 0 : at / each, column = at - row * each;
-    const unsigned char* from = job.from + row * job.from_stride;
-    unsigned char* to = job.to + row * job.to_stride;
+AL_DEVICE void move_units(const WindowMove& job, i64 thread, i64 threads) {
+  const i64 units = job.row_bytes / static_cast<i64>(sizeof(Unit)),
+                  rest = job.row_bytes % static_cast<i64>(sizeof(Unit)), each = units + rest;
+  for (i64 at = thread; at < each * job.rows; at += threads) {
+    const i64 row = job.rows == 1 ? 0 : at / each, column = at - row * each;
+    const unsigned char* from = static_cast<const unsigned char*>(job.from) + row * job.from_stride;
+    unsigned char* to = static_cast<unsigned char*>(job.to) + row * job.to_stride;
     if (column < units) {
       reinterpret_cast<Unit*>(to)[column] = reinterpret_cast<const Unit*>(from)[column];
     } else {
-      const long long byte = units * static_cast<long long>(sizeof(Unit)) + column - units;
+      const i64 byte = units * static_cast<i64>(sizeof(Unit)) + column - units;
       to[byte] = from[byte];
     }
   }
 }
 
-AL_DEVICE void window_move(const WindowMove& job, long long thread, long long threads) {
-  unsigned long long places =
-      reinterpret_cast<unsigned long long>(job.from) | reinterpret_cast<unsigned long long>(job.to);
-  if (job.rows > 1) places |= static_cast<unsigned long long>(job.from_stride | job.to_stride);
+AL_DEVICE void window_move(const WindowMove& job, i64 thread, i64 threads) {
+  u64 places =
+      reinterpret_cast<u64>(job.from) | reinterpret_cast<u64>(job.to);
+  if (job.rows > 1) places |= static_cast<u64>(job.from_stride | job.to_stride);
   if (places % 16 == 0) return move_units<Pack<unsigned>>(job, thread, threads);
   if (places % 4 == 0) return move_units<unsigned>(job, thread, threads);
   move_units<unsigned char>(job, thread, threads);
@@ -175,16 +129,16 @@ AL_DEVICE void end_wait(const WindowWait& job, const WindowWaited& waited) {
 template <class Stored, class Change>
 AL_DEVICE void change_element(Stored* at, const Change& change) {
   if constexpr (sizeof(Stored) > sizeof(unsigned)) {
-    auto* const word = reinterpret_cast<unsigned long long*>(at);
-    for (unsigned long long seen = peek(word);;) {
-      const auto wanted = __builtin_bit_cast(unsigned long long, change(__builtin_bit_cast(Stored, seen)));
+    auto* const word = reinterpret_cast<u64*>(at);
+    for (u64 seen = peek(word);;) {
+      const auto wanted = __builtin_bit_cast(u64, change(__builtin_bit_cast(Stored, seen)));
       const auto found = swapped(word, seen, wanted);
       if (found == seen) return;
       seen = found;
     }
   } else {
-    constexpr unsigned long long kWord = sizeof(unsigned);
-    const auto address = reinterpret_cast<unsigned long long>(at), within = address % kWord;
+    constexpr u64 kWord = sizeof(unsigned);
+    const auto address = reinterpret_cast<u64>(at), within = address % kWord;
     auto* const word = reinterpret_cast<unsigned*>(address - within);
     for (unsigned seen = peek(word);;) {
       union {
@@ -202,10 +156,10 @@ AL_DEVICE void change_element(Stored* at, const Change& change) {
 }
 
 template <class Number, class Operator>
-AL_DEVICE void window_update(const WindowUpdate& job, long long thread, long long threads) {
+AL_DEVICE void window_update(const WindowUpdate& job, i64 thread, i64 threads) {
   using Stored = typename Number::Stored;
-  for (long long at = thread; at < job.row * job.rows; at += threads) {
-    const long long row = job.rows == 1 ? 0 : at / job.row;
+  for (i64 at = thread; at < job.row * job.rows; at += threads) {
+    const i64 row = job.rows == 1 ? 0 : at / job.row;
     const auto mine = Number::widen(static_cast<const Stored*>(job.from)[at]);
     Stored* const theirs = static_cast<Stored*>(job.to) + row * job.stride + (at - row * job.row);
     change_element(theirs, [&](Stored there) {
@@ -219,7 +173,7 @@ AL_DEVICE void window_number(const WindowNumber& job) {
   Word before{};
   change_element(static_cast<Word*>(job.at), [&](Word there) {
     before = there;
-    using Wrapping = unsigned long long;
+    using Wrapping = u64;
     if (job.adds) return static_cast<Word>(static_cast<Wrapping>(there) + static_cast<Wrapping>(job.operand));
     return there == static_cast<Word>(job.expected) ? static_cast<Word>(job.operand) : there;
   });
@@ -231,7 +185,7 @@ AL_DEVICE void window_number(const WindowNumber& job) {
     if (job.bytes == 4) {
       window_number<int>(job);
     } else {
-      window_number<long long>(job);
+      window_number<i64>(job);
     }
   }
   fence();

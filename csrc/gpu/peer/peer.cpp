@@ -253,7 +253,7 @@ void PeerRoute::reduce(const Operation& operation, Stream stream) {
     describe(job, operation);
     if (operation.kind != OpKind::kReduceScatter && layout_.is_two_shot(bytes))
       split_for_two_shot(job, operation);
-    job.count_units(element);
+    count_units(job, element);
     job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
     job.threads = layout_.ll128_threads(job.blocks);
     return device_->reduce_ll128(job, operation.dtype, operation.op, stream);

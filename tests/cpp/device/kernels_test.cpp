@@ -2,11 +2,10 @@
 // The kernels' arithmetic, run by the host, against the engine's own.
 #include <gtest/gtest.h>
 
-#include <cstddef>
-#include <cstring>
 #include <set>
 
 #include "device/compiled_ahead.h"
+#include "device/kernels/jobs.cuh"
 #include "device/kernels/names.h"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
@@ -15,17 +14,10 @@
 namespace altorch {
 namespace {
 
-static_assert(sizeof(kernels::Reduction) == sizeof(DeviceReduction));
-static_assert(offsetof(kernels::Reduction, factor) == offsetof(DeviceReduction, factor));
-static_assert(offsetof(kernels::Reduction, copy) == offsetof(DeviceReduction, copy));
-
 // As 7 threads, one after another.
 template <class Number, class Operator, bool kMean>
 void reduce_on_host(const DeviceReduction& job) {
-  kernels::Reduction same;
-  std::memcpy(&same, &job, sizeof same);
-  for (int thread = 0; thread < 7; ++thread)
-    kernels::reduce_strided<Number, Operator, kMean>(same, thread, 7);
+  for (int thread = 0; thread < 7; ++thread) kernels::reduce_strided<Number, Operator, kMean>(job, thread, 7);
 }
 
 template <class Number, class Operator, bool kMean = false>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels, run by the fake device: the very source that NVRTC compiles, in blocks of a few threads.
 #include <cmath>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -12,6 +10,7 @@
 // In the order in which they go to NVRTC.
 // clang-format off
 #include "support/fake_block.h"
+#include "device/kernels/jobs.cuh"
 #include "device/kernels/numbers.cuh"
 #include "device/kernels/reduce.cuh"
 #include "device/kernels/ll.cuh"
@@ -35,91 +34,28 @@
 namespace altorch {
 namespace {
 
-static_assert(sizeof(kernels::Ll) == sizeof(LlExchange));
-static_assert(offsetof(kernels::Ll, numbers) == offsetof(LlExchange, numbers));
-static_assert(offsetof(kernels::Ll, half) == offsetof(LlExchange, half));
-static_assert(offsetof(kernels::Ll, sends_data) == offsetof(LlExchange, sends_data));
-static_assert(offsetof(kernels::Ll, number) == offsetof(LlExchange, number));
-static_assert(offsetof(kernels::Ll, factor) == offsetof(LlExchange, factor));
-static_assert(offsetof(kernels::Ll, poison) == offsetof(LlExchange, poison));
-static_assert(sizeof(kernels::LlNorm) == sizeof(NormedSum));
-static_assert(offsetof(kernels::LlNorm, residual) == offsetof(NormedSum, residual));
-static_assert(offsetof(kernels::LlNorm, row) == offsetof(NormedSum, row));
-static_assert(sizeof(kernels::Pairs) == sizeof(PairExchange));
-static_assert(offsetof(kernels::Pairs, poison) == offsetof(PairExchange, poison));
-static_assert(offsetof(kernels::Pairs, number) == offsetof(PairExchange, number));
-static_assert(offsetof(kernels::Pairs::Pair, numbers) == offsetof(PairExchange::Pair, numbers));
-static_assert(offsetof(kernels::Pairs::Pair, blocks) == offsetof(PairExchange::Pair, blocks));
-static_assert(sizeof(kernels::TwoShotReduce) == sizeof(TwoShotReduce));
-static_assert(offsetof(kernels::TwoShotReduce, input) == offsetof(TwoShotReduce, input));
-static_assert(offsetof(kernels::TwoShotReduce, goes_to) == offsetof(TwoShotReduce, goes_to));
-static_assert(offsetof(kernels::TwoShotReduce, factor) == offsetof(TwoShotReduce, factor));
-static_assert(sizeof(kernels::OneShotReduce) == sizeof(OneShotReduce));
-static_assert(offsetof(kernels::OneShotReduce, counts) == offsetof(OneShotReduce, counts));
-static_assert(offsetof(kernels::OneShotReduce, blocks) == offsetof(OneShotReduce, blocks));
-static_assert(offsetof(kernels::OneShotReduce, factor) == offsetof(OneShotReduce, factor));
-static_assert(offsetof(kernels::BulkSlots, part) == offsetof(BulkSlots, part));
-static_assert(offsetof(kernels::BulkSlots, blocks) == offsetof(BulkSlots, blocks));
-static_assert(sizeof(kernels::Exchange) == sizeof(Exchange));
-static_assert(offsetof(kernels::Exchange, blocks_sent) == offsetof(Exchange, blocks_sent));
-static_assert(sizeof(kernels::Ll128Reduce) == sizeof(Ll128Reduce));
-static_assert(offsetof(kernels::Ll128Reduce, input) == offsetof(Ll128Reduce, input));
-static_assert(offsetof(kernels::Ll128Reduce, passed_to) == offsetof(Ll128Reduce, passed_to));
-static_assert(kernels::kToAll == Ll128Reduce::kToAll && kernels::kToNone == Ll128Reduce::kToNone);
-static_assert(offsetof(kernels::Ll128Reduce, most_units) == offsetof(Ll128Reduce, most_units));
-static_assert(offsetof(kernels::Ll128Reduce, factor) == offsetof(Ll128Reduce, factor));
-static_assert(offsetof(kernels::Ll128Slots, warps) == offsetof(Ll128Slots, warps));
-static_assert(sizeof(kernels::Ll128Exchange) == sizeof(Ll128Exchange));
-static_assert(offsetof(kernels::Ll128Exchange, poison) == offsetof(Ll128Exchange, poison));
-static_assert(offsetof(kernels::Ll128Exchange, blocks) == offsetof(Ll128Exchange, blocks));
-static_assert(kernels::kWarpsOfBlock == Ll128Slots::kWarpsOfBlock);
-static_assert(kernels::kUnitPacks * 16 == Ll128Slots::kUnitBytes);
-static_assert(kernels::kSlots * kernels::kUnitsOfRound * kernels::kUnitWords * 8 == Ll128Slots::kBytesOfWarp);
-static_assert(sizeof(kernels::Poison) == sizeof(PoisonJob));
-static_assert(offsetof(kernels::Poison, aborted) == offsetof(PoisonJob, aborted));
-
-static_assert(sizeof(kernels::WindowMove) == sizeof(WindowMove));
-static_assert(offsetof(kernels::WindowMove, raised) == offsetof(WindowMove, raised));
-static_assert(offsetof(kernels::WindowMove, ended) == offsetof(WindowMove, ended));
-static_assert(sizeof(kernels::WindowWait) == sizeof(WindowWait));
-static_assert(offsetof(kernels::WindowWait, aborted) == offsetof(WindowWait, aborted));
-static_assert(offsetof(kernels::WindowWait, pattern) == offsetof(WindowWait, pattern));
-static_assert(sizeof(kernels::WindowUpdate) == sizeof(WindowUpdate));
-static_assert(offsetof(kernels::WindowUpdate, ended) == offsetof(WindowUpdate, ended));
-static_assert(sizeof(kernels::WindowNumber) == sizeof(WindowNumber));
-static_assert(offsetof(kernels::WindowNumber, adds) == offsetof(WindowNumber, adds));
-
-// A job as the kernels know it: the same bytes.
-template <class Job, class Given>
-Job as_kernels_see(const Given& given) {
-  static_assert(sizeof(Job) == sizeof(Given));
-  Job job;
-  std::memcpy(&job, &given, sizeof job);
-  return job;
-}
-
 constexpr int kBlocks = 2;  // of a kernel that waits for no peer
 
 // Blocks run side by side on a GPU: here each posts before any waits.
 template <class Number>
-void post_all(const kernels::Ll& job) {
+void post_all(const LlExchange& job) {
   for (int block = 0; block < job.blocks; ++block)
     FakeBlock::run([&] { kernels::send_units<Number>(job, kernels::turn_of(job, block, job.blocks)); });
 }
 
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::Ll& job) {
+void run_blocks(const LlExchange& job) {
   post_all<Number>(job);
   for (int block = 0; block < job.blocks; ++block)
     FakeBlock::run([&] { kernels::reduce_ll<Number, Operator, kMean>(job, block, job.blocks); });
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::TwoShotReduce& job) {
+void run_blocks(const TwoShotReduce& job) {
   for (int block = 0; block < job.blocks; ++block)
     FakeBlock::run([&] { kernels::reduce_two_shot<Number, Operator, kMean>(job, block); });
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::OneShotReduce& job) {
+void run_blocks(const OneShotReduce& job) {
   std::thread pushes([&job] {
     for (int block = 0; block < job.blocks; ++block)
       FakeBlock::run([&] { kernels::push_one_shot<Number>(job, block); });
@@ -129,13 +65,13 @@ void run_blocks(const kernels::OneShotReduce& job) {
   pushes.join();
 }
 template <class Number, class Operator, bool kMean>
-void run_blocks(const kernels::Ll128Reduce& job) {
+void run_blocks(const Ll128Reduce& job) {
   const int warps = job.blocks * kernels::kWarpsOfBlock;
   for (int warp = 0; warp < warps; ++warp) kernels::reduce_ll128<Number, Operator, kMean>(job, {warp, warps});
 }
 // No word of this kind is exchanged as a whole.
 template <class Number, class Operator, bool>
-void run_blocks(const kernels::WindowUpdate& job) {
+void run_blocks(const WindowUpdate& job) {
   if constexpr (sizeof(typename Number::Stored) <= 8) {
     kernels::window_update<Number, Operator>(job, 0, 1);
   } else {
@@ -210,12 +146,12 @@ void reduce_any(const Job& job, DType dtype, ReduceOp op) {
 }  // namespace
 
 void FakeDevice::reduce_ll(const LlExchange& exchange, DType dtype, ReduceOp op, Stream stream) {
-  launch([job = as_kernels_see<kernels::Ll>(exchange), dtype, op] { reduce_any(job, dtype, op); }, stream);
+  launch([=] { reduce_any(exchange, dtype, op); }, stream);
 }
 
 template <class Number>
-void sum_and_norm(const kernels::LlNorm& job) {
-  const kernels::Ll& small = job.exchange;
+void sum_and_norm(const NormedSum& job) {
+  const LlExchange& small = job.exchange;
   for (int block = 0; block < small.blocks; ++block) {
     FakeBlock::run([&] {
       kernels::send_units<Number>(small, kernels::turn_of(small, block, small.blocks),
@@ -226,9 +162,9 @@ void sum_and_norm(const kernels::LlNorm& job) {
     FakeBlock::run([&] { kernels::sum_and_norm<Number, kernels::Sum, false>(job, block, small.blocks); });
 }
 
-void FakeDevice::sum_and_norm(const NormedSum& given, DType dtype, Stream stream) {
+void FakeDevice::sum_and_norm(const NormedSum& job, DType dtype, Stream stream) {
   launch(
-      [job = as_kernels_see<kernels::LlNorm>(given), dtype] {
+      [job, dtype] {
         if (dtype == DType::kBFloat16) return altorch::sum_and_norm<kernels::BFloat16>(job);
         if (dtype == DType::kFloat16) return altorch::sum_and_norm<kernels::Float16>(job);
         if (dtype == DType::kFloat64) return altorch::sum_and_norm<kernels::Plain<double>>(job);
@@ -240,7 +176,7 @@ void FakeDevice::sum_and_norm(const NormedSum& given, DType dtype, Stream stream
 
 void FakeDevice::move_ll(const LlExchange& exchange, Stream stream) {
   launch(
-      [job = as_kernels_see<kernels::Ll>(exchange)] {
+      [job = exchange] {
         post_all<kernels::Plain<unsigned char>>(job);
         for (int block = 0; block < job.blocks; ++block)
           FakeBlock::run([&] { kernels::move_ll(job, block, job.blocks); });
@@ -248,13 +184,12 @@ void FakeDevice::move_ll(const LlExchange& exchange, Stream stream) {
       stream);
 }
 
-void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
-  const auto job = as_kernels_see<kernels::Pairs>(exchange);
+void FakeDevice::exchange_pairs(const PairExchange& job, Stream stream) {
   launch(
       [job] {
         const auto each_block = [&](auto&& act) {
           for (int i = 0; i < job.number; ++i) {
-            const kernels::Pairs::Pair& pair = job.pairs[i];
+            const PairExchange::Pair& pair = job.pairs[i];
             for (int block = 0; pair.numbers && block < pair.blocks; ++block)
               FakeBlock::run([&] { act(pair, kernels::turn_of(job, pair, block)); });
           }
@@ -272,19 +207,16 @@ void FakeDevice::exchange_pairs(const PairExchange& exchange, Stream stream) {
       stream);
 }
 
-void FakeDevice::reduce_two_shot(const TwoShotReduce& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::TwoShotReduce>(given);
+void FakeDevice::reduce_two_shot(const TwoShotReduce& job, DType dtype, ReduceOp op, Stream stream) {
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
-void FakeDevice::reduce_one_shot(const OneShotReduce& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::OneShotReduce>(given);
+void FakeDevice::reduce_one_shot(const OneShotReduce& job, DType dtype, ReduceOp op, Stream stream) {
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // Rows run side by side, as on a GPU: what is sent waits for what the peer takes.
-void FakeDevice::exchange(const Exchange& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::Exchange>(given);
+void FakeDevice::exchange(const Exchange& job, Stream stream) {
   launch(
       [job] {
         std::vector<std::thread> rows;
@@ -308,14 +240,12 @@ void FakeDevice::exchange(const Exchange& given, Stream stream) {
       stream);
 }
 
-void FakeDevice::reduce_ll128(const Ll128Reduce& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::Ll128Reduce>(given);
+void FakeDevice::reduce_ll128(const Ll128Reduce& job, DType dtype, ReduceOp op, Stream stream) {
   launch([job, dtype, op] { reduce_any(job, dtype, op); }, stream);
 }
 
 // A rank is no further than its own warp: so one after another is as good as side by side, but rows are not.
-void FakeDevice::exchange_ll128(const Ll128Exchange& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::Ll128Exchange>(given);
+void FakeDevice::exchange_ll128(const Ll128Exchange& job, Stream stream) {
   launch(
       [job] {
         std::vector<std::thread> rows;
@@ -330,8 +260,7 @@ void FakeDevice::exchange_ll128(const Ll128Exchange& given, Stream stream) {
       stream);
 }
 
-void FakeDevice::move_window(const WindowMove& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::WindowMove>(given);
+void FakeDevice::move_window(const WindowMove& job, Stream stream) {
   launch(
       [job] {
         if (kernels::is_set(job.ended)) return;
@@ -341,8 +270,7 @@ void FakeDevice::move_window(const WindowMove& given, Stream stream) {
       stream);
 }
 
-void FakeDevice::await_window(const WindowWait& given, Stream stream) {
-  const auto job = as_kernels_see<kernels::WindowWait>(given);
+void FakeDevice::await_window(const WindowWait& job, Stream stream) {
   launch(
       [job] {
         const auto waited = kernels::await_signal(job);
@@ -352,8 +280,7 @@ void FakeDevice::await_window(const WindowWait& given, Stream stream) {
       stream);
 }
 
-void FakeDevice::update_window(const WindowUpdate& given, DType dtype, ReduceOp op, Stream stream) {
-  const auto job = as_kernels_see<kernels::WindowUpdate>(given);
+void FakeDevice::update_window(const WindowUpdate& job, DType dtype, ReduceOp op, Stream stream) {
   launch(
       [job, dtype, op] {
         if (!kernels::is_set(job.ended)) reduce_any(job, dtype, op);
@@ -361,13 +288,12 @@ void FakeDevice::update_window(const WindowUpdate& given, DType dtype, ReduceOp 
       stream);
 }
 
-void FakeDevice::change_number(const WindowNumber& given, Stream stream) {
-  launch([job = as_kernels_see<kernels::WindowNumber>(given)] { kernels::window_number(job); }, stream);
+void FakeDevice::change_number(const WindowNumber& job, Stream stream) {
+  launch([job] { kernels::window_number(job); }, stream);
 }
 
-void FakeDevice::poison(const PoisonJob& given, Stream stream) {
+void FakeDevice::poison(const PoisonJob& job, Stream stream) {
   ++poisons_;
-  const auto job = as_kernels_see<kernels::Poison>(given);
   launch(
       [job] {
         if (!kernels::is_set(job.aborted)) return;
