@@ -194,6 +194,14 @@ void altorch_leave(void* group) {
   delete static_cast<CGroup*>(group);
 }
 
+void altorch_stats(void* group, void (*row)(const char*, const char*, int64_t, int64_t, double)) {
+  for (const StatisticsRow& done : static_cast<CGroup*>(group)->communicator->statistics().rows()) {
+    row(name_of(done.kind), (std::string(done.transport) + ":" + std::string(done.route)).c_str(),
+        static_cast<std::int64_t>(done.count), static_cast<std::int64_t>(done.bytes),
+        std::chrono::duration<double>(done.time).count());
+  }
+}
+
 void altorch_set_signal_check(int (*raised)()) {
   static int (*check)() = nullptr;
   check = raised;

@@ -84,12 +84,16 @@ def stats(group: ProcessGroup | None = None) -> list[StatsRow]:
     import torch
     import torch.distributed as dist
 
-    from altorch import _backend
+    from altorch import _backend, _version_check
     from altorch._extension import extension
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-    backend = _backend.carrying(chosen._get_backend(torch.device("cpu")))
-    rows: list[StatsRow] = extension().stats(backend)
+    made = chosen._get_backend(torch.device("cpu"))
+    rows: list[StatsRow]
+    if _version_check.needs_fallback():
+        rows = made.stats() if hasattr(made, "stats") else []
+    else:
+        rows = extension().stats(_backend.carrying(made))
     return rows
 
 

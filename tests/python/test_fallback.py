@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 import subprocess
 import sys
@@ -201,6 +202,9 @@ def work(rank):
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     texts = [str(each.message) for each in warned if "no extension" in str(each.message)]
+    import altorch
+    [done] = altorch.stats()
+    assert (done["operation"], done["count"], done["bytes"], done["route"][:4]) == ("all_reduce", 1, 12, "shm:"), done
     os.write(1, f"{tensor.tolist()} {len(texts)}\\n".encode())
     dist.destroy_process_group()
 
@@ -211,25 +215,45 @@ if __name__ == "__main__":
 """
 
 
-def test_an_altorch_without_an_extension_for_this_torch(tmp_path):
+@pytest.fixture
+def run_without_extension(tmp_path):
+    """Runs Python with an altorch that has no extension for this torch; returns what it printed."""
     import altorch_hooks
 
     source = Path(altorch.__file__).parent
     shutil.copytree(source, tmp_path / "altorch", ignore=shutil.ignore_patterns("__pycache__", "torch2*"))
     shutil.copy(altorch_hooks.__file__, tmp_path)
+
+    def run(*arguments, **variables):
+        variables |= {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "PYTHONPATH": str(tmp_path),
+        }
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=clean_environment(variables),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timedelta(minutes=2).total_seconds(),
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_an_altorch_without_an_extension_for_this_torch(tmp_path, run_without_extension):
     (tmp_path / "program.py").write_text(PROGRAM)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        env=clean_environment(variables),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=timedelta(minutes=2).total_seconds(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    place, *rows = done.stdout.splitlines()
+    place, *rows = run_without_extension("program.py").splitlines()
     assert place == str(tmp_path / "altorch")
     # Rank 0 says so, once.
-    assert sorted(rows) == ["[2.0, 2.0, 2.0] 0", "[2.0, 2.0, 2.0] 1"], done.stdout + done.stderr
+    assert sorted(rows) == ["[2.0, 2.0, 2.0] 0", "[2.0, 2.0, 2.0] 1"]
+
+
+def test_altorch_check_without_an_extension(run_without_extension):
+    found = json.loads(run_without_extension("-m", "altorch", "check", "--ranks", "2", "--json"))
+    assert found["passed"] and len(found["operations"]) > 10
+    assert [row["operation"] for row in found["operations"] if row["not_run"]] == ["windows"]

@@ -83,11 +83,11 @@ struct PairExchange {
     void* output = nullptr;
     unsigned* numbers = nullptr;   // as in LlExchange; null: this rank's block for itself
     unsigned sent = 0, taken = 0;  // bytes
-    int blocks = 1;                     // the same on both ranks
+    int blocks = 1;                // the same on both ranks
     int unused = 0;
   };
   Pair pairs[kMost];
-  const unsigned* aborted = nullptr;    // not 0: the call is aborted
+  const unsigned* aborted = nullptr;       // not 0: the call is aborted
   kernels::u64 poison = ~kernels::u64{0};  // as in LlExchange
   kernels::i64 half = 0, region = 0;
   int number = 0;  // of pairs
@@ -99,12 +99,12 @@ struct PairExchange {
 struct BulkSlots {
   static constexpr int kMostRanks = 16;
   static constexpr int kMostBlocks = 64;               // of one kind
-  kernels::Byte* theirs[kMostRanks] = {};                  // this rank's slots in their memory
-  const kernels::Byte* mine[kMostRanks] = {};              // their slots here
-  unsigned* raised[kMostRanks] = {};              // this rank's flags, there
-  const unsigned* awaited[kMostRanks] = {};       // theirs, here
-  unsigned* numbers = nullptr;                    // of the last rounds, by block
-  const unsigned* aborted = nullptr;              // not 0: the call is aborted
+  kernels::Byte* theirs[kMostRanks] = {};              // this rank's slots in their memory
+  const kernels::Byte* mine[kMostRanks] = {};          // their slots here
+  unsigned* raised[kMostRanks] = {};                   // this rank's flags, there
+  const unsigned* awaited[kMostRanks] = {};            // theirs, here
+  unsigned* numbers = nullptr;                         // of the last rounds, by block
+  const unsigned* aborted = nullptr;                   // not 0: the call is aborted
   kernels::i64 part = 0;                               // bytes; the slots of a rank have 4 x blocks parts
   int rank = 0, number = 0, blocks = 0, reserved = 0;  // blocks: that there are slots for
 };
@@ -161,10 +161,10 @@ struct Ll128Slots {
   // The threads of a block as the GPU runs it: if it has fewer than kThreads, so many more blocks run.
   static constexpr int kThreads = 32 * kWarpsOfBlock, kFewestThreads = kThreads / 4;
   static constexpr kernels::i64 kBytesOfWarp = 8 << 10, kUnitBytes = 960;  // a warp's slots; a unit's data
-  kernels::u64* theirs[kMostRanks] = {};             // this rank's slots in their memory
-  const kernels::u64* mine[kMostRanks] = {};         // their slots here
-  kernels::u64* numbers = nullptr;                   // of this rank's last rounds, by rank and warp
-  const unsigned* aborted = nullptr;             // not 0: the call is aborted
+  kernels::u64* theirs[kMostRanks] = {};              // this rank's slots in their memory
+  const kernels::u64* mine[kMostRanks] = {};          // their slots here
+  kernels::u64* numbers = nullptr;                    // of this rank's last rounds, by rank and warp
+  const unsigned* aborted = nullptr;                  // not 0: the call is aborted
   int rank = 0, number = 0, warps = 0, reserved = 0;  // warps: that there are slots for
 };
 
@@ -201,7 +201,7 @@ struct Ll128Exchange {
 struct PoisonJob {
   void* data = nullptr;
   kernels::i64 bytes = 0;
-  kernels::u64 pattern = 0;               // poison_of() its type
+  kernels::u64 pattern = 0;           // poison_of() its type
   const unsigned* aborted = nullptr;  // in device or pinned memory; not 0: the call was aborted
 };
 
@@ -226,10 +226,10 @@ struct WindowMove {
 struct WindowWait {
   const unsigned* raised = nullptr;
   WindowCount* taken = nullptr;
-  WindowCount *begun = nullptr, *done = nullptr;                // begun: may be null
+  WindowCount *begun = nullptr, *done = nullptr;           // begun: may be null
   unsigned *tells_begun = nullptr, *tells_done = nullptr;  // in pinned memory
   const unsigned* aborted = nullptr;                       // not 0: the wait is aborted,
-  void* data = nullptr;                                         // and overwrites the data it waits for
+  void* data = nullptr;                                    // and overwrites the data it waits for
   kernels::i64 bytes = 0;
   kernels::u64 pattern = 0;
 };

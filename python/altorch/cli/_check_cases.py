@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from altorch import _version_check
+
 COUNTS = (1, 1000, 300_001)  # one element, a small message, an odd large one
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 
@@ -163,6 +165,11 @@ def of_backend(name: str, gpus: bool = False) -> tuple[Case, ...]:
     """Windows are altorch's alone. `gpus`: whether every rank has one."""
     if name != "al":
         return CASES
+    if _version_check.needs_fallback():
+        return (
+            *CASES,
+            Case("windows", lambda rank, size: "no extension for this torch, and no windows without"),
+        )
     from altorch.cli import _check_windows
 
     return (*CASES, *_check_windows.cases(gpus))

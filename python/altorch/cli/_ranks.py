@@ -11,9 +11,12 @@ from collections.abc import Sequence
 
 def start(ranks: int, command: Sequence[str]) -> int:
     """Runs `altorch COMMAND` on so many ranks of this machine; the exit status, 0 or 1."""
+    from altorch import _version_check
     from altorch._extension import extension
 
-    extension()  # one sentence when it cannot be loaded, instead of one from every rank
+    # One sentence where it cannot be loaded, instead of one from every rank.
+    if not _version_check.needs_fallback():
+        extension()
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):

@@ -129,6 +129,9 @@ def _routes() -> list[dict[str, Any]]:
 
 def _shared_memory_route(problem: str | None) -> dict[str, Any]:
     if problem:
+        with contextlib.suppress(ImportError):
+            if _version_check.needs_fallback():
+                return {"name": "shm", "viable": True, "reason": "carries the groups that are made in Python"}
         return {"name": "shm", "viable": False, "reason": "the extension does not load"}
     unsupported_reason = extension().shared_memory_unsupported_reason(2)
     reason = "memory that the ranks of a node share; a group of one node needs nothing else"

@@ -54,6 +54,9 @@ class PythonBackend(Collectives, Blocks, Exchanges):
             self.release_all()
             engine.library().altorch_leave(self.handle)
 
+    def stats(self) -> list[dict[str, Any]]:
+        return engine.stats(self.handle)
+
     def abort(self) -> None:
         self._end(b"the group was aborted")
 

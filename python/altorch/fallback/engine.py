@@ -18,6 +18,7 @@ from altorch import _version_check
 from altorch.fallback.store import Store, store_over
 
 _RAISED = CFUNCTYPE(c_int)
+_STATS_ROW = CFUNCTYPE(None, c_char_p, c_char_p, c_int64, c_int64, c_double)
 
 
 class Call(ctypes.Structure):
@@ -58,6 +59,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "altorch_release": (None, [c_void_p]),
     "altorch_close": (None, [c_void_p, c_char_p]),
     "altorch_leave": (None, [c_void_p]),
+    "altorch_stats": (None, [c_void_p, _STATS_ROW]),
     "altorch_set_signal_check": (None, [_RAISED]),
     "altorch_stop": (None, []),
 }
@@ -118,6 +120,18 @@ def milliseconds(timeout: timedelta) -> int:
 def number_of(table: str, name: str) -> int:
     """`table`: "dtype" or "kind"; -1: the engine knows no such name."""
     return int(getattr(library(), f"altorch_{table}")(name.encode()))
+
+
+def stats(handle: c_void_p) -> list[dict[str, Any]]:
+    """altorch.stats() of a group."""
+    rows: list[dict[str, Any]] = []
+
+    def append(operation: bytes, route: bytes, count: int, size: int, seconds: float) -> None:
+        row = {"operation": operation.decode(), "count": count, "bytes": size}
+        rows.append(row | {"route": route.decode(), "seconds": seconds})
+
+    library().altorch_stats(handle, _STATS_ROW(append))
+    return rows
 
 
 def error_text() -> str:
