@@ -27,6 +27,10 @@ class ReconfigurableBackend : public c10d::Backend {
   using WorkPtr = AlBackend::WorkPtr;
   using Tensors = AlBackend::Tensors;
   using TensorLists = AlBackend::TensorLists;
+  using BackendPtr = c10::intrusive_ptr<Backend>;
+  using OptionsPtr = c10::intrusive_ptr<Options>;
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+  using MemoryStats = std::unordered_map<std::string, std::uint64_t>;
 
   // A request to make the group of these ranks. This process is one of them.
   struct Asked {
@@ -77,56 +81,16 @@ class ReconfigurableBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setGroupUid(const std::string& uid) override;
   void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return use()->getSequenceNumberForGroup(); }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
   void release_resources() override;
   void eagerConnectSingleDevice(at::Device device) override;
-  void suspend() override { use()->suspend(); }
-  void resume() override { use()->resume(); }
-  std::unordered_map<std::string, std::uint64_t> getMemoryStats() override { return use()->getMemoryStats(); }
 
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
-                                    const std::vector<int>& ranks,
-                                    const c10::intrusive_ptr<Options>& options) override;
-  c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                    const c10::intrusive_ptr<Options>& options, const int& rank,
-                                    const int& size) override;
-  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
-  void startCoalescing() override;
-  WorkPtr endCoalescing() override;
-
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) override;
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
-                          const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                              const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits,
-                        const c10d::AllToAllOptions& options) override;
-  WorkPtr send(Tensors& tensors, int destination, int tag) override;
-  WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+#define FORWARD(result, function, parameters, arguments) \
+  result function parameters override { return use()->function arguments; }
+#include "backend/c10d/forwarded_calls.inc"
+#undef FORWARD
 
  private:
   // The current generation, for a call. Throws if there is none.
