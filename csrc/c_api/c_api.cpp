@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "c_api/c_api.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <functional>
 
 #include "base/error.h"
@@ -194,12 +196,21 @@ void altorch_leave(void* group) {
   delete static_cast<CGroup*>(group);
 }
 
-void altorch_stats(void* group, void (*row)(const char*, const char*, int64_t, int64_t, double)) {
-  for (const StatisticsRow& done : static_cast<CGroup*>(group)->communicator->statistics().rows()) {
-    row(name_of(done.kind), (std::string(done.transport) + ":" + std::string(done.route)).c_str(),
-        static_cast<std::int64_t>(done.count), static_cast<std::int64_t>(done.bytes),
-        std::chrono::duration<double>(done.time).count());
-  }
+int altorch_stats(void* group, altorch_stats_row* rows, size_t capacity, size_t* count) {
+  return guarded_c([&] {
+    const auto done = static_cast<CGroup*>(group)->communicator->statistics().rows();
+    *count = done.size();
+    for (std::size_t i = 0; i < std::min(capacity, done.size()); ++i) {
+      altorch_stats_row& row = rows[i];
+      const std::string_view route = done[i].route;
+      std::snprintf(row.operation, sizeof row.operation, "%s", name_of(done[i].kind));
+      std::snprintf(row.route, sizeof row.route, "%s:%.*s", done[i].transport, static_cast<int>(route.size()),
+                    route.data());
+      row.count = static_cast<std::int64_t>(done[i].count);
+      row.bytes = static_cast<std::int64_t>(done[i].bytes);
+      row.seconds = std::chrono::duration<double>(done[i].time).count();
+    }
+  });
 }
 
 void altorch_set_signal_check(int (*raised)()) {

@@ -62,10 +62,14 @@ ALTORCH_C_API void altorch_release(void* task);
 // Calls under way fail, later calls raise. altorch_leave() frees the group, too.
 ALTORCH_C_API void altorch_close(void* group, const char* why);
 ALTORCH_C_API void altorch_leave(void* group);
-// What the group has done on this rank: calls `row` once for each operation and route. `bytes`: of the tensors that were passed in,
-// `seconds`: from start to completion, both summed.
-ALTORCH_C_API void altorch_stats(void* group, void (*row)(const char* operation, const char* route,
-                                                          int64_t count, int64_t bytes, double seconds));
+// What the group has done with one operation on one route, on this rank.
+struct altorch_stats_row {
+  char operation[32], route[64];
+  int64_t count, bytes;  // calls; of the tensors that were passed in
+  double seconds;        // from start to completion, summed
+};
+// Fills in at most `capacity` rows. `count`: how many there are.
+ALTORCH_C_API int altorch_stats(void* group, altorch_stats_row* rows, size_t capacity, size_t* count);
 // Runs the program's signal handlers while a call waits on the main thread; 1: one has raised.
 ALTORCH_C_API void altorch_set_signal_check(int (*raised)());
 // At exit: no function of a store is called any more when it returns.

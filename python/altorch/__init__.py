@@ -91,7 +91,9 @@ def stats(group: ProcessGroup | None = None) -> list[StatsRow]:
     made = chosen._get_backend(torch.device("cpu"))
     rows: list[StatsRow]
     if _version_check.needs_fallback():
-        rows = made.stats() if hasattr(made, "stats") else []
+        from altorch.fallback.backend import PythonBackend
+
+        rows = made.stats() if isinstance(made, PythonBackend) else []
     else:
         rows = extension().stats(_backend.carrying(made))
     return rows

@@ -186,7 +186,7 @@ def test_a_group_that_ends_before_its_device_keeps_the_memory():
 
 
 def holds_group(value):
-    """Whether a table of torch's, from or to groups or lists of them."""
+    """Returns whether a dict or list of torch's contains a process group, at any depth."""
     entries = (
         [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
     )

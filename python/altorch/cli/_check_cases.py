@@ -168,7 +168,7 @@ def of_backend(name: str, gpus: bool = False) -> tuple[Case, ...]:
     if _version_check.needs_fallback():
         return (
             *CASES,
-            Case("windows", lambda rank, size: "no extension for this torch, and no windows without"),
+            Case("windows", lambda rank, size: "windows need an extension for this torch"),
         )
     from altorch.cli import _check_windows
 

@@ -14,7 +14,7 @@ def start(ranks: int, command: Sequence[str]) -> int:
     from altorch import _version_check
     from altorch._extension import extension
 
-    # One sentence where it cannot be loaded, instead of one from every rank.
+    # Load it here first, so that a failure is reported once and not by every rank.
     if not _version_check.needs_fallback():
         extension()
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]

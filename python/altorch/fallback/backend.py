@@ -54,7 +54,7 @@ class PythonBackend(Collectives, Blocks, Exchanges):
             self.release_all()
             engine.library().altorch_leave(self.handle)
 
-    def stats(self) -> list[dict[str, Any]]:
+    def stats(self) -> list[Any]:
         return engine.stats(self.handle)
 
     def abort(self) -> None:

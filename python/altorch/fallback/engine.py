@@ -10,7 +10,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator
-from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,6 @@ from altorch import _version_check
 from altorch.fallback.store import Store, store_over
 
 _RAISED = CFUNCTYPE(c_int)
-_STATS_ROW = CFUNCTYPE(None, c_char_p, c_char_p, c_int64, c_int64, c_double)
 
 
 class Call(ctypes.Structure):
@@ -41,6 +40,22 @@ class Call(ctypes.Structure):
     )
 
 
+class StatsRow(ctypes.Structure):
+    """struct altorch_stats_row"""
+
+    _fields_ = (
+        ("operation", c_char * 32),
+        ("route", c_char * 64),
+        ("count", c_int64),
+        ("bytes", c_int64),
+        ("seconds", c_double),
+    )
+
+    def as_dict(self) -> dict[str, Any]:
+        names = {"operation": self.operation.decode(), "route": self.route.decode()}
+        return names | {"count": self.count, "bytes": self.bytes, "seconds": self.seconds}
+
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "altorch_dtype": (c_int, [c_char_p]),
     "altorch_kind": (c_int, [c_char_p]),
@@ -59,7 +74,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "altorch_release": (None, [c_void_p]),
     "altorch_close": (None, [c_void_p, c_char_p]),
     "altorch_leave": (None, [c_void_p]),
-    "altorch_stats": (None, [c_void_p, _STATS_ROW]),
+    "altorch_stats": (c_int, [c_void_p, POINTER(StatsRow), c_size_t, POINTER(c_size_t)]),
     "altorch_set_signal_check": (None, [_RAISED]),
     "altorch_stop": (None, []),
 }
@@ -122,16 +137,15 @@ def number_of(table: str, name: str) -> int:
     return int(getattr(library(), f"altorch_{table}")(name.encode()))
 
 
-def stats(handle: c_void_p) -> list[dict[str, Any]]:
-    """altorch.stats() of a group."""
-    rows: list[dict[str, Any]] = []
-
-    def append(operation: bytes, route: bytes, count: int, size: int, seconds: float) -> None:
-        row = {"operation": operation.decode(), "count": count, "bytes": size}
-        rows.append(row | {"route": route.decode(), "seconds": seconds})
-
-    library().altorch_stats(handle, _STATS_ROW(append))
-    return rows
+def stats(handle: c_void_p) -> list[Any]:
+    """Returns the rows of altorch.stats() for a group."""
+    capacity, count = 64, c_size_t()
+    while True:
+        rows = (StatsRow * capacity)()
+        check(library().altorch_stats(handle, rows, capacity, byref(count)))
+        if count.value <= capacity:
+            return [rows[i].as_dict() for i in range(count.value)]
+        capacity = count.value + 16  # other threads may add some
 
 
 def error_text() -> str:
