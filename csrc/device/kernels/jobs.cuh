@@ -4,6 +4,7 @@
 #ifndef ALTORCH_DEVICE_KERNELS_JOBS
 #define ALTORCH_DEVICE_KERNELS_JOBS
 
+// Each side has its own names for the same numbers: <cstdint> says `long`, CUDA's atomic functions want `long long`.
 #ifdef __CUDACC__
 namespace altorch::kernels {
 using i64 = long long;
@@ -21,6 +22,8 @@ using Byte = std::byte;
 #endif
 
 namespace altorch {
+
+static_assert(sizeof(kernels::i64) == 8 && alignof(kernels::i64) == 8 && sizeof(kernels::Byte) == 1);
 
 // One reduction of parts that lie in device or pinned memory, in the order of the ranks.
 struct DeviceReduction {
@@ -207,7 +210,7 @@ struct PoisonJob {
 
 // A counter in device memory: see kernels/window.cuh.
 struct WindowCount {
-  unsigned number = 0, raising = 0;
+  unsigned number = 0, raising = 0;  // raising: a lock for the threads that raise it
 };
 
 // Moves rows of bytes to or from the memory of another rank, and signals after that.
@@ -216,8 +219,8 @@ struct WindowMove {
   void* to = nullptr;
   kernels::i64 row_bytes = 0, rows = 1;
   kernels::i64 from_stride = 0, to_stride = 0;  // bytes
-  unsigned* raised = nullptr;  // set to `count` when it has been raised; null: there is no signal
-  WindowCount* count = nullptr;
+  unsigned* raised = nullptr;       // set to `count` when it has been raised; null: there is no signal
+  WindowCount* count = nullptr;     // null: atomic operations reach `raised`
   const unsigned* ended = nullptr;  // not 0: leave everything as it is
 };
 

@@ -340,12 +340,12 @@ AL_DEVICE void reduce_ll(const LlExchange& job, i64 block, i64 blocks) {
 
 // Moves parts of `count` bytes from the ranks first to behind - 1 into the output, side by side.
 AL_DEVICE void move_ll(const LlExchange& job, i64 block, i64 blocks) {
-  using Byte = Plain<unsigned char>;
+  using Bytes = Plain<unsigned char>;
   using Unit = Words<unsigned char>;
   const Turn turn = turn_of(job, block, blocks);
-  send_units<Byte>(job, turn);
+  send_units<Bytes>(job, turn);
   unsigned char* output = static_cast<unsigned char*>(job.output);
-  const Range units = units_of<Byte>(job, turn), none = {0, 0};
+  const Range units = units_of<Bytes>(job, turn), none = {0, 0};
   const i64 whole = whole_units(static_cast<const unsigned char*>(job.input), job.count);
   for_each_unit<kUnitsAtOnce<unsigned char>>(job.wants ? units : none, whole, [&](auto several, i64 first) {
     constexpr int kAtOnce = decltype(several)::kAtOnce;
@@ -353,7 +353,7 @@ AL_DEVICE void move_ll(const LlExchange& job, i64 block, i64 blocks) {
       Unit parts[kAtOnce];
       bool here = true;
       if (rank == job.rank) {
-        own_units<Byte>(job, 0, first, AL_THREADS, parts);
+        own_units<Bytes>(job, 0, first, AL_THREADS, parts);
       } else {
         here = take_units(job.receive_slots[rank] + turn.at, first - units.begin, AL_THREADS, turn.exchange, job.aborted, parts);
       }

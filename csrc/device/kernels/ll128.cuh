@@ -123,7 +123,7 @@ AL_APART Halves load_pack(const unsigned char* from, i64 bytes) {
     const Halves here = aligned[0], next = aligned[1];
     const int shift = static_cast<int>(at % 16) * 8;
     const u64 words[3] = {shift < 64 ? here.low : here.high, shift < 64 ? here.high : next.low,
-                                         shift < 64 ? next.low : next.high};
+                          shift < 64 ? next.low : next.high};
     const int left = shift % 64;
     loaded.low = words[0] >> left | (left ? words[1] << (64 - left) : 0);
     loaded.high = words[1] >> left | (left ? words[2] << (64 - left) : 0);

@@ -7,9 +7,11 @@
 
 namespace altorch::kernels {
 
-// Ll128Reduce::passed_to
+// Whether shares are pushed after the reduction (Ll128Reduce::passed_to), and whether `rank` gets them.
 AL_DEVICE bool is_passed_on(const Ll128Reduce& job) { return job.passed_to != Ll128Reduce::kToNone; }
-AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) { return job.passed_to == Ll128Reduce::kToAll || job.passed_to == rank; }
+AL_DEVICE bool is_passed_to(const Ll128Reduce& job, int rank) {
+  return job.passed_to == Ll128Reduce::kToAll || job.passed_to == rank;
+}
 
 // Where the share of rank `of` lies in the output. All shares are aligned if the first one is.
 template <class Stored>

@@ -10,24 +10,24 @@ namespace altorch {
 namespace {
 
 // As reduce.cuh and its companions call them; nullptr: a type that no kernel reduces.
-constexpr EnumTable<DType, const char*> kNumbers(
-    nullptr, {
-                 {DType::kUInt8, "Integer<unsigned char, unsigned>"},
-                 {DType::kInt8, "Integer<signed char, unsigned>"},
-                 {DType::kUInt16, "Integer<unsigned short, unsigned>"},
-                 {DType::kInt16, "Integer<short, unsigned>"},
-                 {DType::kUInt32, "Integer<unsigned, unsigned>"},
-                 {DType::kInt32, "Integer<int, unsigned>"},
-                 {DType::kUInt64, "Integer<u64, u64>"},
-                 {DType::kInt64, "Integer<i64, u64>"},
-                 {DType::kBool, "Bool"},
-                 {DType::kFloat16, "Float16"},
-                 {DType::kBFloat16, "BFloat16"},
-                 {DType::kFloat32, "Plain<float>"},
-                 {DType::kFloat64, "Plain<double>"},
-                 {DType::kComplex64, "Complex<float>"},
-                 {DType::kComplex128, "Complex<double>"},
-             });
+constexpr EnumTable<DType, const char*> kNumbers(nullptr,
+                                                 {
+                                                     {DType::kUInt8, "Integer<unsigned char, unsigned>"},
+                                                     {DType::kInt8, "Integer<signed char, unsigned>"},
+                                                     {DType::kUInt16, "Integer<unsigned short, unsigned>"},
+                                                     {DType::kInt16, "Integer<short, unsigned>"},
+                                                     {DType::kUInt32, "Integer<unsigned, unsigned>"},
+                                                     {DType::kInt32, "Integer<int, unsigned>"},
+                                                     {DType::kUInt64, "Integer<u64, u64>"},
+                                                     {DType::kInt64, "Integer<i64, u64>"},
+                                                     {DType::kBool, "Bool"},
+                                                     {DType::kFloat16, "Float16"},
+                                                     {DType::kBFloat16, "BFloat16"},
+                                                     {DType::kFloat32, "Plain<float>"},
+                                                     {DType::kFloat64, "Plain<double>"},
+                                                     {DType::kComplex64, "Complex<float>"},
+                                                     {DType::kComplex128, "Complex<double>"},
+                                                 });
 
 // `arguments`: of the function's template, or nothing.
 Kernel kernel(const std::string& function, const std::string& job, const std::string& arguments = "") {
@@ -35,9 +35,8 @@ Kernel kernel(const std::string& function, const std::string& job, const std::st
   for (char& letter : symbol) {
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   }
-  return {symbol, "extern \"C\" __global__ void __launch_bounds__(512, 2) " + symbol +
-                      "(const altorch::" + job +
-                      " job) {\n  using namespace altorch::kernels;\n  AL_WAIT_FOR_PRIMARY();\n  run_" +
+  return {symbol, "extern \"C\" __global__ void __launch_bounds__(512, 2) " + symbol + "(const altorch::" +
+                      job + " job) {\n  using namespace altorch::kernels;\n  AL_WAIT_FOR_PRIMARY();\n  run_" +
                       function + arguments + "(job);\n}\n"};
 }
 
@@ -56,7 +55,9 @@ Kernel instance(const std::string& function, const std::string& job, DType dtype
 }  // namespace
 
 Kernel reduction_kernel(DType dtype, ReduceOp op) { return instance("reduce", "DeviceReduction", dtype, op); }
-Kernel ll_reduction_kernel(DType dtype, ReduceOp op) { return instance("ll_reduce", "LlExchange", dtype, op); }
+Kernel ll_reduction_kernel(DType dtype, ReduceOp op) {
+  return instance("ll_reduce", "LlExchange", dtype, op);
+}
 Kernel two_shot_kernel(DType dtype, ReduceOp op) {
   return instance("two_shot_reduce", "TwoShotReduce", dtype, op);
 }
@@ -80,10 +81,10 @@ Kernel ll128_exchange_kernel() { return kernel("ll128_exchange", "Ll128Exchange"
 Kernel poison_kernel() { return kernel("poison_aborted", "PoisonJob"); }
 
 std::string kernel_source() {
-  return std::string(kJobsSource) + kNumbersSource + kReduceSource + kLlSource + kPairsSource + kPoisonSource +
-         kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource + kLl128Source +
-         kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource + kLl128ExchangeSource +
-         kLlNormSource + kWindowSource;
+  return std::string(kJobsSource) + kNumbersSource + kReduceSource + kLlSource + kPairsSource +
+         kPoisonSource + kRoundsSource + kPartsSource + kOneShotSource + kTwoShotSource + kExchangeSource +
+         kLl128Source + kLl128ReduceSource + kLl128AllPeersSource + kLl128TwoShotSource +
+         kLl128ExchangeSource + kLlNormSource + kWindowSource;
 }
 
 // What is used once and again in training and inference; another type waits for the compiler once.

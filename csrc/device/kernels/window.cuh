@@ -15,10 +15,7 @@ AL_DEVICE void show(unsigned* word, unsigned value) { *static_cast<volatile unsi
 AL_DEVICE unsigned swapped(unsigned* at, unsigned expected, unsigned wanted) {
   return atomicCAS_system(at, expected, wanted);
 }
-AL_DEVICE u64 swapped(u64* at, u64 expected,
-                                     u64 wanted) {
-  return atomicCAS_system(at, expected, wanted);
-}
+AL_DEVICE u64 swapped(u64* at, u64 expected, u64 wanted) { return atomicCAS_system(at, expected, wanted); }
 AL_DEVICE u64 peek(const u64* word) { return load_word(word); }
 AL_DEVICE unsigned added(unsigned* at, unsigned value) { return atomicAdd(at, value); }
 AL_DEVICE void raised_by_one(unsigned* at) { atomicAdd_system(at, 1u); }
@@ -72,7 +69,7 @@ AL_DEVICE void raise(WindowCount* count, unsigned* shown) {
 template <class Unit>
 AL_DEVICE void move_units(const WindowMove& job, i64 thread, i64 threads) {
   const i64 units = job.row_bytes / static_cast<i64>(sizeof(Unit)),
-                  rest = job.row_bytes % static_cast<i64>(sizeof(Unit)), each = units + rest;
+            rest = job.row_bytes % static_cast<i64>(sizeof(Unit)), each = units + rest;
   for (i64 at = thread; at < each * job.rows; at += threads) {
     const i64 row = job.rows == 1 ? 0 : at / each, column = at - row * each;
     const unsigned char* from = static_cast<const unsigned char*>(job.from) + row * job.from_stride;
