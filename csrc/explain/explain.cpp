@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "collectives/printer.h"
-#include "gpu/host_staged/layout.h"
+#include "gpu/host_staged/pinned_bytes.h"
 #include "runtime/hierarchical_collectives.h"
 #include "runtime/host_world.h"
 #include "select/decide.h"

@@ -5,7 +5,7 @@
 #include "bootstrap/launcher.h"
 #include "fuzz/target.h"
 #include "fuzz/variable.h"
-#include "gpu/host_staged/layout.h"
+#include "gpu/host_staged/pinned_bytes.h"
 #include "platform/cores.h"
 #include "transports/shm/collectives.h"
 

@@ -3,8 +3,8 @@
 #include "base/size_text.h"
 #include "gpu/host_staged/host_relay.h"
 #include "gpu/host_staged/host_staged.h"
-#include "gpu/host_staged/layout.h"
 #include "gpu/host_staged/messages.h"
+#include "gpu/host_staged/pinned_bytes.h"
 #include "gpu/route_opening.h"
 #include "runtime/host_world.h"
 

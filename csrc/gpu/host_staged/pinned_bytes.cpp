@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "gpu/host_staged/layout.h"
+#include "gpu/host_staged/pinned_bytes.h"
 
 #include "base/env.h"
 
