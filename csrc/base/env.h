@@ -18,7 +18,7 @@ struct Setting {
   const char* type;  // "seconds", "bytes", the words it may be ("error|warning"), or what it is otherwise
   const char* default_value;
   const char* meaning;
-  bool must_agree = false;  // the ranks of a group are compared when it is made (agreement.h)
+  bool must_agree = false;  // the ranks of a group are compared when it is made (rendezvous/agreement.h)
 };
 
 std::span<const Setting> settings();

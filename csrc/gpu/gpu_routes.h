@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways that a group has for operations on device memory: made when they are first chosen (route/decide.h
-// says which), ended together.
+// The GPU routes of a group. A route is made when it is first chosen (select/decide.h); all end together.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@
 
 namespace altorch {
 
-// What stands in the way of each of them on this device of this process; empty: nothing. For `altorch info`.
+// Why this process cannot use each GPU route on this device. For `altorch info`.
 struct RouteUnsupportedReason {
   std::string_view route;
   std::string why;  // empty: nothing
@@ -36,9 +35,9 @@ class GpuRoutes : public DeviceCarrier {
             GpuRouteOptions options);
   ~GpuRoutes() override;
 
-  // The route for operations that are enqueued together, after a look whether the other ranks call the same
-  // (agreement.h), where they share memory. A route is made, together with the other ranks, when it is first
-  // chosen. Throws Error(kUnsupported) that says of each route why it does not serve, and Error(kMismatch).
+  // Chooses the route of operations that are enqueued together, and makes it with the other ranks if it is new. Then, where
+  // ranks share memory and no graph is captured, compares the call with theirs (agreement.h). Throws Error: kUnsupported, with
+  // the reason of each route; kMismatch; kTransport if the group is aborted; and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
   // Gives the operations to the route, and sees to it that their results are marked if they are aborted.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);

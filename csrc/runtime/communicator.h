@@ -46,9 +46,10 @@ class Communicator : public Group, public std::enable_shared_from_this<Communica
     friend class Communicator;
     Communicator* group;
     const Operation* operation;
-    std::shared_ptr<Task> queued;  // null: no other collective is in flight; runs on the calling thread
+    std::shared_ptr<Task> queued;  // null: no other collective was in flight, so run() runs the call itself
   };
-  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive run(). Throws Error.
+  // Reserves the next place. Call it in the order of the sequence numbers. `operation` must outlive run(). If another collective
+  // is in flight, the call is queued here, and may begin before run(). Throws Error if the group is closed.
   Place reserve(const Operation& operation);
   // reserve() and Place::run().
   void run(const Operation& operation, bool& buffers_free) { reserve(operation).run(buffers_free); }

@@ -3,14 +3,14 @@
 //
 // Collectives of one group carry a hash of the fingerprint, and of all calls before, in their message tags:
 // ranks that disagree about this call or about an earlier one never match each other's messages, so nothing
-// is corrupted, and the stall is explained by comparing notes through the store (health/stall_board.h).
+// is corrupted, and the stall is explained by comparing notes through the store (health/desync_board.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "base/operation.h"
-#include "health/stall_board.h"
+#include "health/desync_board.h"
 #include "transports/channel.h"
 
 namespace altorch {

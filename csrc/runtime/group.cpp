@@ -32,8 +32,8 @@ Group::Group(Membership membership, int rank, int size)
     : membership_(std::move(membership)),
       rank_(rank),
       size_(size),
-      board_(std::make_shared<StallBoard>(membership_.store, key_of(membership_), rank, size)) {
-  if (watch() && size_ > 1) watch()->inquiries.join(board_);
+      board_(std::make_shared<DesyncBoard>(membership_.store, key_of(membership_), rank, size)) {
+  if (watch() && size_ > 1) watch()->queries.join(board_);
 }
 
 void Group::append_to_history(Operation& operation) {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/operation.h"
-#include "health/stall_board.h"
+#include "health/desync_board.h"
 #include "rendezvous/membership.h"
 #include "runtime/progress.h"
 #include "trace/job_watch.h"
@@ -39,7 +39,7 @@ class Group {
   // The keys of this group only.
   KeyValueStore& store() const { return *membership_.store; }
   JobWatch* watch() const { return membership_.watch.get(); }
-  StallBoard& board() const { return *board_; }
+  DesyncBoard& board() const { return *board_; }
   const Statistics& statistics() const { return *statistics_; }
   // To be called before the first call of the group.
   void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
@@ -113,7 +113,7 @@ class Group {
   const ProgressThread::Use use_;
   const Membership membership_;
   const int rank_, size_;
-  const std::shared_ptr<StallBoard> board_;
+  const std::shared_ptr<DesyncBoard> board_;
   const std::shared_ptr<Statistics> statistics_ = std::make_shared<Statistics>();
   std::vector<std::shared_ptr<Observer>> observers_ = {statistics_};
   std::atomic<std::uint64_t> sequence_{0};

@@ -54,7 +54,7 @@ Error timed_out(const Operation& operation, Group& group) {
     cause += std::string("; did the peer post the matching ") +
              (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?";
   } else {
-    const auto found = group.board().whereabouts(operation.sequence);
+    const auto found = group.board().waiting(operation.sequence);
     cause += ": " + found.text + text_of(group, found.elsewhere) + "; this rank's call is " +
              describe_fingerprint(fingerprint(operation));
     cause += ". Find the rank that is late or took another path, or raise the timeout";
@@ -62,7 +62,7 @@ Error timed_out(const Operation& operation, Group& group) {
   return Error(ErrorKind::kTimeout, cause);
 }
 
-Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int rank) {
+Error mismatch(const DesyncBoard::Finding& finding, const CallNote& mine, int rank) {
   const auto both = [&](const CallNote& theirs, const CallNote& own) {
     return "rank " + std::to_string(finding.rank) + " of the group called " +
            describe_fingerprint(theirs.fingerprint) + ", rank " + std::to_string(rank) + " " +
@@ -71,9 +71,9 @@ Error mismatch(const StallBoard::Finding& finding, const CallNote& mine, int ran
   if (finding.called.fingerprint != mine.fingerprint)
     return Error(ErrorKind::kMismatch, both(finding.called, mine) + kSameCalls);
   std::string where = "somewhere before";
-  if (finding.parted_theirs) {
-    where = "at #" + std::to_string(finding.parted_theirs->sequence) + ": " +
-            both(*finding.parted_theirs, *finding.parted_mine);
+  if (finding.first_difference_theirs) {
+    where = "at #" + std::to_string(finding.first_difference_theirs->sequence) + ": " +
+            both(*finding.first_difference_theirs, *finding.first_difference_mine);
   }
   return Error(
       ErrorKind::kMismatch,
@@ -122,7 +122,7 @@ std::optional<Error> Watchdog::examine(const Operation& operation, Wait& wait, C
   if (auto error = overdue(operation, wait, now)) return error;
   if (auto error = look_for_dead(operation, wait)) return error;
   if (now - wait.began < stall_) return std::nullopt;
-  if (group_.watch()) group_.watch()->inquiries.answer();
+  if (group_.watch()) group_.watch()->queries.answer();
   if (!is_time_to_compare(wait, now)) return std::nullopt;
   return operation.is_collective() ? compare(operation, wait) : closed_by_peer(operation, wait);
 }
@@ -156,7 +156,7 @@ std::optional<Error> Watchdog::closed_by_peer(const Operation& operation, Wait& 
 std::optional<Error> Watchdog::compare_message(const Operation& operation) {
   if (!operation.is_message() || operation.root < 0 || operation.root == group_.rank()) return std::nullopt;
   const bool sends = operation.kind == OpKind::kSend, on_gpu = operation.device != kHostDevice;
-  const auto other = group_.board().meet_message(operation.root, sends, operation.tag, on_gpu);
+  const auto other = group_.board().compare_message(operation.root, sends, operation.tag, on_gpu);
   if (!other || *other == on_gpu) return std::nullopt;
   return Error(ErrorKind::kMismatch,
                "rank " + std::to_string(operation.root) + " of the group has the other end " +
@@ -167,16 +167,16 @@ std::optional<Error> Watchdog::compare_message(const Operation& operation) {
 }
 
 std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
-  StallBoard& board = group_.board();
+  DesyncBoard& board = group_.board();
   const CallNote mine = note_of(operation);
   if (!wait.written_down) board.publish_wait(operation.sequence);
   wait.written_down = true;
   const auto finding = board.compare(mine);
   if (!finding) {
     // Again and again, more and more rarely: a peer may yet come to it, and pass it.
-    if (group_.watch() && board.is_first(operation.sequence) && wait.looks >= wait.next_question) {
-      group_.watch()->inquiries.ask(board.group(), mine);
-      wait.next_question = 2 * wait.looks;
+    if (group_.watch() && board.is_first_waiter(operation.sequence) && wait.looks >= wait.next_query) {
+      group_.watch()->queries.ask(board.group(), mine);
+      wait.next_query = 2 * wait.looks;
     }
     return std::nullopt;
   }

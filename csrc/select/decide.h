@@ -22,9 +22,10 @@ namespace altorch {
 
 // Thread rules of this file: pure functions, any thread.
 
-// Offers one route after another to `takes`, the best first, until `takes` returns true. Returns that route, or nothing. The
-// operations are enqueued together; there are several only on device memory. It does not allocate. Pass `takes` by
-// std::ref, so that the std::function does not allocate either. Throws nothing but what `takes` throws.
+// Offers one route after another to `takes`, the best first, until `takes` returns true. Returns that route, or nothing. Routes
+// that cannot carry the operations are offered, too: `takes` asks unsupported_reason(). The operations are enqueued together;
+// there are several only on device memory. Does not allocate; pass `takes` by std::ref, so that its std::function does not
+// either. Throws what `takes` throws.
 std::optional<Route> decide(std::span<const Operation> operations, const World& world, const Rules& rules,
                             const std::function<bool(const Route&)>& takes);
 // The first route that can carry the operation on host memory. For a collective there is always one. Throws Error(kInternal)

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "health/inquiries.h"
+#include "health/desync_queries.h"
 #include "health/liveness.h"
 #include "health/silent_nodes.h"
 #include "trace/late_answers.h"
@@ -20,11 +20,11 @@ struct JobWatch {
   JobWatch(std::string watch_name, LivenessSettings settings, int ranks = 0)
       : name(std::move(watch_name)),
         liveness(named(settings, name)),
-        inquiries(settings.store, ranks > 0 ? ranks : static_cast<int>(settings.members.size())) {}
+        queries(settings.store, ranks > 0 ? ranks : static_cast<int>(settings.members.size())) {}
 
   const std::string name;
   Liveness liveness;
-  Inquiries inquiries;
+  DesyncQueries queries;
   mutable SilentNodes silent;  // those that left a question about a missing rank unanswered
 
  private:

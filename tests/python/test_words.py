@@ -32,6 +32,7 @@ REPLACED = {
     r"\b(struct |Mail::)Letter\b": "message, received frame",
     r"PlaceShape|SmallExchange|\bpair_(posts|areas)\b|small\.cuh": "LL, send slot, receive slot",
     r"csrc/(engine|observe|common)/|\"(engine|observe|common)/": "the rooms of ARCHITECTURE.md",
+    r"[Ss]tall_?[Bb]oard|stall board|\b[Ii]nquir(y|ies)\b": "desync board, desync query",
     r"\bhomes\b|[Hh]ome_?([Ll]inks|[Nn]ews)|_home\(|\b[Hh]ub\b|HubPlace": "node, coordinator",
 }
 

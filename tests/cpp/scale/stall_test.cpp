@@ -79,7 +79,7 @@ TEST(ScaleOfStalls, AFewRequestsASecondAndRank) {
     EXPECT_LE(store->in_all().requests(), (kLength + 4 * pauses + of_the_end) * size) << size;
     EXPECT_LE(store->in_all().requests(), 10000 * kLength) << size;
     // By the first one, more and more rarely.
-    EXPECT_LE(store->value("inquiries").value_or("0").size(), 1U) << size;
+    EXPECT_LE(store->value("queries").value_or("0").size(), 1U) << size;
     EXPECT_TRUE(says(errors.front(), "not done after its timeout of 30 s: ranks not waiting in this group: " +
                                          std::to_string(size - 1)))
         << errors.front();

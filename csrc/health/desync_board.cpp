@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "health/stall_board.h"
+#include "health/desync_board.h"
 
 #include <cstdlib>
 #include <sstream>
@@ -9,9 +9,9 @@
 namespace altorch {
 namespace {
 
-constexpr int kMostNames = 16;              // of ranks, in a message
-constexpr std::chrono::seconds kToLook{5};  // for the rank that looks where all ranks are
-constexpr std::uint64_t kMostCalls = 16;    // before the stalled one that a note tells of
+constexpr int kMostNames = 16;              // ranks that a message names
+constexpr std::chrono::seconds kToLook{5};  // for the rank that reads the keys of all ranks
+constexpr std::uint64_t kMostCalls = 16;    // earlier calls in a published call
 
 constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
 std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
@@ -28,10 +28,10 @@ std::string rest_of(std::istringstream& stream) {
 
 }  // namespace
 
-StallBoard::StallBoard(std::shared_ptr<KeyValueStore> store, std::string group, int rank, int size)
+DesyncBoard::DesyncBoard(std::shared_ptr<KeyValueStore> store, std::string group, int rank, int size)
     : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {}
 
-std::optional<std::string> StallBoard::note(const std::string& key) {
+std::optional<std::string> DesyncBoard::note(const std::string& key) {
   try {
     return store_->try_get(key);
   } catch (const std::exception&) {
@@ -39,7 +39,7 @@ std::optional<std::string> StallBoard::note(const std::string& key) {
   }
 }
 
-bool StallBoard::set(const std::string& key, const std::string& value) {
+bool DesyncBoard::set(const std::string& key, const std::string& value) {
   try {
     store_->set(key, value);
     return true;
@@ -48,26 +48,26 @@ bool StallBoard::set(const std::string& key, const std::string& value) {
   }
 }
 
-void StallBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
+void DesyncBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
 
-void StallBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
+void DesyncBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
   set(answer_key(sequence), std::to_string(rank_) + " refused " + cause);
 }
 
-void StallBoard::publish_closed(const std::string& operation, const Error& cause) {
+void DesyncBoard::publish_closed(const std::string& operation, const Error& cause) {
   set(kClosed, std::to_string(rank_) + " " + std::to_string(static_cast<int>(cause.kind())) + " " +
                    operation + ": " + cause.what());
 }
 
-void StallBoard::answer(const CallNote& note) {
+void DesyncBoard::answer(const CallNote& note) {
   const auto mine = called(note.sequence);
   if (!mine || mine->agrees_with(note)) return;
-  if (mine->fingerprint == CallNote::kRefused) return;  // why, it writes down itself
+  if (mine->fingerprint == CallNote::kRefused) return;  // publish_refusal() has told why
   set(answer_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
 }
 
-std::optional<CallNote> StallBoard::called(std::uint64_t sequence) const {
-  if (sequence == 0) return std::nullopt;  // of no call
+std::optional<CallNote> DesyncBoard::called(std::uint64_t sequence) const {
+  if (sequence == 0) return std::nullopt;  // no call has this number
   const Call& call = calls_[sequence % calls_.size()];
   const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
   const CallNote found{sequence, call.fingerprint.load(std::memory_order_acquire),
@@ -76,8 +76,8 @@ std::optional<CallNote> StallBoard::called(std::uint64_t sequence) const {
   return before && after ? std::optional(found) : std::nullopt;
 }
 
-// The call, and the latest before it: where ranks have parted earlier, these say at which call.
-std::string StallBoard::encode(const CallNote& note) const {
+// The call and the calls before it: if the ranks differed earlier, they show at which call.
+std::string DesyncBoard::encode(const CallNote& note) const {
   std::ostringstream text;
   text << note.sequence << ' ' << note.fingerprint << ' ' << note.history;
   for (std::uint64_t back = 1; back <= kMostCalls && back < note.sequence; ++back) {
@@ -87,24 +87,24 @@ std::string StallBoard::encode(const CallNote& note) const {
   return text.str();
 }
 
-std::optional<StallBoard::Finding> StallBoard::difference(const std::string& theirs,
-                                                          const CallNote& mine) const {
+std::optional<DesyncBoard::Finding> DesyncBoard::difference(const std::string& theirs,
+                                                            const CallNote& mine) const {
   std::istringstream stream(theirs);
   Finding finding;
   CallNote& call = finding.called;
   if (!(stream >> finding.rank >> call.sequence >> call.fingerprint >> call.history)) return std::nullopt;
   if (!is_peer(finding.rank) || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
-  CallNote earlier;  // the latest first, so that the last one that differs is where they parted
+  CallNote earlier;  // the latest first: the last one that differs is the first difference
   while (stream >> earlier.sequence >> earlier.fingerprint >> earlier.history) {
     const auto own = called(earlier.sequence);
     if (!own || own->fingerprint == earlier.fingerprint) continue;
-    finding.parted_theirs = earlier;
-    finding.parted_mine = own;
+    finding.first_difference_theirs = earlier;
+    finding.first_difference_mine = own;
   }
   return finding;
 }
 
-std::optional<StallBoard::Finding> StallBoard::closed() {
+std::optional<DesyncBoard::Finding> DesyncBoard::closed() {
   const auto text = note(kClosed);
   if (!text) return std::nullopt;
   std::istringstream stream(*text);
@@ -120,7 +120,7 @@ std::optional<StallBoard::Finding> StallBoard::closed() {
   return finding;
 }
 
-std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
+std::optional<DesyncBoard::Finding> DesyncBoard::compare(const CallNote& mine) {
   if (auto finding = closed()) return finding;
   if (const auto answer = note(answer_key(mine.sequence))) {
     std::istringstream stream(*answer);
@@ -148,7 +148,7 @@ std::optional<StallBoard::Finding> StallBoard::compare(const CallNote& mine) {
   return std::nullopt;
 }
 
-std::optional<bool> StallBoard::meet_message(int peer, bool sends, std::int64_t tag, bool on_gpu) {
+std::optional<bool> DesyncBoard::compare_message(int peer, bool sends, std::int64_t tag, bool on_gpu) {
   const auto key = [&](bool sender) {
     return "board/message/" + std::to_string(sends ? rank_ : peer) + "/" +
            std::to_string(sends ? peer : rank_) + "/" + std::to_string(tag) + (sender ? "/send" : "/recv");
@@ -159,7 +159,7 @@ std::optional<bool> StallBoard::meet_message(int peer, bool sends, std::int64_t 
 }
 
 // "<rank> <number>" of each that does not wait in that operation; 0: in none.
-std::string StallBoard::look_round(std::uint64_t sequence) {
+std::string DesyncBoard::waiting_ranks(std::uint64_t sequence) {
   std::string seen = " ";  // a store may refuse an empty value
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
@@ -170,10 +170,10 @@ std::string StallBoard::look_round(std::uint64_t sequence) {
 }
 
 // All ranks reach their deadlines at the same time, so one of them looks for all.
-std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t sequence) {
-  const std::string key = "board/whereabouts/" + std::to_string(sequence);
+std::optional<std::string> DesyncBoard::waiting_ranks_shared(std::uint64_t sequence) {
+  const std::string key = "board/waiting/" + std::to_string(sequence);
   if (store_->add(key + "/asked", 1) == 1) {
-    std::string seen = look_round(sequence);
+    std::string seen = waiting_ranks(sequence);
     store_->set(key, seen);
     return seen;
   }
@@ -186,11 +186,11 @@ std::optional<std::string> StallBoard::look_round_once_for_all(std::uint64_t seq
   return std::nullopt;
 }
 
-StallBoard::Whereabouts StallBoard::whereabouts(std::uint64_t sequence) {
+DesyncBoard::Waiting DesyncBoard::waiting(std::uint64_t sequence) {
   std::optional<std::string> seen;
   try {
     publish_wait(sequence);
-    seen = look_round_once_for_all(sequence);
+    seen = waiting_ranks_shared(sequence);
   } catch (const std::exception&) {
   }
   if (!seen) return {"the job's store does not answer, so where the other ranks are is not known", {}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "health/inquiries.h"
+#include "health/desync_queries.h"
 
 #include <algorithm>
 #include <sstream>
@@ -9,21 +9,21 @@
 namespace altorch {
 namespace {
 
-constexpr const char* kCounter = "inquiries";
-constexpr std::int64_t kMaxOpenInquiries = 64;  // older ones have been answered, or no rank can answer them
-constexpr int kLooksAtMost = 5;                 // looks
+constexpr const char* kCounter = "queries";
+constexpr std::int64_t kMaxOpenQueries = 64;  // older ones have been answered, or no rank can answer them
+constexpr int kMaxLooks = 5;                  // looks
 
-std::string key_of(std::int64_t number) { return "inquiry/" + std::to_string(number); }
+std::string key_of(std::int64_t number) { return "query/" + std::to_string(number); }
 
 }  // namespace
 
-void Inquiries::join(const std::shared_ptr<StallBoard>& board) {
+void DesyncQueries::join(const std::shared_ptr<DesyncBoard>& board) {
   const std::lock_guard lock(mutex_);
   std::erase_if(boards_, [](const auto& entry) { return entry.second.expired(); });
   boards_[board->group()] = board;
 }
 
-void Inquiries::ask(const std::string& group, const CallNote& note) {
+void DesyncQueries::ask(const std::string& group, const CallNote& note) {
   try {
     const std::int64_t number = store_->add(kCounter, 1) - 1;
     store_->set(key_of(number), std::to_string(note.sequence) + " " + std::to_string(note.fingerprint) + " " +
@@ -32,7 +32,7 @@ void Inquiries::ask(const std::string& group, const CallNote& note) {
   }
 }
 
-void Inquiries::answer() {
+void DesyncQueries::answer() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   const auto now = WaitClock::now();
   if (!lock || now - last_look_ < pace_) return;
@@ -41,10 +41,10 @@ void Inquiries::answer() {
     const auto counter = store_->try_get(kCounter);
     const std::int64_t asked =
         std::max<std::int64_t>(0, counter ? to_number<std::int64_t>(*counter).value_or(0) : 0);
-    next_ = std::max(next_, asked - kMaxOpenInquiries);
+    next_ = std::max(next_, asked - kMaxOpenQueries);
     for (; next_ < asked; ++next_) {
       const auto question = store_->try_get(key_of(next_));
-      if (!question && ++unwritten_ < kLooksAtMost) return;  // counted, and not written yet
+      if (!question && ++unwritten_ < kMaxLooks) return;  // counted, and not written yet
       unwritten_ = 0;
       if (!question) continue;  // the rank that asked died before it wrote the question
       std::istringstream stream(*question);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "health/stall_board.h"
+#include "health/desync_board.h"
 
 #include <gtest/gtest.h>
 
@@ -8,19 +8,19 @@
 namespace altorch {
 namespace {
 
-TEST(StallBoard, ComparesWhatRanksWaitIn) {
+TEST(DesyncBoard, ComparesWhatRanksWaitIn) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 3), second(store, "g", 1, 3);
+  DesyncBoard first(store, "g", 0, 3), second(store, "g", 1, 3);
   EXPECT_FALSE(first.compare({7, 11}).has_value());
-  EXPECT_FALSE(first.is_first(7));  // another one may have written at the same time
+  EXPECT_FALSE(first.is_first_waiter(7));  // another one may have written at the same time
   second.publish_wait(6);
   EXPECT_FALSE(first.compare({7, 11}).has_value());  // late, not wrong
-  EXPECT_TRUE(first.is_first(7));
-  const auto found = first.whereabouts(7);
+  EXPECT_TRUE(first.is_first_waiter(7));
+  const auto found = first.waiting(7);
   EXPECT_EQ(found.text, "rank 1 waits in #6; ranks not waiting in this group: 2");
   EXPECT_EQ(found.elsewhere, (std::vector<int>{1, 2}));
   EXPECT_FALSE(second.compare({7, 11}).has_value());
-  EXPECT_FALSE(second.is_first(7));
+  EXPECT_FALSE(second.is_first_waiter(7));
   const auto finding = second.compare({7, 12});
   ASSERT_TRUE(finding.has_value());
   EXPECT_EQ(finding->rank, 0);
@@ -28,9 +28,9 @@ TEST(StallBoard, ComparesWhatRanksWaitIn) {
   EXPECT_FALSE(finding->aborted.has_value());
 }
 
-TEST(StallBoard, SaysWhereRanksParted) {
+TEST(DesyncBoard, SaysWhereRanksParted) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
   for (std::uint64_t call = 1; call <= 6; ++call) {
     first.record({call, 5, call});
     second.record({call, call == 4 ? 9u : 5u, call < 5 ? call : call + 100});
@@ -38,15 +38,15 @@ TEST(StallBoard, SaysWhereRanksParted) {
   EXPECT_FALSE(first.compare({7, 5, 7}).has_value());
   const auto finding = second.compare({7, 5, 107});
   ASSERT_TRUE(finding.has_value());
-  ASSERT_TRUE(finding->parted_theirs.has_value());
-  EXPECT_EQ(finding->parted_theirs->sequence, 4u);
-  EXPECT_EQ(finding->parted_theirs->fingerprint, 5u);
-  EXPECT_EQ(finding->parted_mine->fingerprint, 9u);
+  ASSERT_TRUE(finding->first_difference_theirs.has_value());
+  EXPECT_EQ(finding->first_difference_theirs->sequence, 4u);
+  EXPECT_EQ(finding->first_difference_theirs->fingerprint, 5u);
+  EXPECT_EQ(finding->first_difference_mine->fingerprint, 9u);
 }
 
-TEST(StallBoard, PassesOnWhyARankRefused) {
+TEST(DesyncBoard, PassesOnWhyARankRefused) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
   second.publish_refusal(3, "no such tensor");
   EXPECT_FALSE(second.compare({3, 1}).has_value());  // it knows itself
   const auto finding = first.compare({3, 1});
@@ -56,9 +56,9 @@ TEST(StallBoard, PassesOnWhyARankRefused) {
 }
 
 // On GPUs at 0dff7ae a peer that had asked before read "called what it refused", and not why.
-TEST(StallBoard, AnAnswerDoesNotHideWhyARankRefused) {
+TEST(DesyncBoard, AnAnswerDoesNotHideWhyARankRefused) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
   const CallNote asked{3, 1, 100};
   EXPECT_FALSE(first.compare(asked).has_value());
   second.record({3, CallNote::kRefused, 7});
@@ -72,9 +72,9 @@ TEST(StallBoard, AnAnswerDoesNotHideWhyARankRefused) {
   EXPECT_STREQ(finding->aborted->what(), "rank 1 of the group aborted it: no such tensor");
 }
 
-TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
+TEST(DesyncBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
   second.publish_closed("all_reduce #3", Error(ErrorKind::kTimeout, "not done in time"));
   EXPECT_FALSE(second.closed().has_value());
   for (const auto& finding : {first.closed(), first.compare({9, 1})}) {
@@ -87,19 +87,19 @@ TEST(StallBoard, PassesOnThatTheGroupIsClosedWhateverTheCall) {
   }
 }
 
-TEST(StallBoard, TellsWhereTheOtherEndOfAMessageIs) {
+TEST(DesyncBoard, TellsWhereTheOtherEndOfAMessageIs) {
   auto store = std::make_shared<MapStore>();
-  StallBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
-  EXPECT_FALSE(first.meet_message(1, /*sends=*/true, 7, /*on_gpu=*/true).has_value());
-  EXPECT_FALSE(second.meet_message(0, /*sends=*/true, 7, false).has_value());
-  EXPECT_EQ(second.meet_message(0, /*sends=*/false, 7, false), true);
-  EXPECT_FALSE(second.meet_message(0, /*sends=*/false, 8, false).has_value());
+  DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
+  EXPECT_FALSE(first.compare_message(1, /*sends=*/true, 7, /*on_gpu=*/true).has_value());
+  EXPECT_FALSE(second.compare_message(0, /*sends=*/true, 7, false).has_value());
+  EXPECT_EQ(second.compare_message(0, /*sends=*/false, 7, false), true);
+  EXPECT_FALSE(second.compare_message(0, /*sends=*/false, 8, false).has_value());
 }
 
 // Notes come from other processes, perhaps of another version.
-TEST(StallBoard, PassesOverWhatItCannotRead) {
+TEST(DesyncBoard, PassesOverWhatItCannotRead) {
   auto store = std::make_shared<MapStore>();
-  StallBoard board(store, "g", 0, 2);
+  DesyncBoard board(store, "g", 0, 2);
   for (const char* text : {"", "1", "x y z", "1 called", "1 called x y", "1 99999999999999999999999 2 3"}) {
     for (const char* key : {"board/closed", "board/answer/7", "board/first/7"}) store->set(key, text);
     EXPECT_FALSE(board.compare({7, 11}).has_value()) << text;
@@ -107,7 +107,7 @@ TEST(StallBoard, PassesOverWhatItCannotRead) {
 }
 
 // The requests of a stalled rank, whatever the size of the group.
-TEST(StallBoard, AsksAFewKeysHoweverManyRanksThereAre) {
+TEST(DesyncBoard, AsksAFewKeysHoweverManyRanksThereAre) {
   class Counting : public MapStore {
    public:
     std::optional<std::string> try_get(const std::string& key) override {
@@ -122,15 +122,15 @@ TEST(StallBoard, AsksAFewKeysHoweverManyRanksThereAre) {
   };
   for (const int size : {2, 64, 4096}) {
     auto store = std::make_shared<Counting>();
-    StallBoard board(store, "g", 1, size);
+    DesyncBoard board(store, "g", 1, size);
     for (int look = 0; look < 10; ++look) EXPECT_FALSE(board.compare({7, 11}).has_value());
     EXPECT_LE(store->requests, 10 * 4) << size;
   }
 }
 
-TEST(StallBoard, TakesNothingFromRanksThatCannotBe) {
+TEST(DesyncBoard, TakesNothingFromRanksThatCannotBe) {
   auto store = std::make_shared<MapStore>();
-  StallBoard board(store, "g", 0, 2);
+  DesyncBoard board(store, "g", 0, 2);
   store->set("board/closed", "-1 3 all_reduce #1: x");
   EXPECT_FALSE(board.closed().has_value());
   store->set("board/closed", "1 99 all_reduce #1: x");
