@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 NAMES = ("gloo", "nccl", "mpi")
+_HINT = "a rank without ALTORCH_SERVES or altorch.serve() makes torch's own group, which never meets this one"
 _served: list[str] = []
 _announced: set[str] = set()
 _mpi_store: Any = None  # torch makes groups of "mpi" without a store
@@ -116,6 +117,7 @@ def _replace_creator(name: str) -> None:
 
 def _creator(name: str) -> Any:
     """What torch calls for a group of this name."""
+    from torch.distributed import DistBackendError
 
     def create(backend_options: Any, options: Any) -> Any:
         from altorch import _backend, _version_check
@@ -125,11 +127,16 @@ def _creator(name: str) -> Any:
             _announced.add(name)
             if asked.group_rank == 0:
                 _announce(name)
-        if _version_check.needs_fallback():
-            from altorch import fallback
+        try:
+            if _version_check.needs_fallback():
+                from altorch import fallback
 
-            return fallback.create(asked, options, name)
-        return _backend.create(asked, _converted(name, options))
+                return fallback.create(asked, options, name)
+            return _backend.create(asked, _converted(name, options))
+        except DistBackendError as error:
+            if "not come" not in str(error):
+                raise
+            raise DistBackendError(f"{error}. Serve '{name}' on all ranks: {_HINT}") from error
 
     return create
 

@@ -102,6 +102,21 @@ def test_a_group_of_mpi_needs_no_torch_built_with_mpi():
         cluster.check(as_mpi)
 
 
+def on_one_rank_only(world):
+    if world.rank == 0:
+        altorch.serve("gloo")
+    with pytest.raises(RuntimeError) as raised:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=4))
+    return str(raised.value)
+
+
+@NEW
+def test_a_rank_that_does_not_serve_is_told_of():
+    with Cluster(2, group=False, launcher="plain") as cluster:
+        text = cluster.run(on_one_rank_only)[0].value
+        assert "rank 1 has not come" in text and "Serve 'gloo' on all ranks" in text, text
+
+
 def too_late(world):
     world.start("gloo")
     with pytest.raises(RuntimeError, match="a group with backend 'gloo' exists already"):
