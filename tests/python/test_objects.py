@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import math
 import pickle
 import random
 import time
+import warnings
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from harness import PATIENCE, Cluster, on_ranks
 from test_nodes import CARRIERS, env_of
 
 from altorch import objects
-from altorch.objects import _exchange, _pickling
+from altorch.objects import _exchange, _pickling, _rebuilding
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "objects"
 
@@ -317,6 +320,88 @@ def test_a_pickle_changes_no_class_that_allow_names():
     hostile = f"c{Plan.__module__}\n{Plan.__qualname__}\n".encode() + b"(N}S'sizes'\nI1\nstb."
     with pytest.raises(pickle.UnpicklingError, match="state"):
         _pickling.unpack(memoryview(hostile), [], frozenset([name]))
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def give(value):
+    return value
+
+
+def through(value, allow=None):
+    packed = _pickling.pack(value)
+    buffers = [memoryview(bytearray(each)) for each in packed.large]
+    return _pickling.unpack(packed.stream, buffers, _rebuilding.names_of(allow))
+
+
+HOSTILE = {
+    "the name that is checked is imported": (
+        b"ccommands\ngetoutput\n(Vecho\ntR.",
+        ["commands.getoutput"],
+        "commands",
+    ),
+    "no extension of copyreg": (b"\x80\x02\x82\x77.", [], "copyreg"),
+    "no change of an enum": (
+        f"c{__name__}\nColour\n(I1\ntR}}S'_value_'\nI99\nsb.".encode(),
+        [Colour],
+        "state",
+    ),
+    "no change of what it names": (
+        f"c{__name__}\ngive\n}}S'x'\nI5\nsb.".encode(),
+        [give, "builtins.function"],
+        "state",
+    ),
+    "no torch.load without limits": (
+        b"ctorch.storage\n_load_from_bytes\n(Vx\ntR.",
+        ["torch.storage._load_from_bytes"],
+        "any code",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_pickle_is_refused(name):
+    stream, allow, reason = HOSTILE[name]
+    with pytest.raises((pickle.UnpicklingError, ModuleNotFoundError), match=reason):
+        _pickling.unpack(memoryview(stream), [], _rebuilding.names_of(allow))
+    assert Colour.RED.value == 1 and not hasattr(give, "x")
+
+
+def test_what_allow_names_arrives_as_it_is():
+    assert through([give], [give])[0] is give
+    functions = ["torch._utils._rebuild_tensor_v2", OrderedDict]
+    part = torch.full((20_000,), 2.0, requires_grad=True) * 3
+    arrived = through(part, functions)
+    assert torch.equal(arrived, part) and arrived.requires_grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated
+        quantized = torch.quantize_per_tensor(torch.ones(70_000), 0.1, 3, torch.qint8)
+    names = ["torch._utils._rebuild_qtensor", "torch.per_tensor_affine", OrderedDict]
+    assert torch.equal(through(quantized, names).int_repr(), quantized.int_repr())
+    for wrong in (5, None, functools.partial(int)):
+        with pytest.raises(TypeError, match="allow= names"):
+            _rebuilding.names_of([wrong])
+
+
+def test_types_that_no_name_describes_go_as_pickles():
+    field = through(np.zeros(4, [("name", "S0"), ("v", "i4")])["name"])
+    assert field.dtype.itemsize == 0 and field.tolist() == [b""] * 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a prototype
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert [each.tolist() for each in through(nested).unbind()] == [[1.0] * 2, [1.0] * 3]
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+def test_the_reason_survives_a_key_that_cannot_be_shown():
+    with pytest.raises(_pickling.Unsendable, match=r"lambda.*obj\[a Unshowable\]"):
+        _pickling.pack({Unshowable(): lambda: 0})
 
 
 def installed_is_torchs(world):

@@ -296,4 +296,5 @@ def _assign(call: Exchange, rank: int, blob: _exchange.Blob, object_list: list[A
             f"{call.label}: object_list has {len(object_list)} entries, and rank {rank} of the group sent "
             f"{len(arrived)}"
         )
-    object_list[:] = arrived
+    for place, each in enumerate(arrived):  # a deque takes no slice
+        object_list[place] = each

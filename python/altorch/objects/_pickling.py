@@ -7,6 +7,7 @@ memory into which its buffer was received. _rebuilding.py makes tensors and arra
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import pickle
@@ -89,7 +90,10 @@ def _dump(value: object, packed: Packed) -> Buffer:
     try:
         _Pickler(file, packed).dump(value)
     except BaseException as error:
-        path, culprit = _find(value, "obj", 0) if isinstance(error, Exception) else ("obj", value)
+        path, culprit = "obj", value
+        if isinstance(error, Exception):
+            with contextlib.suppress(Exception):  # what is being looked at may raise, too
+                path, culprit = _find(value, path, 0)
         kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}"
         path = path if len(path) <= 300 else f"{path[:140]} ... {path[-140:]}"
         raise Unsendable(f"{text_of(error)[:600]}; it is {path}, of type {kind}", error) from error
@@ -125,6 +129,13 @@ class _Pickler(pickle.Pickler):
             self._packed.keep.append(shared)
             place = (value.storage_offset(), tuple(value.size()), value.stride())
             return _rebuilding.tensor, (shared, value.dtype, *place, value.requires_grad)
+        if type(value) is torch.UntypedStorage and value.device.type in ("cpu", "cuda"):
+            return _Storage(value).__reduce_ex__(5)
+        if type(value) is torch.TypedStorage and value._untyped_storage.device.type in ("cpu", "cuda"):
+            untyped = value._untyped_storage
+            shared = self._storages.setdefault(untyped._cdata, _Storage(untyped))
+            self._packed.keep.append(shared)
+            return _rebuilding.typed_storage, (shared, value.dtype)
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(value) is numpy.ndarray and _rebuilding.is_plain_dtype(value.dtype):
             order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
@@ -151,7 +162,13 @@ class _Storage:
 def _is_plain(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda") or tensor.__dict__:
         return False
-    if tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor._backward_hooks:
+    if (
+        tensor.is_nested
+        or tensor.is_quantized
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or tensor._backward_hooks
+    ):
         return False
     if getattr(tensor, "has_names", bool)():
         return False
@@ -176,11 +193,19 @@ def _find(value: object, path: str, depth: int) -> tuple[str, object]:
     return path, value
 
 
+def _shown(key: object) -> str:
+    try:
+        return f"{key!r:.80}"
+    except Exception:
+        return f"a {type(key).__qualname__}"
+
+
 def _parts(value: object) -> Iterable[tuple[str, object]]:
     if isinstance(value, dict):
         for key, part in value.items():
-            yield f"[{key!r:.80}]", part
-            yield f".keys()[{key!r:.80}]", key
+            shown = _shown(key)
+            yield f"[{shown}]", part
+            yield f".keys()[{shown}]", key
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
     elif hasattr(value, "__dict__") and not isinstance(value, type):

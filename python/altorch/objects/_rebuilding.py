@@ -6,6 +6,7 @@ The functions that pickles name (storage, tensor, array) check what they are giv
 
 from __future__ import annotations
 
+import enum
 import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 Allow = Iterable["str | type | Callable[..., Any]"] | None
-_OURS = ("array", "storage", "tensor")
+_OURS = ("array", "storage", "tensor", "typed_storage")
+_ANY_CODE = "torch.storage._load_from_bytes"  # runs torch.load() without limits
 _ALIGNMENT = 16  # bytes
 
 
@@ -32,6 +34,11 @@ def storage(buffer: Any, device: str) -> torch.UntypedStorage:
     return content.untyped_storage()
 
 
+def typed_storage(memory: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
+    """As torch's own functions want the memory of a tensor that is part of a gradient computation, or quantized."""
+    return torch.TypedStorage(wrap_storage=memory, dtype=dtype, _internal=True)
+
+
 def tensor(
     memory: torch.UntypedStorage,
     dtype: torch.dtype,
@@ -40,16 +47,26 @@ def tensor(
     stride: tuple[int, ...],
     requires_grad: bool,
 ) -> Tensor:
-    """A tensor over `memory`. torch checks that it lies within."""
+    """A tensor over `memory`, within which it must lie: torch would make an empty one larger."""
+    if min(offset, *size, *stride, 0) < 0:
+        raise pickle.UnpicklingError("a tensor has a negative size, stride or offset")
+    reach = offset + sum((each - 1) * step for each, step in zip(size, stride, strict=True)) + 1
+    if 0 not in size and reach * dtype.itemsize > memory.nbytes():
+        raise pickle.UnpicklingError(
+            f"a tensor of shape {size!r:.80} does not fit into {memory.nbytes()} bytes"
+        )
     made = torch.empty(0, dtype=dtype, device=memory.device).set_(memory, offset, size, stride)  # type: ignore[call-overload]
     return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
 
 
 def is_plain_dtype(dtype: Any) -> bool:
-    """Whether dtype.str says all of it. It does not of structures, of objects, and of types of other packages."""
+    """Whether dtype.str describes the type: not of structures, objects, empty strings, and types of other packages."""
     import numpy as np
 
-    return dtype.kind in "biufcSUMm" and np.dtype(dtype.str) == dtype
+    try:
+        return dtype.kind in "biufcSUMm" and dtype.itemsize > 0 and np.dtype(dtype.str) == dtype
+    except TypeError:  # NumPy does not know the type by that name
+        return False
 
 
 def array(buffer: Any, dtype: str, shape: tuple[int, ...], order: Any) -> Any:
@@ -74,38 +91,56 @@ def names_of(allow: Allow) -> frozenset[str] | None:
         return None
     if isinstance(allow, str):
         raise TypeError("allow= must be a list of classes, functions and full names; it is one string")
-    return frozenset(
-        each if isinstance(each, str) else f"{each.__module__}.{each.__qualname__}" for each in allow
-    )
+    return frozenset(map(_full_name, allow))
+
+
+def _full_name(each: Any) -> str:
+    if isinstance(each, str):
+        return each
+    if not hasattr(each, "__module__") or not hasattr(each, "__qualname__"):
+        raise TypeError(f"allow= names classes, functions and full names, and {each!r:.80} is none of these")
+    return f"{each.__module__}.{each.__qualname__}"
 
 
 class Restricted(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one in C knows no hook for BUILD
     """Loads what consists of plain values, tensors, arrays and the classes and functions of `allowed`.
 
-    A pickle may call what it names, and set the state of instances of allowed classes. It may change neither a class
-    nor a function.
+    A pickle may call what it names, and set the state of instances of allowed classes. It may change no class, function
+    or enum, nor anything else that it names.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
 
     def __init__(self, file: Any, buffers: Sequence[Any], allowed: frozenset[str]) -> None:
-        super().__init__(file, buffers=buffers)
+        super().__init__(file, fix_imports=False, buffers=buffers)  # what is checked is what is imported
         self._allowed = allowed
+        self._named: list[Any] = []
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name in _OURS:
-            return globals()[name].__call__  # of a function itself a pickle could set attributes
+            return globals()[name]
         if module == "torch" and isinstance(vars(torch).get(name), torch.dtype):
             return vars(torch)[name]
-        if f"{module}.{name}" not in self._allowed:
-            raise pickle.UnpicklingError(f"it needs {module}.{name}, which allow= does not name")
-        found = super().find_class(module, name)
-        return found if isinstance(found, type) else found.__call__
+        full_name = f"{module}.{name}"
+        if full_name == _ANY_CODE:
+            raise pickle.UnpicklingError(
+                f"it needs {full_name}, which runs any code; detach() and clone() the tensor"
+            )
+        if full_name not in self._allowed:
+            raise pickle.UnpicklingError(f"it needs {full_name}, which allow= does not name")
+        self._named.append(super().find_class(module, name))
+        return self._named[-1]
+
+    def get_extension(self, code: int) -> None:
+        raise pickle.UnpicklingError(
+            f"it needs extension {code} of copyreg, and allow= takes full names only"
+        )
 
     def load_build(self) -> None:
         instance = self.stack[-2]  # type: ignore[attr-defined]
         kind = type(instance)
-        if isinstance(instance, type) or f"{kind.__module__}.{kind.__qualname__}" not in self._allowed:
+        shared = isinstance(instance, (type, enum.Enum)) or any(instance is each for each in self._named)
+        if shared or f"{kind.__module__}.{kind.__qualname__}" not in self._allowed:
             raise pickle.UnpicklingError(f"it sets the state of a {kind.__module__}.{kind.__qualname__}")
         super().load_build()  # type: ignore[misc]
 
