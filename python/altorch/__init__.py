@@ -89,13 +89,11 @@ def stats(group: ProcessGroup | None = None) -> list[StatsRow]:
 
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     made = chosen._get_backend(torch.device("cpu"))
-    rows: list[StatsRow]
     if _version_check.needs_fallback():
         from altorch.fallback.backend import PythonBackend
 
-        rows = made.stats() if isinstance(made, PythonBackend) else []
-    else:
-        rows = extension().stats(_backend.carrying(made))
+        return made.stats() if isinstance(made, PythonBackend) else []
+    rows: list[StatsRow] = extension().stats(_backend.carrying(made))
     return rows
 
 

@@ -224,8 +224,8 @@ def run_without_extension(tmp_path):
     shutil.copytree(source, tmp_path / "altorch", ignore=shutil.ignore_patterns("__pycache__", "torch2*"))
     shutil.copy(altorch_hooks.__file__, tmp_path)
 
-    def run(*arguments, **variables):
-        variables |= {
+    def run(*arguments):
+        variables = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "PYTHONPATH": str(tmp_path),

@@ -8,7 +8,6 @@ its own, and a part that fails reports its failure.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import platform
 import shutil
@@ -85,10 +84,16 @@ def _versions() -> dict[str, str]:
     except ImportError:
         found["built for"] = "not built"
     found["extension"] = extension_problem() or f"loads: {extension().__file__}"
-    with contextlib.suppress(ImportError):
-        if _version_check.needs_fallback():
-            found["groups"] = "are made in Python: CPU tensors on one node"
+    if _groups_are_in_python():
+        found["groups"] = "are made in Python: CPU tensors on one node"
     return found
+
+
+def _groups_are_in_python() -> bool:
+    try:
+        return _version_check.needs_fallback()
+    except ImportError:  # no torch
+        return False
 
 
 def extension_problem() -> str | None:
@@ -129,9 +134,8 @@ def _routes() -> list[dict[str, Any]]:
 
 def _shared_memory_route(problem: str | None) -> dict[str, Any]:
     if problem:
-        with contextlib.suppress(ImportError):
-            if _version_check.needs_fallback():
-                return {"name": "shm", "viable": True, "reason": "carries the groups that are made in Python"}
+        if _groups_are_in_python():
+            return {"name": "shm", "viable": True, "reason": "carries the groups that are made in Python"}
         return {"name": "shm", "viable": False, "reason": "the extension does not load"}
     unsupported_reason = extension().shared_memory_unsupported_reason(2)
     reason = "memory that the ranks of a node share; a group of one node needs nothing else"

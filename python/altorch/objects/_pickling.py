@@ -124,18 +124,13 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is Tensor and _is_plain(value):
-            storage = value.untyped_storage()
-            shared = self._storages.setdefault(storage._cdata, _Storage(storage))
-            self._packed.keep.append(shared)
+            shared = self._shared(value.untyped_storage())
             place = (value.storage_offset(), tuple(value.size()), value.stride())
             return _rebuilding.tensor, (shared, value.dtype, *place, value.requires_grad)
         if type(value) is torch.UntypedStorage and value.device.type in ("cpu", "cuda"):
             return _Storage(value).__reduce_ex__(5)
         if type(value) is torch.TypedStorage and value._untyped_storage.device.type in ("cpu", "cuda"):
-            untyped = value._untyped_storage
-            shared = self._storages.setdefault(untyped._cdata, _Storage(untyped))
-            self._packed.keep.append(shared)
-            return _rebuilding.typed_storage, (shared, value.dtype)
+            return _rebuilding.typed_storage, (self._shared(value._untyped_storage), value.dtype)
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(value) is numpy.ndarray and _rebuilding.is_plain_dtype(value.dtype):
             order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
@@ -143,6 +138,11 @@ class _Pickler(pickle.Pickler):
             buffer = pickle.PickleBuffer(flat.reshape(-1).view(numpy.uint8) if flat.nbytes else b"")
             return _rebuilding.array, (buffer, value.dtype.str, value.shape, order)
         return NotImplemented
+
+    def _shared(self, storage: torch.UntypedStorage) -> _Storage:
+        shared = self._storages.setdefault(storage._cdata, _Storage(storage))
+        self._packed.keep.append(shared)
+        return shared
 
 
 class _Storage:
@@ -176,11 +176,8 @@ def _is_plain(tensor: Tensor) -> bool:
         tensor
     ):
         return False
-    if tensor.numel() == 0:
-        return True
-    extents = zip(tensor.shape, tensor.stride(), strict=True)
-    reach = tensor.storage_offset() + sum((size - 1) * stride for size, stride in extents)
-    return bool((reach + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes())
+    reached = _rebuilding.bytes_reached(tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return bool(reached <= tensor.untyped_storage().nbytes())
 
 
 def _find(value: object, path: str, depth: int) -> tuple[str, object]:

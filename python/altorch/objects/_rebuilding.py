@@ -39,6 +39,12 @@ def typed_storage(memory: torch.UntypedStorage, dtype: torch.dtype) -> torch.Typ
     return torch.TypedStorage(wrap_storage=memory, dtype=dtype, _internal=True)
 
 
+def bytes_reached(dtype: torch.dtype, offset: int, size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many bytes of its memory, from the beginning, a tensor needs; 0 without elements."""
+    last = offset + sum((each - 1) * step for each, step in zip(size, stride, strict=True))
+    return 0 if 0 in size else int((last + 1) * dtype.itemsize)
+
+
 def tensor(
     memory: torch.UntypedStorage,
     dtype: torch.dtype,
@@ -50,8 +56,7 @@ def tensor(
     """A tensor over `memory`, within which it must lie: torch would make an empty one larger."""
     if min(offset, *size, *stride, 0) < 0:
         raise pickle.UnpicklingError("a tensor has a negative size, stride or offset")
-    reach = offset + sum((each - 1) * step for each, step in zip(size, stride, strict=True)) + 1
-    if 0 not in size and reach * dtype.itemsize > memory.nbytes():
+    if bytes_reached(dtype, offset, size, stride) > memory.nbytes():
         raise pickle.UnpicklingError(
             f"a tensor of shape {size!r:.80} does not fit into {memory.nbytes()} bytes"
         )
