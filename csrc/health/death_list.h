@@ -19,7 +19,8 @@ class DeathList {
   explicit DeathList(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
   // Waits until 50 ms after `noticed` (by default: does not wait), and adds the rank unless two others have. Never throws: the
-  // store may have died with its host, and then the ranks of this node know of the death anyway.
+  // store may have died with its host: then it adds nothing, and the ranks of this node know of the death anyway. A rank may be
+  // in the list twice.
   void add(int rank, Clock::time_point noticed = {}) noexcept;
   // The ranks that were added since the last call.
   std::vector<int> take_new() noexcept;

@@ -48,6 +48,7 @@ class DesyncBoard {
     call.sequence.store(note.sequence, std::memory_order_release);
   }
 
+  // These four write to the store. They throw nothing: if the store does not answer, nothing is published.
   void publish_wait(std::uint64_t sequence);
   // This rank has refused the operation; nothing of it was started.
   void publish_refusal(std::uint64_t sequence, const std::string& cause);

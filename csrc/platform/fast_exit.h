@@ -9,7 +9,8 @@ namespace altorch {
 
 // At the next exit(), skips everything that was registered before (destructors of global objects, atexit handlers) if a caller
 // passed `forced`, or if a DetachedThread exists then. Flushes the standard streams and keeps the exit code. Call it as late as
-// possible; repeated calls are harmless. Thread rules: any thread.
+// possible: the first call fixes its place among the exit handlers. Later calls can only set `forced`, which stays set.
+// Thread rules: any thread.
 void end_without_destructors(bool forced);
 
 // Counts a thread that no other thread joins, or that may be inside such a library when the process ends. The constructor and

@@ -30,7 +30,8 @@ std::optional<std::string> first_unsupported_reason(KeyValueStore& store, const 
                                                     const std::string& unsupported_reason);
 
 // Rank 0 may host the store, so it must not exit while other ranks still read there. Rank 0 returns when all other ranks
-// have called this function, after `timeout`, or when the store or a peer fails. Other ranks do not wait. Never throws.
+// have called this function, after `timeout`, or when the store or a peer fails. Other ranks do not wait. Never throws. `key`:
+// a new one, the same on all ranks.
 void leave_in_turn(KeyValueStore& store, const std::string& key, int rank, int size,
                    std::chrono::milliseconds timeout) noexcept;
 
