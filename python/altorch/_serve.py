@@ -3,7 +3,7 @@
 
 `ALTORCH_SERVES=gloo,nccl` does it at `import torch`, in every process that inherits the variable, and `serve("gloo")`
 in this one. The group keeps the name that was asked for: get_backend(), profiler events and torch's records show it.
-torch (2.14 and later) makes each backend through a table of creators, which we change.
+torch 2.14 and later make each backend through a table of creators, which we change. Older ones: _serve_by_alias.py.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def unsupported_reason(name: str) -> str | None:
         return "'nccl' is for CUDA tensors, and no GPU is visible here (/dev/nvidiactl, CUDA_VISIBLE_DEVICES)"
     if lower == "nccl" and _version_check.needs_fallback():
         return "'nccl' is for CUDA tensors, and altorch has no extension for this torch, which they need"
-    if _plugin(lower) is None:
+    if lower == "mpi" and _plugin(lower) is None:
         return (
-            f"torch {torch.__version__} makes groups of '{lower}' itself, where nothing can take its place: that needs "
+            f"torch {torch.__version__} makes groups of 'mpi' itself, where nothing can take its place: that needs "
             "torch 2.14 or newer; write backend='al' instead"
         )
     if any(
@@ -105,13 +105,17 @@ def _plugin(name: str) -> Any:
 def _replace_creator(name: str) -> None:
     from torch.distributed import distributed_c10d as c10d
 
+    from altorch import _serve_by_alias
+
     if name in _served:
         return
     _served.append(name)
-    c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
-    if (
-        name != "mpi"
-    ):  # of the types GLOO and NCCL torch's C++ (DDP's logger) takes the backend for its own class
+    if _plugin(name) is None:
+        _serve_by_alias.replace_creator(name, _creator(name))
+    else:
+        c10d.Backend._plugins[name.upper()] = c10d.Backend._BackendPlugin(_creator(name), True)
+    if name != "mpi":
+        # Of the types GLOO and NCCL torch's C++ (DDP's logger) takes the backend for its own class.
         c10d.Backend.backend_type_map[name] = c10d.ProcessGroup.BackendType.CUSTOM
 
 
