@@ -36,7 +36,7 @@ def _wrap(c10d: Any) -> None:
 
     @functools.wraps(backends)
     def get_device_backend_map(self: Any) -> dict[str, str]:
-        found = backends(self)
+        found: dict[str, str] = backends(self)
         if not getattr(_making, "now", False):
             return found
         return {device: _alias(name) if name in _creators else name for device, name in found.items()}
