@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 
@@ -17,9 +15,16 @@ def start(ranks: int, command: Sequence[str]) -> int:
     # Load it here first, so that a failure is reported once and not by every rank.
     if not _version_check.needs_fallback():
         extension()
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        environment.pop(name, None)
-    done = subprocess.run([*line, "-m", "altorch", *command], env=environment, check=False)
-    return 1 if done.returncode else 0
+        os.environ.pop(name, None)
+    # torchrun in this process, which has imported torch already.
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main(["--standalone", f"--nproc-per-node={ranks}", "-m", "altorch", *command])
+    except (ChildFailedError, SignalException):  # torchrun and the rank have said why
+        return 1
+    return 0
