@@ -28,32 +28,56 @@ inline constexpr int kRoutedKindCount = kOpKindCount - 1;  // a window chooses i
 template <>
 inline constexpr int kCountOf<OpKind> = kOpKindCount;
 
+// What a buffer of a call holds on a rank.
+enum class Holds : std::uint8_t {
+  kNothing,
+  kVector,     // `count` elements, alike on all ranks
+  kOwnBlock,   // the block of this rank
+  kAllBlocks,  // a block for each rank, side by side
+};
+
 struct OpKindTraits {
   const char* name;
-  bool reduces = false;
-  bool rooted = false;   // one rank has a part of its own
-  bool blocks = false;   // one of the buffers holds a block for each rank; otherwise both hold one vector
+  Holds input = Holds::kNothing, output = Holds::kNothing;
+  bool input_at_root = false, output_at_root = false;  // the other ranks have none
+  bool reduces = false;  // what the ranks have is combined, in the order of the ranks
   bool message = false;  // between two ranks
   bool one_sided = false;
 };
 
 inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
-    {OpKind::kAllReduce, {.name = "all_reduce", .reduces = true}},
-    {OpKind::kReduce, {.name = "reduce", .reduces = true, .rooted = true}},
-    {OpKind::kBroadcast, {.name = "broadcast", .rooted = true}},
-    {OpKind::kAllGather, {.name = "all_gather", .blocks = true}},
-    {OpKind::kReduceScatter, {.name = "reduce_scatter", .reduces = true, .blocks = true}},
-    {OpKind::kAllToAll, {.name = "all_to_all", .blocks = true}},
-    {OpKind::kGather, {.name = "gather", .rooted = true, .blocks = true}},
-    {OpKind::kScatter, {.name = "scatter", .rooted = true, .blocks = true}},
+    {OpKind::kAllReduce,
+     {.name = "all_reduce", .input = Holds::kVector, .output = Holds::kVector, .reduces = true}},
+    {OpKind::kReduce,
+     {.name = "reduce",
+      .input = Holds::kVector,
+      .output = Holds::kVector,
+      .output_at_root = true,
+      .reduces = true}},
+    {OpKind::kBroadcast,
+     {.name = "broadcast", .input = Holds::kVector, .output = Holds::kVector, .input_at_root = true}},
+    {OpKind::kAllGather, {.name = "all_gather", .input = Holds::kOwnBlock, .output = Holds::kAllBlocks}},
+    {OpKind::kReduceScatter,
+     {.name = "reduce_scatter", .input = Holds::kAllBlocks, .output = Holds::kOwnBlock, .reduces = true}},
+    {OpKind::kAllToAll, {.name = "all_to_all", .input = Holds::kAllBlocks, .output = Holds::kAllBlocks}},
+    {OpKind::kGather,
+     {.name = "gather", .input = Holds::kOwnBlock, .output = Holds::kAllBlocks, .output_at_root = true}},
+    {OpKind::kScatter,
+     {.name = "scatter", .input = Holds::kAllBlocks, .output = Holds::kOwnBlock, .input_at_root = true}},
     {OpKind::kBarrier, {.name = "barrier"}},
-    {OpKind::kSend, {.name = "send", .message = true}},
-    {OpKind::kReceive, {.name = "recv", .message = true}},
+    {OpKind::kSend, {.name = "send", .input = Holds::kVector, .message = true}},
+    {OpKind::kReceive, {.name = "recv", .output = Holds::kVector, .message = true}},
     {OpKind::kOneSided, {.name = "window", .one_sided = true}},
 });
 constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
 constexpr bool reduces(OpKind kind) { return kOpKinds[kind].reduces; }
-constexpr bool is_rooted(OpKind kind) { return kOpKinds[kind].rooted; }
+constexpr bool is_rooted(OpKind kind) {
+  return kOpKinds[kind].input_at_root || kOpKinds[kind].output_at_root;
+}
+// Whether one of the buffers holds a block for each rank; otherwise both hold one vector.
+constexpr bool has_blocks(OpKind kind) {
+  return kOpKinds[kind].input == Holds::kAllBlocks || kOpKinds[kind].output == Holds::kAllBlocks;
+}
 constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
 constexpr bool is_one_sided(OpKind kind) { return kOpKinds[kind].one_sided; }
 constexpr bool is_collective(OpKind kind) { return !kOpKinds[kind].message && !kOpKinds[kind].one_sided; }

@@ -11,7 +11,7 @@ std::int64_t payload_bytes(const Operation& operation, int size) {
     const auto& counts = operation.output_counts.empty() ? operation.input_counts : operation.output_counts;
     return element * std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   }
-  return element * operation.count * (kOpKinds[operation.kind].blocks ? size : 1);
+  return element * operation.count * (has_blocks(operation.kind) ? size : 1);
 }
 
 }  // namespace altorch

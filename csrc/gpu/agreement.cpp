@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/block_counts.h"
 #include "base/error.h"
 #include "base/rounding.h"
+#include "base/shape.h"
 #include "runtime/fingerprint.h"
 
 namespace altorch {
@@ -100,21 +100,15 @@ void Agreement::compare_call(const Operation& operation) {
 }
 
 void Agreement::compare_blocks(const Operation& operation) {
+  if (all_know_sizes(operation.kind)) return;
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
-  const OpKind kind = operation.kind;
-  const bool at_root = rank_ == operation.root;
-  const auto compare = [&](int peer, End end, std::span<const std::int64_t> counts) {
-    if (peer != rank_)
-      compare_message(operation, peer, end, element * block_count(counts, operation.count, peer));
-  };
-  if (kind == OpKind::kAllToAll || (kind == OpKind::kScatter && at_root)) {
-    for (int peer = 0; peer < ranks_; ++peer) compare(peer, kSender, operation.input_counts);
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    if (const auto sent = count_for(operation, rank_, peer))
+      compare_message(operation, peer, kSender, element * *sent);
+    if (const auto taken = count_from(operation, rank_, peer))
+      compare_message(operation, peer, kReceiver, element * *taken);
   }
-  if (kind == OpKind::kAllToAll || (kind == OpKind::kGather && at_root)) {
-    for (int peer = 0; peer < ranks_; ++peer) compare(peer, kReceiver, operation.output_counts);
-  }
-  if (kind == OpKind::kScatter) compare(operation.root, kReceiver, {});
-  if (kind == OpKind::kGather) compare(operation.root, kSender, {});
 }
 
 void Agreement::compare_message(const Operation& operation, int peer, End mine, std::int64_t bytes) {

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/rounding.h"
+#include "base/shape.h"
 #include "gpu/host_staged/messages.h"
 #include "gpu/host_staged/operands.h"
 #include "gpu/host_staged/pieces.h"
@@ -44,13 +45,13 @@ LlSlotShape LlExchanges::pair_shape(int ranks, std::size_t bytes, int blocks) {
 
 bool LlExchanges::fits(const Operation& operation, int ranks, std::size_t bytes) {
   if (!is_vector_collective(operation.kind) || operation.uneven() || operation.count == 0) return false;
-  const int blocks = operation.kind == OpKind::kReduceScatter ? ranks : 1;
+  const int blocks = scatters(operation.kind) ? ranks : 1;
   return blocks * bytes_of(operation, operation.count) <= static_cast<std::int64_t>(bytes);
 }
 
 bool LlExchanges::goes_in_pairs(const Operation& operation, std::size_t pair_bytes) {
   const auto bytes = static_cast<std::size_t>(bytes_of(operation, operation.count));
-  return operation.kind == OpKind::kAllToAll && bytes > 0 && bytes <= pair_bytes;
+  return exchanges(operation.kind) && bytes > 0 && bytes <= pair_bytes;
 }
 
 LlExchanges::LlExchanges(Device& device, Slots slots, int rank, int ranks, std::size_t pair_bytes,
@@ -68,10 +69,8 @@ LlExchanges::LlExchanges(Device& device, Slots slots, int rank, int ranks, std::
 }
 
 void LlExchanges::enqueue(const Operation& operation, Stream stream) {
-  const OpKind kind = operation.kind;
-  const bool scatters = kind == OpKind::kReduceScatter, broadcasts = kind == OpKind::kBroadcast;
-  const bool moves = broadcasts || kind == OpKind::kAllGather, at_root = rank_ == operation.root;
-  const bool in_parts = slots_.for_all && scatters;
+  const bool scattered = scatters(operation.kind), from_root = kOpKinds[operation.kind].input_at_root;
+  const bool moves = !operation.reduces(), in_parts = slots_.for_all && scattered;
   const LlSlotShape& shape = slots_.shape;
   LlExchange job;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -80,7 +79,7 @@ void LlExchanges::enqueue(const Operation& operation, Stream stream) {
                                           : slots_.send_slots[index];
     job.receive_slots[rank] = slots_.receive_slots[index] + (in_parts ? rank_ * shape.part : 0);
   }
-  job.send_slot_count = slots_.for_all && !scatters ? 1 : ranks_;
+  job.send_slot_count = slots_.for_all && !scattered ? 1 : ranks_;
   job.numbers = number_at(numbers_, 0);
   job.aborted = aborted_;
   job.input = input_at(operation, 0);
@@ -89,13 +88,13 @@ void LlExchanges::enqueue(const Operation& operation, Stream stream) {
   job.region = shape.region;
   // Moves are counted in bytes.
   job.count = moves ? bytes_of(operation, operation.count) : operation.count;
-  job.stride = scatters ? operation.count : 0;
-  job.own = scatters ? rank_ * operation.count : 0;
-  job.sends_data = !broadcasts || at_root;
-  job.receiver = kind == OpKind::kReduce ? operation.root : -1;
-  job.wants = broadcasts ? !at_root : kind != OpKind::kReduce || at_root;
-  job.first = broadcasts ? operation.root : 0;
-  job.behind = broadcasts ? operation.root + 1 : ranks_;
+  job.stride = scattered ? operation.count : 0;
+  job.own = scattered ? rank_ * operation.count : 0;
+  job.sends_data = has_input(operation, rank_);
+  job.receiver = kOpKinds[operation.kind].output_at_root ? operation.root : -1;
+  job.wants = result_count(operation, rank_, ranks_) > 0;
+  job.first = from_root ? operation.root : 0;
+  job.behind = from_root ? operation.root + 1 : ranks_;
   job.rank = rank_;
   job.number = ranks_;
   job.scaled = operation.op == ReduceOp::kPremulSum && operation.reduces();
@@ -111,7 +110,7 @@ void LlExchanges::enqueue(const Operation& operation, Stream stream) {
 
 std::optional<Operation> LlExchanges::enqueue_pairs(const Operation& operation, Stream stream) {
   const auto most = static_cast<std::int64_t>(pair_bytes_);
-  if (operation.kind != OpKind::kAllToAll || most == 0) return operation;
+  if (!exchanges(operation.kind) || most == 0) return operation;
   const LlSlotShape& shape = slots_.pair_shape;
   bool left = false;
   PairExchange job;

@@ -1,42 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "gpu/poison_guard.h"
 
-#include "base/block_counts.h"
 #include "base/dtype.h"
+#include "base/shape.h"
 
 namespace altorch {
-namespace {
-
-std::int64_t result_elements(const Operation& operation, int rank, int size) {
-  const auto all = [&] { return block_offset(operation.output_counts, operation.count, size); };
-  switch (operation.kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kScatter:
-    case OpKind::kReceive:
-      return operation.count;
-    case OpKind::kReduce:
-      return rank == operation.root ? operation.count : 0;
-    case OpKind::kBroadcast:
-      return rank == operation.root ? 0 : operation.count;
-    case OpKind::kAllGather:
-    case OpKind::kAllToAll:
-      return all();
-    case OpKind::kGather:
-      return rank == operation.root ? all() : 0;
-    case OpKind::kReduceScatter:
-      return block_count(operation.input_counts, operation.count, rank);
-    case OpKind::kBarrier:
-    case OpKind::kSend:
-    case OpKind::kOneSided:
-      return 0;
-  }
-  return 0;
-}
-
-}  // namespace
 
 std::span<std::byte> result_of(const Operation& operation, int rank, int size) {
-  const auto elements = operation.output ? result_elements(operation, rank, size) : 0;
+  const auto elements = operation.output ? result_count(operation, rank, size) : 0;
   return {static_cast<std::byte*>(operation.output),
           static_cast<std::size_t>(elements) * size_of(operation.dtype)};
 }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/block_counts.h"
+#include "base/shape.h"
 
 namespace altorch {
 namespace {
@@ -22,41 +22,22 @@ Span span_of(const Call& call, const void* memory, std::int64_t offset, std::int
           static_cast<std::uintptr_t>(count) * element};
 }
 
-Span all_blocks(const Call& call, const void* memory, std::span<const std::int64_t> counts, int size) {
-  return span_of(call, memory, 0, block_offset(counts, call.count, size));
-}
-
-Span block_within(const Call& call, const void* memory, std::span<const std::int64_t> counts, int rank) {
-  return span_of(call, memory, block_offset(counts, call.count, rank), block_count(counts, call.count, rank));
-}
-
-// `part`: one block, which may be the own one of `whole`.
-bool lies_elsewhere(const Span& part, const Span& whole, const Span& own) {
-  return part.meets(whole) && part.begin != own.begin;
-}
-
 }  // namespace
 
 std::size_t input_bytes(const Call& call, int rank, int size) {
-  if (call.kind != OpKind::kAllGather && call.kind != OpKind::kGather)
-    return all_blocks(call, call.input, call.input_counts, size).bytes;
-  return block_within(call, call.input, call.output_counts, rank).bytes;
+  return static_cast<std::size_t>(elements_of(call, rank, size).input.value_or(0)) * size_of(call.dtype);
 }
 
 bool overwrites_its_input(const Call& call, int rank, int size) {
-  if (!kOpKinds[call.kind].blocks) return false;
-  if (is_rooted(call.kind) && call.root != rank) return false;  // has one buffer only
-  if (call.kind == OpKind::kAllToAll)
-    return all_blocks(call, call.input, call.input_counts, size)
-        .meets(all_blocks(call, call.output, call.output_counts, size));
-  if (call.kind == OpKind::kAllGather || call.kind == OpKind::kGather) {
-    const Span own = block_within(call, call.output, call.output_counts, rank);
-    return lies_elsewhere(span_of(call, call.input, 0, block_count(call.output_counts, call.count, rank)),
-                          all_blocks(call, call.output, call.output_counts, size), own);
-  }
-  const Span own = block_within(call, call.input, call.input_counts, rank);
-  return lies_elsewhere(span_of(call, call.output, 0, block_count(call.input_counts, call.count, rank)),
-                        all_blocks(call, call.input, call.input_counts, size), own);
+  if (!has_blocks(call.kind)) return false;
+  const Elements elements = elements_of(call, rank, size);
+  if (!elements.input || !elements.output) return false;  // has one buffer only
+  if (!span_of(call, call.input, 0, *elements.input).meets(span_of(call, call.output, 0, *elements.output)))
+    return false;
+  if (exchanges(call.kind)) return true;
+  // One buffer is one block. It may be the own block of the other.
+  return span_of(call, call.input, part_for(call, rank, rank)->begin, 0).begin !=
+         span_of(call, call.output, part_from(call, rank, rank)->begin, 0).begin;
 }
 
 }  // namespace altorch

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/leak_intentionally.h"
+#include "base/shape.h"
 #include "reduction/reduce.h"
 #include "runtime/buffer_overlap.h"
 #include "runtime/fingerprint.h"
@@ -60,7 +61,7 @@ void Collective::start(const Operation& operation, std::uint64_t fingerprint) {
   if (staged_) {
     memory_->staging.begin(*operation_, channel_.rank(), channel_.size());
   } else if (route_.algorithm && !route_.algorithm->pipelined &&
-             (operation.kind == OpKind::kAllReduce || operation.kind == OpKind::kReduce)) {
+             (operation.reduces() && !has_blocks(operation.kind))) {
     const auto most = kPieceBytes / static_cast<std::int64_t>(size_of(operation.dtype));
     piece_length_ = std::min(piece_length_, most);
   }
@@ -175,13 +176,8 @@ void Collective::finish_piece() {
   if (operation_->op != ReduceOp::kAvg || !operation_->reduces()) return;
   if (route_.algorithm ? route_.algorithm->combines : native().finishes_reductions())
     return;  // it is the mean
-  const bool holds_result = operation_->kind != OpKind::kReduce || operation_->root == channel_.rank();
-  if (!holds_result) return;
-  const auto count =
-      static_cast<std::size_t>(operation_->kind == OpKind::kReduceScatter
-                                   ? block_count(piece_.input_counts, piece_.count, channel_.rank())
-                                   : piece_.count);
-  average(piece_.dtype, piece_.output, channel_.size(), count);
+  const auto count = static_cast<std::size_t>(result_count(piece_, channel_.rank(), channel_.size()));
+  if (count > 0) average(piece_.dtype, piece_.output, channel_.size(), count);
 }
 
 bool Collective::next_piece() {

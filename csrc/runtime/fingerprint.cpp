@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/shape.h"
 
 namespace altorch {
 namespace {
@@ -32,29 +33,12 @@ std::string rows_from_bits(std::uint64_t bits) {
   return std::to_string(kLongRows) + " or more (kind " + std::to_string(bits - kLongRows) + ")";
 }
 
+// Where the ranks' splits may differ, one rank may call them even by chance, and only the root knows the others' blocks.
 std::uint64_t agreed_count(const Operation& operation) {
-  switch (operation.kind) {
-    case OpKind::kAllGather:
-      if (operation.output_counts.empty()) break;
-      return std::accumulate(operation.output_counts.begin(), operation.output_counts.end(),
-                             std::uint64_t{0});
-    case OpKind::kReduceScatter:
-      if (operation.input_counts.empty()) break;
-      return std::accumulate(operation.input_counts.begin(), operation.input_counts.end(), std::uint64_t{0});
-    case OpKind::kAllToAll:  // the ranks' splits may differ, and one rank may call them even by chance
-    case OpKind::kGather:    // only the root knows
-    case OpKind::kScatter:
-      return 0;
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-    case OpKind::kBarrier:
-    case OpKind::kSend:
-    case OpKind::kReceive:
-    case OpKind::kOneSided:
-      break;
-  }
-  return static_cast<std::uint64_t>(operation.count);
+  if (operation.is_collective() && !all_know_sizes(operation.kind)) return 0;
+  if (!operation.uneven()) return static_cast<std::uint64_t>(operation.count);
+  const auto counts = block_counts(operation);
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
 }  // namespace

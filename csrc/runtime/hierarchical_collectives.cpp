@@ -7,6 +7,7 @@
 #include "base/fnv.h"
 #include "base/leak_intentionally.h"
 #include "base/operation.h"
+#include "base/shape.h"
 #include "runtime/fingerprint.h"
 #include "select/defaults.h"
 
@@ -56,7 +57,7 @@ void HierarchicalCollectives::start(const Call& call, std::uint64_t identity, Re
 }
 
 bool HierarchicalCollectives::start_part() {
-  const std::int64_t length = hierarchical::length_of(call_);
+  const std::int64_t length = longest_block(call_);
   if (done_ > 0 && done_ >= length) return false;
   const std::int64_t count = std::min(length - done_, hierarchical::longest_part(call_, layout_, kPart));
   const std::size_t element = size_of(call_.dtype);

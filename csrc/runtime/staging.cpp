@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/shape.h"
 #include "collectives/schedule.h"
 #include "reduction/reduce.h"
 
@@ -13,7 +14,7 @@ void Staging::begin(const Operation& operation, int rank, int size) {
   rank_ = rank;
   size_ = size;
   staged_dtype_ = is_half(operation.dtype) ? DType::kFloat32 : operation.dtype;
-  blocks_ = operation.kind == OpKind::kReduceScatter ? size : 1;
+  blocks_ = scatters(operation.kind) ? size : 1;
   longest_ = 0;
   for (int block = 0; block < blocks_; ++block) longest_ = std::max(longest_, block_count(block));
   offset_ = 0;
@@ -62,8 +63,8 @@ bool Staging::next(Operation& piece) {
   piece.count = counts_[0];
   piece.input_counts = {};
   piece.output_counts = {};
-  piece.output = whole.kind == OpKind::kReduceScatter ? output_ : input_;
-  if (whole.kind == OpKind::kReduceScatter) {
+  piece.output = scatters(whole.kind) ? output_ : input_;
+  if (scatters(whole.kind)) {
     piece.count = counts_[static_cast<std::size_t>(rank_)];
     if (!whole.input_counts.empty()) piece.input_counts = counts_;
   }
@@ -72,10 +73,10 @@ bool Staging::next(Operation& piece) {
 
 void Staging::finish_piece() {
   const Operation& whole = *operation_;
-  if (whole.kind == OpKind::kReduce && whole.root != rank_) return;
-  const std::int64_t count = whole.kind == OpKind::kReduceScatter ? piece_of(rank_) : piece_of(0);
+  if (!has_output(whole, rank_)) return;
+  const std::int64_t count = scatters(whole.kind) ? piece_of(rank_) : piece_of(0);
   if (count == 0) return;
-  char* result = whole.kind == OpKind::kReduceScatter ? output_ : input_;
+  char* result = scatters(whole.kind) ? output_ : input_;
   if (whole.op == ReduceOp::kAvg) average(staged_dtype_, result, size_, static_cast<std::size_t>(count));
   const std::size_t at = static_cast<std::size_t>(offset_) * size_of(whole.dtype);
   store(result, static_cast<char*>(whole.output) + at, count);

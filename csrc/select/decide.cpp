@@ -2,6 +2,7 @@
 #include "select/decide.h"
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "select/defaults.h"
 #include "select/table.h"
 
@@ -61,7 +62,7 @@ std::optional<Route> small_before_its_turn(const Operation& operation, const Wor
     if (takes(small)) return small;
   }
   const bool has_nccl = !world.missing[index_of(gpu_rows::nccl)];
-  if (operation.kind == OpKind::kAllToAll && world.co_resident() && world.ranks > 1 && has_nccl) {
+  if (exchanges(operation.kind) && world.co_resident() && world.ranks > 1 && has_nccl) {
     for (const GpuRouteRow* row : gpu_route_rows()) {
       if (!row->pairs_reason) continue;
       Route pairs = by(*row, row->pairs_reason, /*only_small=*/true);

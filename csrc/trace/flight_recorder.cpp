@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/elements.h"
+#include "base/shape.h"
 
 namespace altorch {
 namespace {

@@ -31,7 +31,7 @@ void fill(Buffers& made, fuzz::Input& input) {
   const auto element = static_cast<std::int64_t>(size_of(call.dtype));
   const auto count = [&] { return input.number<std::uint32_t>() % kMostBytes / element; };
   call.count = count();
-  const bool uneven = kOpKinds[call.kind].blocks && input.up_to(1) == 1;
+  const bool uneven = has_blocks(call.kind) && input.up_to(1) == 1;
   if (uneven) {
     made.input_counts = {count(), count()}, made.output_counts = {count(), count()};
     if (call.kind == OpKind::kAllToAll || call.kind == OpKind::kScatter ||

@@ -4,7 +4,7 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include "backend/c10d/tensors.h"
-#include "base/elements.h"
+#include "base/shape.h"
 
 namespace altorch::backend {
 namespace {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/block_counts.h"
+#include "base/shape.h"
 #include "collectives/hierarchical/planner.h"
 
 namespace altorch::hierarchical {
@@ -178,7 +179,8 @@ void all_gather_by_rails(Planner& plan) {
 }  // namespace
 
 bool all_gather_takes_rails(const Call& call, const Layout& layout) {
-  const std::int64_t bytes = length_of(call) * layout.size() * static_cast<std::int64_t>(size_of(call.dtype));
+  const std::int64_t bytes =
+      longest_block(call) * layout.size() * static_cast<std::int64_t>(size_of(call.dtype));
   return layout.rails() > 1 && bytes >= kRails;
 }
 

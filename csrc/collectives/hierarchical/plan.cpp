@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shape.h"
 #include "collectives/hierarchical/planner.h"
 
 namespace altorch::hierarchical {
@@ -44,22 +45,17 @@ Plan plan_for(OpKind kind) {
 
 }  // namespace
 
-std::int64_t length_of(const Call& call) {
-  const auto& counts = call.kind == OpKind::kReduceScatter ? call.input_counts : call.output_counts;
-  return counts.empty() ? call.count : *std::max_element(counts.begin(), counts.end());
-}
-
 bool has_plan(const Call& call, const Layout& layout) {
   if (!layout.pays() || !plan_for(call.kind)) return false;
-  const std::int64_t bytes = length_of(call) * static_cast<std::int64_t>(size_of(call.dtype));
+  const std::int64_t bytes = longest_block(call) * static_cast<std::int64_t>(size_of(call.dtype));
   if (call.kind == OpKind::kReduce) return bytes >= kReduce;
   return call.kind != OpKind::kBroadcast || bytes >= kBroadcast;
 }
 
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes) {
   if (call.kind == OpKind::kAllGather && layout.is_contiguous() && !all_gather_takes_rails(call, layout))
-    return length_of(call);
-  const std::int64_t blocks = kOpKinds[call.kind].blocks ? layout.size() : 1;
+    return longest_block(call);
+  const std::int64_t blocks = has_blocks(call.kind) ? layout.size() : 1;
   return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_of(call.dtype)) / blocks);
 }
 
@@ -70,7 +66,7 @@ std::vector<Stage> plan_of(const Call& call, const Layout& layout, Part part, co
 }
 
 std::vector<Stage> outline(const Call& call, const Layout& layout) {
-  return plan_of(call, layout, {0, length_of(call)}, [](std::int64_t) { return nullptr; });
+  return plan_of(call, layout, {0, longest_block(call)}, [](std::int64_t) { return nullptr; });
 }
 
 std::string describe(const Call& call, const Layout& layout) {

@@ -47,8 +47,6 @@ struct Part {
 using Reserve = std::function<void*(std::int64_t elements)>;
 
 bool has_plan(const Call& call, const Layout& layout);
-// Elements of the vector, or of the longest block.
-std::int64_t length_of(const Call& call);
 // The most elements of a part that takes about `bytes` of memory; the length where none is needed.
 std::int64_t longest_part(const Call& call, const Layout& layout, std::int64_t bytes);
 std::vector<Stage> plan_of(const Call& call, const Layout& layout, Part part, const Reserve& reserve);

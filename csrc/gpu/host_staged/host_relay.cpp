@@ -7,6 +7,7 @@
 #include "base/leak_intentionally.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/shape.h"
 #include "gpu/poison_guard.h"
 #include "rendezvous/store_allgather.h"
 #include "runtime/fingerprint.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pinned memory of each rank, carried by the host, as a route that a group may take.
+#include "base/shape.h"
 #include "base/size_text.h"
 #include "gpu/host_staged/host_relay.h"
 #include "gpu/host_staged/host_staged.h"

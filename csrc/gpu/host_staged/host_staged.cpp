@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/shape.h"
 #include "gpu/host_staged/operands.h"
 #include "gpu/poison_guard.h"
 

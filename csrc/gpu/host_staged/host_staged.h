@@ -101,10 +101,10 @@ class HostStaged : public GpuRoute {
 
   // The share of a piece that `rank` reduces, in elements from the beginning of the piece. In its own slot the rank posts
   // nothing there, so the result takes that place.
-  PieceCutter::Range share(const PieceTransfer& transfer, int rank) const;
+  Range share(const PieceTransfer& transfer, int rank) const;
   std::byte* result_of(const PieceTransfer& transfer, int rank) const;
   // The part of each rank's slot that this rank reduces, in elements.
-  PieceCutter::Range own_part(const PieceTransfer& transfer) const;
+  Range own_part(const PieceTransfer& transfer) const;
   void wait_for_all(Flag Board::Post::*flag, std::uint32_t value, std::size_t slot, Stream stream);
   void wait_for(const Flag& flag, std::uint32_t value, Stream stream);
 

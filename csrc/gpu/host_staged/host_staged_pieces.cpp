@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/block_counts.h"
+#include "base/shape.h"
 #include "gpu/host_staged/host_staged.h"
 #include "gpu/host_staged/operands.h"
 
@@ -30,12 +31,10 @@ std::size_t HostStaged::scratch_bytes(const BoardLayout& layout) {
 }
 
 std::int64_t HostStaged::step_of(const Operation& operation, int size, std::size_t slot_bytes) {
-  const int blocks = operation.kind == OpKind::kReduceScatter ? size : 1;  // in a slot
+  const int blocks = scatters(operation.kind) ? size : 1;  // in a slot
   const auto step = [&](std::size_t bytes) { return PieceCutter::step_for(bytes, operation.dtype, blocks); };
   const std::int64_t most = step(slot_bytes);
-  const auto counts = operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts;
-  const std::int64_t longest =
-      counts.empty() ? operation.count : *std::max_element(counts.begin(), counts.end());
+  const std::int64_t longest = longest_block(operation);
   // One piece is reduced where it lies, which takes less than copying it in.
   if (operation.reduces() && longest <= most) return most;
   const std::int64_t least = step(std::min(static_cast<std::size_t>(blocks) * kSmallestCopy, slot_bytes));
@@ -140,7 +139,7 @@ void HostStaged::reduce_and_gather(const Operation& operation, Stream stream) {
   join.now();
 }
 
-PieceCutter::Range HostStaged::share(const PieceTransfer& transfer, int rank) const {
+Range HostStaged::share(const PieceTransfer& transfer, int rank) const {
   const std::int64_t count = transfer.cutter.vector(transfer.index).count;
   const auto bound = [&](int i) {
     const std::int64_t even = (count * i + size_ - 1) / size_;
@@ -153,8 +152,8 @@ std::byte* HostStaged::result_of(const PieceTransfer& transfer, int rank) const 
   return board_.data(rank, transfer.slot) + bytes_of(transfer.operation, share(transfer, rank).begin);
 }
 
-PieceCutter::Range HostStaged::own_part(const PieceTransfer& transfer) const {
-  if (transfer.operation.kind != OpKind::kReduceScatter) return share(transfer, rank_);
+Range HostStaged::own_part(const PieceTransfer& transfer) const {
+  if (!scatters(transfer.operation.kind)) return share(transfer, rank_);
   return {rank_ * transfer.cutter.step(), transfer.cutter.block(transfer.index, rank_).count};
 }
 
@@ -180,42 +179,27 @@ void HostStaged::post(const PieceTransfer& transfer) {
     device_->copy_to_host(data + bytes_of(operation, to), input_at(operation, from),
                           static_cast<std::size_t>(bytes_of(operation, count)), transfer.down);
   };
-  const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
-  switch (operation.kind) {
-    case OpKind::kAllGather:
-      copy(transfer.index * transfer.cutter.step(), 0, transfer.cutter.block(transfer.index, rank_).count);
-      break;
-    case OpKind::kReduceScatter:
-      for (int rank = 0; rank < size_; ++rank) {
-        const PieceCutter::Range block = transfer.cutter.block(transfer.index, rank);
-        if (rank != rank_) copy(block.begin, rank * transfer.cutter.step(), block.count);
-      }
-      break;
-    case OpKind::kBroadcast:
-      if (rank_ == operation.root) copy(whole.begin, 0, whole.count);
-      break;
-    case OpKind::kAllReduce:
-    case OpKind::kReduce: {  // everything but this rank's own share
-      const PieceCutter::Range own = share(transfer, rank_);
-      const std::int64_t behind = own.begin + own.count;
-      copy(whole.begin, 0, own.begin);
-      copy(whole.begin + behind, behind, whole.count - behind);
-      break;
+  const Range whole = transfer.cutter.vector(transfer.index);
+  if (scatters(operation.kind)) {
+    for (int rank = 0; rank < size_; ++rank) {
+      const Range block = transfer.cutter.block(transfer.index, rank);
+      if (rank != rank_) copy(block.begin, rank * transfer.cutter.step(), block.count);
     }
-    case OpKind::kAllToAll:  // these go as messages: messages.h
-    case OpKind::kGather:
-    case OpKind::kScatter:
-    case OpKind::kBarrier:
-    case OpKind::kSend:
-    case OpKind::kReceive:
-    case OpKind::kOneSided:
-      break;
+  } else if (has_blocks(operation.kind)) {
+    copy(transfer.index * transfer.cutter.step(), 0, transfer.cutter.block(transfer.index, rank_).count);
+  } else if (operation.reduces()) {  // everything but this rank's own share
+    const Range own = share(transfer, rank_);
+    const std::int64_t behind = own.begin + own.count;
+    copy(whole.begin, 0, own.begin);
+    copy(whole.begin + behind, behind, whole.count - behind);
+  } else if (has_input(operation, rank_)) {
+    copy(whole.begin, 0, whole.count);
   }
   device_->raise(mine.posted, transfer.number, transfer.down);
 }
 
 void HostStaged::fetch(const PieceTransfer& transfer) {
-  const PieceCutter::Range part = own_part(transfer);
+  const Range part = own_part(transfer);
   const std::int64_t bytes = bytes_of(transfer.operation, part.count);
   std::byte* to = transfer.scratch;
   for (int rank = 0; rank < size_; ++rank) {
@@ -230,10 +214,10 @@ void HostStaged::reduce(const PieceTransfer& transfer) {
   const Operation& operation = transfer.operation;
   wait_for_all(&Board::Post::posted, transfer.number, transfer.slot, transfer.up);
   if (transfer.scratch) fetch(transfer);
-  const bool scatters = operation.kind == OpKind::kReduceScatter;
-  const PieceCutter::Range part = own_part(transfer);
-  const std::int64_t from = scatters ? transfer.cutter.block(transfer.index, rank_).begin
-                                     : transfer.cutter.vector(transfer.index).begin + part.begin;
+  const bool scattered = scatters(operation.kind);
+  const Range part = own_part(transfer);
+  const std::int64_t from = scattered ? transfer.cutter.block(transfer.index, rank_).begin
+                                      : transfer.cutter.vector(transfer.index).begin + part.begin;
   DeviceReduction job;
   job.number = size_;
   job.count = part.count;
@@ -250,13 +234,12 @@ void HostStaged::reduce(const PieceTransfer& transfer) {
       job.parts[rank] = board_.data(rank, transfer.slot) + bytes_of(operation, part.begin);
     }
   }
-  const bool posts =
-      operation.kind == OpKind::kAllReduce || (operation.kind == OpKind::kReduce && rank_ != operation.root);
-  const bool keeps = operation.kind != OpKind::kReduce || rank_ == operation.root;
-  if (keeps) job.output = output_at(operation, scatters ? transfer.index * transfer.cutter.step() : from);
+  const bool keeps = has_output(operation, rank_);
+  const bool posts = !scattered && (!keeps || !kOpKinds[operation.kind].output_at_root);
+  if (keeps) job.output = output_at(operation, scattered ? transfer.index * transfer.cutter.step() : from);
   if (posts) job.copy = result_of(transfer, rank_);
   if (job.count > 0) device_->reduce(job, operation.dtype, operation.op, transfer.up);
-  if (!scatters) device_->raise(board_.post(rank_, transfer.slot).reduced, transfer.number, transfer.up);
+  if (!scattered) device_->raise(board_.post(rank_, transfer.slot).reduced, transfer.number, transfer.up);
 }
 
 void HostStaged::collect(const PieceTransfer& transfer) {
@@ -265,45 +248,31 @@ void HostStaged::collect(const PieceTransfer& transfer) {
     device_->copy_to_device(output_at(operation, to), from,
                             static_cast<std::size_t>(bytes_of(operation, count)), transfer.up);
   };
-  const PieceCutter::Range whole = transfer.cutter.vector(transfer.index);
-  switch (operation.kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-      if (operation.kind == OpKind::kReduce && rank_ != operation.root) break;
-      for (int rank = 0; rank < size_; ++rank) {
-        if (rank == rank_) continue;
-        wait_for(board_.post(rank, transfer.slot).reduced, transfer.number, transfer.up);
-        const PieceCutter::Range theirs = share(transfer, rank);
-        copy(whole.begin + theirs.begin, result_of(transfer, rank), theirs.count);
+  const Range whole = transfer.cutter.vector(transfer.index);
+  if (scatters(operation.kind)) {
+    // reduce() has left the result in its place.
+  } else if (has_blocks(operation.kind)) {
+    for (int rank = 0; rank < size_; ++rank) {
+      const Range block = transfer.cutter.block(transfer.index, rank);
+      const std::byte* own = input_at(operation, transfer.index * transfer.cutter.step());
+      if (rank != rank_) {
+        wait_for(board_.post(rank, transfer.slot).posted, transfer.number, transfer.up);
+        copy(block.begin, board_.data(rank, transfer.slot), block.count);
+      } else if (own != output_at(operation, block.begin)) {
+        device_->copy_on_device(output_at(operation, block.begin), own,
+                                static_cast<std::size_t>(bytes_of(operation, block.count)), transfer.up);
       }
-      break;
-    case OpKind::kAllGather:
-      for (int rank = 0; rank < size_; ++rank) {
-        const PieceCutter::Range block = transfer.cutter.block(transfer.index, rank);
-        const std::byte* own = input_at(operation, transfer.index * transfer.cutter.step());
-        if (rank != rank_) {
-          wait_for(board_.post(rank, transfer.slot).posted, transfer.number, transfer.up);
-          copy(block.begin, board_.data(rank, transfer.slot), block.count);
-        } else if (own != output_at(operation, block.begin)) {
-          device_->copy_on_device(output_at(operation, block.begin), own,
-                                  static_cast<std::size_t>(bytes_of(operation, block.count)), transfer.up);
-        }
-      }
-      break;
-    case OpKind::kBroadcast:
-      if (rank_ == operation.root) break;
-      wait_for(board_.post(operation.root, transfer.slot).posted, transfer.number, transfer.up);
-      copy(whole.begin, board_.data(operation.root, transfer.slot), whole.count);
-      break;
-    case OpKind::kReduceScatter:  // reduce() has left the result in its place
-    case OpKind::kAllToAll:
-    case OpKind::kGather:
-    case OpKind::kScatter:
-    case OpKind::kBarrier:
-    case OpKind::kSend:
-    case OpKind::kReceive:
-    case OpKind::kOneSided:
-      break;
+    }
+  } else if (operation.reduces() && has_output(operation, rank_)) {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_) continue;
+      wait_for(board_.post(rank, transfer.slot).reduced, transfer.number, transfer.up);
+      const Range theirs = share(transfer, rank);
+      copy(whole.begin + theirs.begin, result_of(transfer, rank), theirs.count);
+    }
+  } else if (!operation.reduces() && !has_input(operation, rank_)) {
+    wait_for(board_.post(operation.root, transfer.slot).posted, transfer.number, transfer.up);
+    copy(whole.begin, board_.data(operation.root, transfer.slot), whole.count);
   }
   device_->raise(board_.post(rank_, transfer.slot).done, transfer.number, transfer.up);
 }

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/block_counts.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "transports/channel.h"
 
 namespace altorch {
@@ -39,26 +39,13 @@ void add_messages(const Operation& operation, int rank, int size, std::vector<Bl
     const void* data = kind == OpKind::kSend ? operation.input : operation.output;
     return add(kind, operation.root, data, 0, operation.count);
   }
-  const bool exchanges = kind == OpKind::kAllToAll;
-  if (!exchanges && kind != OpKind::kGather && kind != OpKind::kScatter)
-    return;  // a barrier waits on the host
-  const bool at_root = rank == operation.root;
-  const bool sends_all = exchanges || (kind == OpKind::kScatter && at_root);
-  const bool takes_all = exchanges || (kind == OpKind::kGather && at_root);
-  const auto block = [&](std::span<const std::int64_t> counts, int peer, bool all) {
-    return std::pair(all ? block_offset(counts, operation.count, peer) : 0,
-                     all ? block_count(counts, operation.count, peer) : operation.count);
-  };
+  if (all_know_sizes(kind)) return;  // a barrier waits on the host
   for (int peer = 0; peer < size; ++peer) {
-    const bool sends = sends_all || (kind == OpKind::kGather && peer == operation.root);
-    const bool takes = takes_all || (kind == OpKind::kScatter && peer == operation.root);
-    const auto [from, sent] = block(operation.input_counts, peer, sends_all);
-    const auto [to, taken] = block(operation.output_counts, peer, takes_all);
-    if (exchanges && std::max(sent, taken) * element <= operation.paired_bytes) continue;
-    if (peer == rank && !(sends && takes)) continue;
-    const std::int64_t own = std::min(sent, taken);
-    if (sends) add(OpKind::kSend, peer, operation.input, from, peer == rank ? own : sent);
-    if (takes) add(OpKind::kReceive, peer, operation.output, to, peer == rank ? own : taken);
+    auto sent = part_for(operation, rank, peer), taken = part_from(operation, rank, peer);
+    if (exchanges(kind) && std::max(sent->count, taken->count) * element <= operation.paired_bytes) continue;
+    if (peer == rank && sent && taken) sent->count = taken->count = std::min(sent->count, taken->count);
+    if (sent) add(OpKind::kSend, peer, operation.input, sent->begin, sent->count);
+    if (taken) add(OpKind::kReceive, peer, operation.output, taken->begin, taken->count);
   }
 }
 

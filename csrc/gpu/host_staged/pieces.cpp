@@ -5,6 +5,7 @@
 
 #include "base/block_counts.h"
 #include "base/error.h"
+#include "gpu/host_staged/operands.h"
 
 namespace altorch {
 
@@ -25,13 +26,11 @@ PieceCutter::PieceCutter(const Operation& operation, int rank, int size, std::in
     : operation_(operation),
       rank_(rank),
       size_(size),
-      counts_(operation.kind == OpKind::kAllGather ? operation.output_counts : operation.input_counts),
+      counts_(block_counts(operation)),
       has_blocks_(has_blocks(operation.kind)),
-      gathers_(operation.kind == OpKind::kAllGather),
+      gathers_(kOpKinds[operation.kind].output == Holds::kAllBlocks),
       step_(step) {
-  std::int64_t longest = operation.count;
-  if (!counts_.empty()) longest = *std::max_element(counts_.begin(), counts_.end());
-  pieces_ = (longest + step_ - 1) / step_;
+  pieces_ = (longest_block(operation) + step_ - 1) / step_;
 }
 
 std::int64_t PieceCutter::step_for(std::size_t piece_bytes, DType dtype, std::int64_t vectors) {
@@ -42,11 +41,11 @@ std::int64_t PieceCutter::step_for(std::size_t piece_bytes, DType dtype, std::in
                                            "ALTORCH_PINNED_BYTES");
 }
 
-PieceCutter::Range PieceCutter::vector(std::int64_t index) const {
+Range PieceCutter::vector(std::int64_t index) const {
   return {index * step_, std::clamp<std::int64_t>(operation_.count - index * step_, 0, step_)};
 }
 
-PieceCutter::Range PieceCutter::block(std::int64_t index, int block) const {
+Range PieceCutter::block(std::int64_t index, int block) const {
   const std::int64_t total = block_count(counts_, operation_.count, block);
   return {block_offset(counts_, operation_.count, block) + index * step_,
           std::clamp<std::int64_t>(total - index * step_, 0, step_)};
@@ -76,17 +75,13 @@ void PieceCutter::cut(std::int64_t index, std::byte* slot, Piece& piece) const {
   piece.operation.input = piece.operation.output = slot;
 
   if (!has_blocks_) {
-    const bool broadcasts = operation_.kind == OpKind::kBroadcast, at_root = rank_ == operation_.root;
-    const bool reads = !broadcasts || at_root;
-    const bool writes = operation_.kind == OpKind::kAllReduce || at_root != broadcasts;
     const Range range = vector(index);
     const auto bytes = static_cast<std::size_t>(range.count * element);
-    auto* input =
-        static_cast<std::byte*>(const_cast<void*>(broadcasts ? operation_.output : operation_.input));
-    auto* output = static_cast<std::byte*>(operation_.output);
     piece.operation.count = range.count;
-    if (reads) piece.inputs.push_back({input + range.begin * element, slot, bytes});
-    if (writes) piece.outputs.push_back({output + range.begin * element, slot, bytes});
+    if (has_input(operation_, rank_))
+      piece.inputs.push_back({const_cast<std::byte*>(input_at(operation_, range.begin)), slot, bytes});
+    if (result_count(operation_, rank_, size_) > 0)
+      piece.outputs.push_back({output_at(operation_, range.begin), slot, bytes});
     return;
   }
   piece.operation.count = block(index, rank_).count;

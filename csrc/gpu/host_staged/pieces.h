@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/operation.h"
+#include "base/shape.h"
 #include "device/device.h"
 
 namespace altorch {
@@ -31,19 +32,7 @@ struct Piece {
   std::size_t result_bytes() const;  // all outputs
 };
 
-// The collectives that go by pieces; the others are messages.
-constexpr bool is_vector_collective(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast ||
-         kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
-}
-
-// Of these: a block for every rank instead of one vector.
-constexpr bool has_blocks(OpKind kind) {
-  return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
-}
-
-// For all_reduce, reduce, broadcast, all_gather and reduce_scatter. The others are messages: of their blocks
-// only the two ends know the size.
+// For vector collectives (base/shape.h). The others are messages: of their blocks only the two ends know the size.
 class PieceCutter {
  public:
   // `step`: elements of the vector, or of each block, in one piece. The operation must outlive the cutter.
@@ -53,10 +42,7 @@ class PieceCutter {
 
   std::int64_t pieces() const { return pieces_; }
   std::int64_t step() const { return step_; }
-  // Elements, and where they begin: of the vector's piece, or of a block's in the vector of all blocks.
-  struct Range {
-    std::int64_t begin, count;
-  };
+  // Of the vector's piece, or of a block's in the vector of all blocks.
   Range vector(std::int64_t index) const;
   Range block(std::int64_t index, int block) const;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/block_counts.h"
+#include "base/shape.h"
 #include "gpu/nccl/nccl_comm.h"
 #include "reduction/reduce.h"
 #include "transports/channel.h"
@@ -89,12 +89,11 @@ std::optional<std::string> NcclComm::unsupported_reason(const Call& operation) {
 }
 
 bool NcclComm::is_one_call(const Call& operation) {
-  return operation.kind != OpKind::kAllToAll && operation.kind != OpKind::kGather &&
-         operation.kind != OpKind::kScatter && !operation.uneven();
+  return (operation.is_message() || all_know_sizes(operation.kind)) && !operation.uneven();
 }
 
 bool NcclComm::has_all_to_all(const Call& operation) const {
-  return operation.kind == OpKind::kAllToAll && !operation.uneven() && table_.all_to_all;
+  return exchanges(operation.kind) && !operation.uneven() && table_.all_to_all;
 }
 
 void NcclComm::call(const Call& operation, void* stream) {
@@ -114,7 +113,7 @@ void NcclComm::call(const Call& operation, void* stream) {
                    table_.all_to_all(operation.input, operation.output, bytes, kUint8, comm_, stream));
     case OpKind::kGather:
     case OpKind::kScatter:
-      return scatter_gather(operation, stream);
+      return exchange(operation, stream);
     case OpKind::kSend:
       return check("ncclSend", table_.send(operation.input, bytes, kUint8, operation.root, comm_, stream));
     case OpKind::kReceive:
@@ -179,47 +178,21 @@ void NcclComm::all_gather_uneven(const Call& operation, void* stream) {
 
 void NcclComm::exchange(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
-  std::int64_t from = 0, to = 0;
   for (int peer = 0; peer < size_; ++peer) {
-    const std::int64_t sent = block_count(operation.input_counts, operation.count, peer) * element;
-    const std::int64_t received = block_count(operation.output_counts, operation.count, peer) * element;
-    const bool paired = std::max(sent, received) <= operation.paired_bytes;
-    if (sent > 0 && !paired) {
-      check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer,
-                                    comm_, stream));
+    const Range none, sent = part_for(operation, rank_, peer).value_or(none),
+                      received = part_from(operation, rank_, peer).value_or(none);
+    if (exchanges(operation.kind) && std::max(sent.count, received.count) * element <= operation.paired_bytes)
+      continue;
+    if (sent.count > 0) {
+      check("ncclSend",
+            table_.send(at(operation.input, sent.begin * element),
+                        static_cast<std::size_t>(sent.count * element), kUint8, peer, comm_, stream));
     }
-    if (received > 0 && !paired) {
-      check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8,
-                                       peer, comm_, stream));
+    if (received.count > 0) {
+      check("ncclRecv",
+            table_.receive(at(operation.output, received.begin * element),
+                           static_cast<std::size_t>(received.count * element), kUint8, peer, comm_, stream));
     }
-    from += sent;
-    to += received;
-  }
-}
-
-void NcclComm::scatter_gather(const Call& operation, void* stream) {
-  const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
-  const auto own = static_cast<std::size_t>(operation.count * element);
-  const bool gathers = operation.kind == OpKind::kGather;
-  if (operation.root == rank_) {
-    const auto& counts = gathers ? operation.output_counts : operation.input_counts;
-    std::int64_t offset = 0;
-    for (int peer = 0; peer < size_; ++peer) {
-      const std::int64_t bytes = block_count(counts, operation.count, peer) * element;
-      const auto length = static_cast<std::size_t>(bytes);
-      if (bytes > 0 && gathers) {
-        check("ncclRecv", table_.receive(at(operation.output, offset), length, kUint8, peer, comm_, stream));
-      } else if (bytes > 0) {
-        check("ncclSend", table_.send(at(operation.input, offset), length, kUint8, peer, comm_, stream));
-      }
-      offset += bytes;
-    }
-  }
-  if (own == 0) return;
-  if (gathers) {
-    check("ncclSend", table_.send(operation.input, own, kUint8, operation.root, comm_, stream));
-  } else {
-    check("ncclRecv", table_.receive(operation.output, own, kUint8, operation.root, comm_, stream));
   }
 }
 

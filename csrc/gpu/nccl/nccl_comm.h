@@ -118,7 +118,6 @@ class NcclComm {
   void reduce_scatter_uneven(const Call& operation, int type, int op, void* stream);
   void all_gather_uneven(const Call& operation, void* stream);
   void exchange(const Call& operation, void* stream);
-  void scatter_gather(const Call& operation, void* stream);
 
   const Table& table_;
   const int device_, rank_, size_;

@@ -5,9 +5,9 @@
 #include <functional>
 #include <utility>
 
-#include "base/block_counts.h"
 #include "base/dtype.h"
 #include "base/rounding.h"
+#include "base/shape.h"
 #include "gpu/host_staged/messages.h"
 #include "gpu/host_staged/operands.h"
 
@@ -220,20 +220,12 @@ void PeerRoute::exchange(std::vector<BlockMessage>& messages, Stream stream) {
   join.now();
 }
 
-// What a rank wants of a reduction, in elements of the input: its block, or all.
-PeerRoute::Wanted PeerRoute::wanted_by(const Operation& operation, int rank) {
-  if (operation.kind == OpKind::kReduceScatter)
-    return {block_offset(operation.input_counts, operation.count, rank),
-            block_count(operation.input_counts, operation.count, rank)};
-  return {0, operation.kind != OpKind::kReduce || rank == operation.root ? operation.count : 0};
-}
-
 template <class Fold>
 void PeerRoute::describe(Fold& job, const Operation& operation) const {
   job.input = input_at(operation, 0);
   job.output = operation.output;
   for (int rank = 0; rank < layout_.ranks; ++rank) {
-    const Wanted wanted = wanted_by(operation, rank);
+    const Range wanted = part_for(operation, rank_, rank).value_or(Range{});
     job.begins[rank] = wanted.begin;
     job.counts[rank] = wanted.count;
   }
@@ -243,23 +235,19 @@ void PeerRoute::describe(Fold& job, const Operation& operation) const {
 }
 
 void PeerRoute::reduce(const Operation& operation, Stream stream) {
-  std::int64_t longest = 0;
-  for (int rank = 0; rank < layout_.ranks; ++rank)
-    longest = std::max(longest, wanted_by(operation, rank).count);
+  const std::int64_t longest = longest_block(operation);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;
   if (layout_.reduces_by_ll128()) {
     Ll128Reduce job{.slots = ll128_};
     describe(job, operation);
-    if (operation.kind != OpKind::kReduceScatter && layout_.is_two_shot(bytes))
-      split_for_two_shot(job, operation);
+    if (!scatters(operation.kind) && layout_.is_two_shot(bytes)) split_for_two_shot(job, operation);
     count_units(job, element);
     job.blocks = ll128_blocks_for(job.most_units * Ll128Slots::kUnitBytes, layout_.ll128_blocks);
     job.threads = layout_.ll128_threads(job.blocks);
     return device_->reduce_ll128(job, operation.dtype, operation.op, stream);
   }
-  if (operation.kind != OpKind::kReduceScatter && layout_.reduces_two_shot())
-    return reduce_two_shot(operation, stream);
+  if (!scatters(operation.kind) && layout_.reduces_two_shot()) return reduce_two_shot(operation, stream);
   OneShotReduce job{.slots = one_shot_};
   describe(job, operation);
   job.longest = longest;
@@ -307,22 +295,14 @@ void PeerRoute::move(const Operation& operation, Stream stream) {
   Exchange job{.slots = exchange_};
   const auto poison = poison_of(operation.dtype);
   const int ranks = layout_.ranks;
-  if (operation.kind == OpKind::kAllGather) {
-    const auto bytes = [&](int rank) {
-      return bytes_of(operation, block_count(operation.output_counts, operation.count, rank));
-    };
+  if (is_vector_collective(operation.kind)) {
     for (int peer = 0; peer < ranks; ++peer) {
-      void* const block = output_at(operation, block_offset(operation.output_counts, operation.count, peer));
-      if (peer == rank_ && block == operation.input) continue;
-      add_sent(job, peer, operation.input, bytes(rank_));
-      add_taken(job, peer, block, bytes(peer), poison);
-    }
-  } else if (operation.kind == OpKind::kBroadcast) {
-    const std::int64_t bytes = bytes_of(operation, operation.count);
-    for (int peer = 0; peer < ranks; ++peer) {
-      if (peer == rank_) continue;
-      if (rank_ == operation.root) add_sent(job, peer, operation.output, bytes);
-      if (peer == operation.root) add_taken(job, peer, operation.output, bytes, poison);
+      const auto sent = part_for(operation, rank_, peer), taken = part_from(operation, rank_, peer);
+      const std::byte* const from = sent ? input_at(operation, sent->begin) : nullptr;
+      std::byte* const to = taken ? output_at(operation, taken->begin) : nullptr;
+      if (peer == rank_ && from == to) continue;
+      if (sent) add_sent(job, peer, from, bytes_of(operation, sent->count));
+      if (taken) add_taken(job, peer, to, bytes_of(operation, taken->count), poison);
     }
   } else {
     std::vector<BlockMessage> blocks;

@@ -37,10 +37,6 @@ class PeerRoute : public GpuRoute {
 
  private:
   AbortNote& note() const { return *reinterpret_cast<AbortNote*>(memory_.note.get()); }
-  struct Wanted {
-    std::int64_t begin, count;
-  };
-  static Wanted wanted_by(const Operation& operation, int rank);
   template <class Fold>
   void describe(Fold& job, const Operation& operation) const;
   void reduce(const Operation& operation, Stream stream);

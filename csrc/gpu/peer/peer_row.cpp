@@ -2,6 +2,7 @@
 // Memory of the ranks' own GPUs, which they map, as a route that a group may take.
 #include <algorithm>
 
+#include "base/shape.h"
 #include "base/size_text.h"
 #include "gpu/host_staged/messages.h"
 #include "gpu/host_staged/pieces.h"
@@ -68,7 +69,7 @@ const char* takes_small(const Operation& operation, const World& world) {
   if (LlExchanges::fits(operation, world.ranks, std::min(kBesideNccl, small)))
     return "small: one kernel that writes into the memory of the other GPUs";
   if (!are_few(world)) return nullptr;
-  if (operation.kind != OpKind::kAllToAll &&
+  if (!exchanges(operation.kind) &&
       !LlExchanges::fits(operation, world.ranks, most_among_few(operation.kind, world)))
     return nullptr;
   return world.ranks == 2 ? "two GPUs: one kernel that writes into the memory of the other"
@@ -79,7 +80,7 @@ std::string steps(const Operation& asked, const World& world) {
   const PeerLayout layout = PeerLayout::fitting(world.ranks, kMemory, world.linked);
   const bool alike = LlExchanges::fits(asked, world.ranks, layout.ll_bytes);
   const auto bytes = asked.count * static_cast<std::int64_t>(size_of(asked.dtype));
-  if (alike || (asked.kind == OpKind::kAllToAll && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
+  if (alike || (exchanges(asked.kind) && bytes <= static_cast<std::int64_t>(layout.pair_bytes)))
     return "one kernel per rank, by LL: it writes this rank's part into the others' memory, with a number "
            "beside "
            "every four "
@@ -91,10 +92,10 @@ std::string steps(const Operation& asked, const World& world) {
            "128 bytes, "
            "with a number in every line, and " +
            std::string(asked.reduces() ? "reduces" : "takes") + " theirs when they are there" +
-           (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.is_two_shot(bytes)
+           (asked.reduces() && !scatters(asked.kind) && layout.is_two_shot(bytes)
                 ? ": a share of them, which it passes on likewise\n"
                 : "\n");
-  if (asked.reduces() && asked.kind != OpKind::kReduceScatter && layout.reduces_two_shot())
+  if (asked.reduces() && !scatters(asked.kind) && layout.reduces_two_shot())
     return "one kernel per rank, in rounds" + upto +
            "it writes into the others' memory, raises a flag, reduces its share of all ranks', "
            "and passes that on\n";

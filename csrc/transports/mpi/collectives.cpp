@@ -3,9 +3,10 @@
 
 #include <climits>
 #include <memory>
-#include <numeric>
 #include <optional>
 
+#include "base/block_counts.h"
+#include "base/shape.h"
 #include "transports/mpi/mpi_entry.h"
 #include "transports/mpi/reductions.h"
 #include "transports/mpi/request_extra.h"
@@ -42,25 +43,12 @@ AltorchMpiType moving_type(DType dtype) {
   }
 }
 
-std::int64_t total(std::span<const std::int64_t> counts, std::int64_t even, int size) {
-  return counts.empty() ? even * size : std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
-
-std::int64_t block_of(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
-  return counts.empty() ? even : counts[static_cast<std::size_t>(rank)];
-}
-
-std::int64_t offset_of(std::span<const std::int64_t> counts, std::int64_t even, int rank) {
-  if (counts.empty()) return even * rank;
-  return std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
-}
-
 // MPI wants ints. The caller has checked the total.
 void narrow(std::span<const std::int64_t> counts, std::int64_t even, int size, std::vector<int>& out,
             std::vector<int>& offsets) {
   int offset = 0;
   for (int i = 0; i < size; ++i) {
-    out.push_back(static_cast<int>(block_of(counts, even, i)));
+    out.push_back(static_cast<int>(block_count(counts, even, i)));
     offsets.push_back(offset);
     offset += out.back();
   }
@@ -78,28 +66,10 @@ MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, Channel& ch
 bool MpiCollectives::has(const Call& call, int size) {
   if (call.reduces() && (kTypes[call.dtype] == kNone || operator_of(call.op, call.dtype) == kNone))
     return false;
-  switch (call.kind) {
-    case OpKind::kBarrier:
-      return true;
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      return call.count <= INT_MAX;
-    case OpKind::kReduceScatter:
-    case OpKind::kScatter:
-      return total(call.input_counts, call.count, size) <= INT_MAX;
-    case OpKind::kAllGather:
-    case OpKind::kGather:
-      return total(call.output_counts, call.count, size) <= INT_MAX;
-    case OpKind::kAllToAll:
-      // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
-      return call.input_counts.empty() && call.output_counts.empty() && call.count * size <= INT_MAX;
-    case OpKind::kSend:
-    case OpKind::kReceive:
-    case OpKind::kOneSided:
-      return false;
-  }
-  return false;
+  if (!call.is_collective()) return false;
+  // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
+  if (exchanges(call.kind) && call.uneven()) return false;
+  return (has_blocks(call.kind) ? block_offset(block_counts(call), call.count, size) : call.count) <= INT_MAX;
 }
 
 void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
@@ -130,10 +100,10 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
 
   auto own_block = [&](const void* base, std::span<const std::int64_t> counts) {
     return static_cast<const std::byte*>(base) +
-           static_cast<std::size_t>(offset_of(counts, call.count, rank_)) * element;
+           static_cast<std::size_t>(block_offset(counts, call.count, rank_)) * element;
   };
   auto too_large = [&](std::span<const std::int64_t> counts) {
-    if (!is_root || total(counts, call.count, size_) <= INT_MAX) return false;
+    if (!is_root || block_offset(counts, call.count, size_) <= INT_MAX) return false;
     extra().failure = Error(ErrorKind::kUnsupported,
                             "More than INT_MAX elements in one MPI collective; set ALTORCH_ROUTE "
                             "to one of altorch's own algorithms.");
@@ -182,7 +152,7 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
       std::byte* target = output;
       if (output == own_block(whole_input, call.input_counts)) {
         extra().copy_bytes =
-            static_cast<std::size_t>(block_of(call.input_counts, call.count, rank_)) * element;
+            static_cast<std::size_t>(block_count(call.input_counts, call.count, rank_)) * element;
         extra().copy_to = output;
         extra().bounce = std::make_unique_for_overwrite<std::byte[]>(extra().copy_bytes);
         target = extra().bounce.get();
@@ -207,7 +177,7 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
       if (too_large(call.output_counts)) return;
       function = "MPI_Igatherv";
       const void* input = whole_input;
-      int own = static_cast<int>(block_of(call.output_counts, call.count, rank_));
+      int own = static_cast<int>(block_count(call.output_counts, call.count, rank_));
       if (is_root) {
         narrow(call.output_counts, call.count, size_, extra().counts, extra().offsets);
         if (input == own_block(output, call.output_counts)) input = nullptr;
@@ -220,7 +190,7 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
       if (too_large(call.input_counts)) return;
       function = "MPI_Iscatterv";
       void* target = output;
-      int own = static_cast<int>(block_of(call.input_counts, call.count, rank_));
+      int own = static_cast<int>(block_count(call.input_counts, call.count, rank_));
       if (is_root) {
         narrow(call.input_counts, call.count, size_, extra().counts, extra().offsets);
         if (output == own_block(whole_input, call.input_counts)) target = nullptr;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/block_counts.h"
 #include "base/env.h"
 #include "platform/cores.h"
 
@@ -11,14 +10,6 @@ namespace altorch {
 namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 56;  // of a block: their bytes can be counted
-
-std::int64_t longest_block(const Call& call) {
-  std::int64_t longest = call.uneven() ? 0 : call.count;
-  for (const auto& counts : {call.input_counts, call.output_counts}) {
-    if (!counts.empty()) longest = std::max(longest, *std::max_element(counts.begin(), counts.end()));
-  }
-  return longest;
-}
 
 }  // namespace
 
@@ -50,8 +41,8 @@ void ShmCollectives::start(const Call& call, std::uint64_t identity, Request& re
           .longest_block = longest_block(call),
           .processes = processes_,
           .ranks_of_group = ranks_of_group_};
-  job_.steps = pattern_->ranks_tell ? 1 : pattern_->steps(job_);
-  job_.word = shm::word_of(*pattern_, job_);
+  job_.steps = job_.ranks_tell() ? 1 : pattern_->steps(job_);
+  job_.word = shm::word_of(job_);
   identity_ = identity;
   done_ = 0;
   published_ = false;
@@ -76,14 +67,14 @@ State ShmCollectives::test(Request& request, std::optional<Error>& error) {
   while (true) {
     if (!published_) {
       if (!segment_.all_at(step_)) return State::kPending;
-      if (done_ < 2) put_counts(*pattern_, job_, done_);
+      if (done_ < 2) put_counts(job_, done_);
       pattern_->put(job_, done_);
       segment_.publish(++step_, identity_, job_.word);
       published_ = true;
     }
     if (!others_are_there()) return State::kPending;
-    if (done_ == 0 && (error = disagreement(*pattern_, job_))) return State::kFailed;
-    if (done_ == 0 && pattern_->ranks_tell) {
+    if (done_ == 0 && (error = disagreement(job_))) return State::kFailed;
+    if (done_ == 0 && job_.ranks_tell()) {
       for (int rank = 0; rank < segment_.size(); ++rank) {
         const std::uint64_t told = segment_.word(rank, step_);
         if (told > kMostElements) {

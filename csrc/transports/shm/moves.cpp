@@ -163,17 +163,6 @@ void get_cuts(const Job& job, std::int64_t step) {
   }
 }
 
-// ---- what the ranks compare
-
-std::int64_t own_for_anyone(const Job& job, int) { return own_block(job); }
-std::int64_t block_of(const Job& job, int peer) { return output_block(job, peer); }
-std::int64_t root_gathers(const Job& job, int peer) {
-  return is_root(job) ? output_block(job, peer) : Pattern::kNone;
-}
-std::int64_t root_scatters(const Job& job, int peer) {
-  return peer == job.call.root ? own_of_anyone(job, peer) : Pattern::kNone;
-}
-
 }  // namespace
 
 extern const Pattern patterns::kBarrier = {.summary = "every rank waits for every other",
@@ -190,35 +179,24 @@ extern const Pattern patterns::kBroadcast = {.summary = "the root shows the vect
 
 extern const Pattern patterns::kAllGather = {.summary = "every rank shows its block, piece by piece",
                                              .waits = Pattern::Waits::kForAll,
-                                             .has_for = own_for_anyone,
-                                             .wants_of = block_of,
                                              .steps = steps_of_longest,
                                              .put = put_own_block,
                                              .get = get_blocks};
 
 extern const Pattern patterns::kGather = {.summary = "every rank shows its block, piece by piece",
                                           .waits = Pattern::Waits::kForAll,
-                                          .ranks_tell = true,
-                                          .has_for = own_for_anyone,
-                                          .wants_of = root_gathers,
                                           .steps = steps_of_longest,
                                           .put = put_own_block,
                                           .get = get_blocks};
 
 extern const Pattern patterns::kScatter = {.summary = "the root shows all blocks, piece by piece",
                                            .waits = Pattern::Waits::kForAll,
-                                           .ranks_tell = true,
-                                           .has_for = block_for,
-                                           .wants_of = root_scatters,
                                            .steps = steps_of_longest_cut,
                                            .put = put_blocks,
                                            .get = get_cut};
 
 extern const Pattern patterns::kAllToAll = {.summary = "every rank shows its blocks, piece by piece",
                                             .waits = Pattern::Waits::kForAll,
-                                            .ranks_tell = true,
-                                            .has_for = block_for,
-                                            .wants_of = block_of,
                                             .steps = steps_of_longest_cut,
                                             .put = put_blocks,
                                             .get = get_cuts};

@@ -10,6 +10,7 @@
 
 #include "base/call.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "platform/single_copy.h"
 #include "transports/shm/segment.h"
 
@@ -21,7 +22,7 @@ struct Job {
   Segment* segment = nullptr;
   std::uint64_t first_step = 0;  // in the life of the group
   std::int64_t steps = 0;        // of this call
-  // Of the largest block that this rank knows of; where the ranks know different ones, the first step tells.
+  // Of the largest block that this rank knows of; where the ranks tell theirs, after the first step that of any rank.
   std::int64_t longest_block = 0;
   std::uint64_t word = 0;  // what the others are told with every step: word_of()
   // By rank, where they may read each other's memory; otherwise empty.
@@ -35,6 +36,8 @@ struct Job {
   int rank_of_group(int rank) const {
     return ranks_of_group.empty() ? rank : ranks_of_group[static_cast<std::size_t>(rank)];
   }
+  // Whether ranks may know different blocks: they tell what they have in the first step, and the steps follow from the longest.
+  bool ranks_tell() const { return !all_know_sizes(call.kind); }
   std::int64_t element() const { return static_cast<std::int64_t>(size_of(call.dtype)); }
 };
 
@@ -43,14 +46,7 @@ struct Pattern {
 
   const char* summary;
   Waits waits;
-  // Whether the number of steps follows from the largest block of any rank.
-  bool ranks_tell = false;
-  // What the ranks compare in the first step of a call with blocks, of those that they do not all know: the elements
-  // that this rank has for `peer`, and those that it wants of it (kNone: it wants none). Null: there are no blocks.
-  static constexpr std::int64_t kNone = -1;
-  std::int64_t (*has_for)(const Job& job, int peer) = nullptr;
-  std::int64_t (*wants_of)(const Job& job, int peer) = nullptr;
-  // How many steps a call takes; given `longest_block` of all ranks where they tell.
+  // How many steps a call takes; given `longest_block` of all ranks where they tell it (Job::ranks_tell).
   std::int64_t (*steps)(const Job& job);
   // In step `step` of the call, from 0 on. put() may write to the rank's own area of that step, get() reads those
   // of the others, and may write to its own area of the next. Throws Error(kTransport) where a rank's memory is gone.
@@ -67,10 +63,10 @@ const Pattern& pattern_of(const Call& call);
 
 // agreement.cpp. The largest block, or, where the blocks must agree, a hash of them that is odd; of even ones twice
 // the count.
-std::uint64_t word_of(const Pattern& pattern, const Job& job);
+std::uint64_t word_of(const Job& job);
 // Before step `step` of the call is published, 0 and 1: those of later steps lie in the same two places.
-void put_counts(const Pattern& pattern, const Job& job, std::int64_t step);
+void put_counts(const Job& job, std::int64_t step);
 // When it is there: the first rank that has other counts than this one wants.
-std::optional<Error> disagreement(const Pattern& pattern, const Job& job);
+std::optional<Error> disagreement(const Job& job);
 
 }  // namespace altorch::shm

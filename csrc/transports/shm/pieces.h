@@ -6,14 +6,10 @@
 #include <cstring>
 
 #include "base/block_counts.h"
+#include "base/shape.h"
 #include "transports/shm/pattern.h"
 
 namespace altorch::shm {
-
-// Elements, from `begin` on.
-struct Range {
-  std::int64_t begin = 0, count = 0;
-};
 
 inline std::byte* at(void* base, std::int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 inline const std::byte* at(const void* base, std::int64_t bytes) {
@@ -62,9 +58,5 @@ inline std::int64_t input_block(const Job& job, int rank) {
 inline std::byte* cut(const Job& job, int of, int rank, std::int64_t step) {
   return area(job, of, step) + rank * piece_bytes(job, job.size());
 }
-
-// For comparisons: the elements that this rank has for `peer`, and the elements that it wants of each rank.
-inline std::int64_t block_for(const Job& job, int peer) { return input_block(job, peer); }
-inline std::int64_t own_of_anyone(const Job& job, int) { return input_block(job, job.rank()); }
 
 }  // namespace altorch::shm

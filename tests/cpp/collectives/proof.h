@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shape.h"
 #include "collectives/static_check.h"
 #include "collectives/virtual_ranks.h"
 
@@ -44,7 +45,7 @@ inline std::string prove_call(const Call& call) {
 // Some of the vector lengths or block counts of interest; all of them for few ranks.
 inline std::vector<std::int64_t> counts_for(OpKind kind, int p, std::mt19937_64& random) {
   if (kind == OpKind::kBarrier) return {0};
-  const bool whole = kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast;
+  const bool whole = !has_blocks(kind);
   std::set<std::int64_t> all = {0, 1, 2, 3, 17};
   if (whole) all.insert({p - 1, p, p + 1, 2 * p + 5, 61});
   if (!whole) all.insert({5, 8});
@@ -62,40 +63,30 @@ inline std::vector<std::int64_t> uneven_counts(std::size_t n, std::mt19937_64& r
   return counts;
 }
 
-inline bool has_root(OpKind kind) {
-  return kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
-         kind == OpKind::kScatter;
-}
-inline bool has_blocks(OpKind kind) {
-  return kind != OpKind::kAllReduce && kind != OpKind::kReduce && kind != OpKind::kBroadcast &&
-         kind != OpKind::kBarrier;
-}
-
 inline std::vector<Call> calls_for(const Algorithm& algorithm, int p, std::mt19937_64& random) {
   std::vector<Call> calls;
   const OpKind kind = algorithm.kind;
   const auto any_root = [&] {
-    return has_root(kind) ? static_cast<int>(random() % static_cast<unsigned>(p)) : 0;
+    return is_rooted(kind) ? static_cast<int>(random() % static_cast<unsigned>(p)) : 0;
   };
   const auto add = [&](Call call) {
     call.algorithm = &algorithm;
     call.size = p;
-    call.in_place = kind != OpKind::kAllToAll && random() % 2 == 0;
+    call.in_place = !exchanges(kind) && random() % 2 == 0;
     call.delivery = delivery(random() % 1000);
     calls.push_back(call);
   };
   for (const auto count : counts_for(kind, p, random)) {
     add({.root = 0, .count = count});
-    if (has_root(kind)) add({.root = any_root(), .count = count});
+    if (is_rooted(kind)) add({.root = any_root(), .count = count});
     if (algorithm.pipelined) add({.count = count, .segment = static_cast<std::int64_t>(1 + random() % 7)});
   }
   if (has_blocks(kind) && !algorithm.even_only) {
-    const auto n = static_cast<std::size_t>(kind == OpKind::kAllToAll ? p * p : p);
+    const auto n = static_cast<std::size_t>(exchanges(kind) ? p * p : p);
     for (const bool only_root_knows : {false, true}) {
-      const bool rooted = kind == OpKind::kGather || kind == OpKind::kScatter;
       add({.root = any_root(),
            .counts = uneven_counts(n, random),
-           .only_root_knows = rooted && only_root_knows,
+           .only_root_knows = is_rooted(kind) && only_root_knows,
            .segment = algorithm.pipelined ? static_cast<std::int64_t>(random() % 4) : 0});
     }
   }

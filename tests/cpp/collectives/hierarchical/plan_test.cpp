@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/shape.h"
 #include "collectives/hierarchical/virtual_ranks.h"
 
 namespace altorch::hierarchical {
@@ -55,7 +56,7 @@ struct Case {
     return std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
   }
   std::int64_t all() const { return begin(size()); }
-  bool has_blocks() const { return kOpKinds[kind].blocks; }
+  bool has_blocks() const { return altorch::has_blocks(kind); }
 
   Values input(int rank) const {
     return operand(rank, kind == OpKind::kReduceScatter ? all() : count(has_blocks() ? rank : 0));
@@ -112,7 +113,7 @@ void expect_right(const Ranks& nodes, const Case& asked, std::int64_t bytes) {
     own.output = asked.output(rank);
   }
   std::int64_t done = 0;
-  const std::int64_t length = length_of(asked.call(ranks[0], 0));
+  const std::int64_t length = longest_block(asked.call(ranks[0], 0));
   do {
     std::int64_t count = 0;
     for (int rank = 0; rank < asked.size(); ++rank) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The shape of a collective: which part of which buffer goes from which rank to which. Whoever carries a call, compares it
+// with a peer's, records it or marks its result asks here; the kinds' rows in op_kind.h say all that differs.
+//
+// Pure functions of a call. Counts are elements, and so are places in a buffer. A rank knows the sizes of its own buffers only:
+// where the ranks' counts may differ (all_know_sizes), do not ask for another rank's parts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/call.h"
+
+namespace altorch {
+
+struct Range {
+  std::int64_t begin = 0, count = 0;
+};
+
+// Whether each rank has a block for every rank, and gets one of each.
+constexpr bool exchanges(OpKind kind) {
+  return kOpKinds[kind].input == Holds::kAllBlocks && kOpKinds[kind].output == Holds::kAllBlocks;
+}
+// Whether each rank gets the block that is its own: reduce_scatter and scatter.
+constexpr bool scatters(OpKind kind) { return kOpKinds[kind].output == Holds::kOwnBlock; }
+// Whether every rank knows the size of every block, or vector. If not, the two ends of a block know it.
+constexpr bool all_know_sizes(OpKind kind) {
+  return is_collective(kind) && !exchanges(kind) && !(has_blocks(kind) && is_rooted(kind));
+}
+// The collectives that move data and of which every rank knows all sizes. The others consist of messages, or move nothing.
+constexpr bool is_vector_collective(OpKind kind) {
+  return all_know_sizes(kind) && kOpKinds[kind].output != Holds::kNothing;
+}
+
+// Of the ranks' blocks, by rank; empty where they are alike. Not for all_to_all, which has two such lists.
+std::span<const std::int64_t> block_counts(const Call& call);
+// Of the longest block that this rank knows of, or of the vector.
+std::int64_t longest_block(const Call& call);
+
+// Whether `rank` brings data, and whether it gets some.
+inline bool has_input(const Call& call, int rank) {
+  return kOpKinds[call.kind].input != Holds::kNothing &&
+         (!kOpKinds[call.kind].input_at_root || rank == call.root);
+}
+inline bool has_output(const Call& call, int rank) {
+  return kOpKinds[call.kind].output != Holds::kNothing &&
+         (!kOpKinds[call.kind].output_at_root || rank == call.root);
+}
+
+// Elements of the tensors of one rank, whole; nothing where it has no such tensor. Every rank has one tensor of a broadcast or
+// reduce, which counts as both.
+struct Elements {
+  std::optional<std::int64_t> input, output;
+};
+Elements elements_of(const Call& call, int rank, int size);
+
+// The part of its input that `rank` sends to `peer`, which may be itself; nothing: none goes there. Of collectives only.
+std::optional<Range> part_for(const Call& call, int rank, int peer);
+// The part of its output where `rank` puts what `peer` sends. A reduction puts there what it makes of the parts of all ranks,
+// in the order of the ranks.
+std::optional<Range> part_from(const Call& call, int rank, int peer);
+// Their counts alone. These take the same time for every peer; parts of uneven blocks take longer for later peers.
+std::optional<std::int64_t> count_for(const Call& call, int rank, int peer);
+std::optional<std::int64_t> count_from(const Call& call, int rank, int peer);
+
+// How much of its output a call overwrites on `rank`, from the beginning on.
+std::int64_t result_count(const Call& call, int rank, int size);
+
+}  // namespace altorch
