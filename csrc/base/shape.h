@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The shape of a collective: which part of which buffer goes from which rank to which. Whoever carries a call, compares it
-// with a peer's, records it or marks its result asks here; the kinds' rows in op_kind.h say all that differs.
+// The shape of a collective: which part of which buffer goes from which rank to which. The code that carries a call, compares it
+// with that of a peer, records it or marks its result asks here; the rows of op_kind.h say all in which kinds differ.
 //
 // Pure functions of a call. Counts are elements, and so are places in a buffer. A rank knows the sizes of its own buffers only:
 // where the ranks' counts may differ (all_know_sizes), do not ask for another rank's parts.
