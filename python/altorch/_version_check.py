@@ -48,9 +48,9 @@ def problem() -> str | None:
     minor = torch_minor(torch.__version__)
     if minor not in built:
         return (
-            f"This altorch was built for torch {served}, and this is torch {torch.__version__}. Install an altorch "
-            "that serves it (pip install --upgrade altorch), build it for this torch (in altorch's source folder: "
-            "pip install --no-build-isolation --force-reinstall --no-deps .), or install a torch that this one "
+            f"This altorch ({LIBRARIES.parent}) was built for torch {served}, and this is torch {torch.__version__}. "
+            "Install an altorch that serves it (pip install --upgrade altorch), build it for this torch (in "
+            "altorch's source folder: pip install --no-build-isolation --force-reinstall --no-deps .), or install a torch that this one "
             f"serves (pip install 'torch=={built[-1]}.*')."
         )
     if not extension_path(minor).is_file():
