@@ -49,9 +49,9 @@ def problem() -> str | None:
     if minor not in built:
         return (
             f"This altorch ({LIBRARIES.parent}) was built for torch {served}, and this is torch {torch.__version__}. "
-            "Install an altorch that serves it (pip install --upgrade altorch), build it for this torch (in "
-            "altorch's source folder: pip install --no-build-isolation --force-reinstall --no-deps .), or install a torch that this one "
-            f"serves (pip install 'torch=={built[-1]}.*')."
+            "Install an altorch that serves it (pip install --upgrade altorch), build it for this torch (in altorch's "
+            "source folder: pip install --no-build-isolation --force-reinstall --no-deps .), or install a torch that "
+            f"this one serves (pip install 'torch=={built[-1]}.*')."
         )
     if not extension_path(minor).is_file():
         others = ", ".join(path.name for path in extension_path(minor).parent.iterdir())
