@@ -8,7 +8,7 @@
 
 namespace altorch {
 
-// The order is part of the wire fingerprint: append, never reorder.
+// The order is part of the wire fingerprint, which ranks of one version compare. kOneSided stays last.
 enum class OpKind : std::uint8_t {
   kAllReduce,
   kReduce,
@@ -21,9 +21,11 @@ enum class OpKind : std::uint8_t {
   kBarrier,
   kSend,
   kReceive,
+  kScan,  // MPI's names: rank r gets the reduction of ranks 0 to r, or to r - 1
+  kExscan,
   kOneSided,  // any access to a window (transports/window.h)
 };
-inline constexpr int kOpKindCount = 12;
+inline constexpr int kOpKindCount = 14;
 inline constexpr int kRoutedKindCount = kOpKindCount - 1;  // a window chooses its way when it is made
 template <>
 inline constexpr int kCountOf<OpKind> = kOpKindCount;
@@ -36,6 +38,9 @@ enum class Holds : std::uint8_t {
   kAllBlocks,  // a block for each rank, side by side
 };
 
+// Whose parts a rank gets.
+enum class From : std::uint8_t { kEveryRank, kUpToItself, kBelowItself };
+
 struct OpKindTraits {
   const char* name;
   Holds input = Holds::kNothing, output = Holds::kNothing;
@@ -43,6 +48,7 @@ struct OpKindTraits {
   bool reduces = false;  // what the ranks have is combined, in the order of the ranks
   bool message = false;  // between two ranks
   bool one_sided = false;
+  From from = From::kEveryRank;
 };
 
 inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
@@ -67,6 +73,18 @@ inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
     {OpKind::kBarrier, {.name = "barrier"}},
     {OpKind::kSend, {.name = "send", .input = Holds::kVector, .message = true}},
     {OpKind::kReceive, {.name = "recv", .output = Holds::kVector, .message = true}},
+    {OpKind::kScan,
+     {.name = "scan",
+      .input = Holds::kVector,
+      .output = Holds::kVector,
+      .reduces = true,
+      .from = From::kUpToItself}},
+    {OpKind::kExscan,
+     {.name = "exscan",
+      .input = Holds::kVector,
+      .output = Holds::kVector,
+      .reduces = true,
+      .from = From::kBelowItself}},
     {OpKind::kOneSided, {.name = "window", .one_sided = true}},
 });
 constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
@@ -78,6 +96,8 @@ constexpr bool is_rooted(OpKind kind) {
 constexpr bool has_blocks(OpKind kind) {
   return kOpKinds[kind].input == Holds::kAllBlocks || kOpKinds[kind].output == Holds::kAllBlocks;
 }
+// Whether each rank gets another result, of the ranks up to it or below it.
+constexpr bool is_scan(OpKind kind) { return kOpKinds[kind].from != From::kEveryRank; }
 constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
 constexpr bool is_one_sided(OpKind kind) { return kOpKinds[kind].one_sided; }
 constexpr bool is_collective(OpKind kind) { return !kOpKinds[kind].message && !kOpKinds[kind].one_sided; }

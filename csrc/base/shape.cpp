@@ -10,6 +10,19 @@ namespace {
 
 const OpKindTraits& traits_of(const Call& call) { return kOpKinds[call.kind]; }
 
+// Whether what `from` has is for `to`.
+bool goes_to(const Call& call, int from, int to) {
+  switch (traits_of(call).from) {
+    case From::kEveryRank:
+      break;
+    case From::kUpToItself:
+      return from <= to;
+    case From::kBelowItself:
+      return from < to;
+  }
+  return has_input(call, from) && has_output(call, to);
+}
+
 // `own`: the counts of the buffer with all blocks on the other side.
 std::int64_t part_count(const Call& call, Holds holds, std::span<const std::int64_t> all,
                         std::span<const std::int64_t> own, int rank, int peer) {
@@ -48,13 +61,13 @@ Elements elements_of(const Call& call, int rank, int size) {
 
 std::optional<std::int64_t> count_for(const Call& call, int rank, int peer) {
   const Holds holds = traits_of(call).input;
-  if (!has_input(call, rank) || !has_output(call, peer)) return std::nullopt;
+  if (!goes_to(call, rank, peer)) return std::nullopt;
   return part_count(call, holds, call.input_counts, call.output_counts, rank, peer);
 }
 
 std::optional<std::int64_t> count_from(const Call& call, int rank, int peer) {
   const Holds holds = traits_of(call).output;
-  if (!has_output(call, rank) || !has_input(call, peer)) return std::nullopt;
+  if (!goes_to(call, peer, rank)) return std::nullopt;
   return part_count(call, holds, call.output_counts, call.input_counts, rank, peer);
 }
 

@@ -44,8 +44,9 @@ inline bool has_input(const Call& call, int rank) {
          (!kOpKinds[call.kind].input_at_root || rank == call.root);
 }
 inline bool has_output(const Call& call, int rank) {
-  return kOpKinds[call.kind].output != Holds::kNothing &&
-         (!kOpKinds[call.kind].output_at_root || rank == call.root);
+  const OpKindTraits& traits = kOpKinds[call.kind];
+  if (traits.from == From::kBelowItself && rank == 0) return false;
+  return traits.output != Holds::kNothing && (!traits.output_at_root || rank == call.root);
 }
 
 // Elements of the tensors of one rank, whole; nothing where it has no such tensor. Every rank has one tensor of a broadcast or
@@ -55,7 +56,8 @@ struct Elements {
 };
 Elements elements_of(const Call& call, int rank, int size);
 
-// The part of its input that `rank` sends to `peer`, which may be itself; nothing: none goes there. Of collectives only.
+// The part of its input that `rank` sends to `peer`, which may be itself. Nothing is returned where none goes there; a
+// part of no elements has count 0. Of collectives only.
 std::optional<Range> part_for(const Call& call, int rank, int peer);
 // The part of its output where `rank` puts what `peer` sends. A reduction puts there what it makes of the parts of all ranks,
 // in the order of the ranks.
@@ -64,7 +66,8 @@ std::optional<Range> part_from(const Call& call, int rank, int peer);
 std::optional<std::int64_t> count_for(const Call& call, int rank, int peer);
 std::optional<std::int64_t> count_from(const Call& call, int rank, int peer);
 
-// How much of its output a call overwrites on `rank`, from the beginning on.
+// How many elements of its output a call overwrites on `rank`, from the beginning on. 0 where the rank gets nothing, and at the
+// root of a broadcast, which has the vector already.
 std::int64_t result_count(const Call& call, int rank, int size);
 
 }  // namespace altorch

@@ -231,6 +231,9 @@ PYBIND11_MODULE(_C, module) {
       .def("all_reduce_rms_norm", &AlBackend::all_reduce_rms_norm, py::call_guard<py::gil_scoped_release>(),
            py::arg("part"), py::arg("residual"), py::arg("weight"), py::arg("eps"),
            "For altorch.ops: rows of residual + sum(part) divided by their root mean square, and those sums.")
+      .def("scan", &AlBackend::scan, py::call_guard<py::gil_scoped_release>(), py::arg("tensor"),
+           py::arg("op"), py::arg("exclusive"),
+           "For altorch.ops: the reduction of the ranks up to this one, or below it (rank 0: its own).")
       .def(
           "move_bytes",
           [](AlBackend& self, const std::string& operation, int root, const py::buffer& input,

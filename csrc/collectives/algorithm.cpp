@@ -14,6 +14,7 @@ namespace reduce_scatter { extern const Algorithm pairwise, ring; }
 namespace all_to_all { extern const Algorithm linear, bruck, pairwise; }
 namespace gather { extern const Algorithm binomial, linear; }
 namespace scatter { extern const Algorithm binomial, linear; }
+namespace scan { extern const Algorithm recursive_doubling, recursive_doubling_below; }
 namespace barrier { extern const Algorithm linear, dissemination; }
 }  // namespace schedules
 
@@ -30,6 +31,7 @@ constexpr const Algorithm* kAlgorithms[] = {
     &all_to_all::linear, &all_to_all::bruck, &all_to_all::pairwise,
     &gather::binomial, &gather::linear,
     &scatter::binomial, &scatter::linear,
+    &scan::recursive_doubling, &scan::recursive_doubling_below,
     &barrier::linear, &barrier::dissemination,
 };
 // clang-format on

@@ -78,6 +78,7 @@ struct Schedule {
 //                   rank: empty on ranks other than the root when only the root knows them, then `count` is
 //                   the own block).
 //   scatter         the root's Input holds all blocks (input_counts, same rule), Output the rank's own block.
+//   scan, exscan    Output holds `count` elements, reduced in place; Input is not used. The Output of rank 0 does not change.
 //   barrier         no data; messages carry 0 elements.
 // For an even collective input_counts / output_counts are all equal to `count` (the count of one block) and
 // the spans may be left empty: use block_count(), block_offset().

@@ -80,6 +80,9 @@ constexpr Row kDefaultRows[] = {
     {OpKind::kGather, "linear", "only the root knows the blocks"},
     {OpKind::kScatter, "linear", "only the root knows the blocks"},
 
+    {OpKind::kScan, "recursive_doubling", "fewest rounds"},
+    {OpKind::kExscan, "recursive_doubling", "fewest rounds"},
+
     {OpKind::kBarrier, "linear", "few ranks: one wait for the peers", kFewRanks},
     {OpKind::kBarrier, "dissemination", "fewest rounds"},
 };

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operations beyond torch.distributed: a collective, and what follows it, in one call.
+"""Operations beyond torch.distributed: a collective, and what follows it, in one call; prefix reductions.
 
     import altorch.ops
 
     normed, x = altorch.ops.all_reduce_rms_norm(part, x, weight)
+    begin = altorch.ops.scan(torch.tensor(len(mine)), exclusive=True)      # where this rank's part begins
 
 They are custom operators (`torch.ops.altorch`), so that torch.compile takes them, and work on groups of every backend:
-over "al" a GPU does all of it in one kernel where that is quicker.
+over "al" a GPU does all of a norm in one kernel where that is quicker.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +28,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["all_reduce_rms_norm"]
+__all__ = ["all_reduce_rms_norm", "scan"]
 
 
 def all_reduce_rms_norm(
@@ -54,6 +59,82 @@ def all_reduce_rms_norm(
         normed, summed = torch.ops.altorch.all_reduce_rms_norm(part, residual, weight, eps, chosen.group_name)
         return normed, summed
     return _run(part, residual, weight, eps, chosen)
+
+
+# By torch's enumerators: how two parts are combined, and what changes none.
+_SCANS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[torch.dtype], Any]]] = {
+    "SUM": (torch.add, lambda dtype: 0),
+    "PRODUCT": (torch.mul, lambda dtype: 1),
+    "MIN": (torch.minimum, lambda dtype: _bounds(dtype).max),
+    "MAX": (torch.maximum, lambda dtype: _bounds(dtype).min),
+    "BAND": (torch.bitwise_and, lambda dtype: True if dtype == torch.bool else -1),
+    "BOR": (torch.bitwise_or, lambda dtype: 0),
+    "BXOR": (torch.bitwise_xor, lambda dtype: 0),
+}
+
+
+def _bounds(dtype: torch.dtype) -> Any:
+    if dtype == torch.bool:
+        return SimpleNamespace(min=False, max=True)
+    if dtype.is_floating_point:
+        return SimpleNamespace(min=-math.inf, max=math.inf)
+    return torch.iinfo(dtype)
+
+
+def scan(
+    tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: ProcessGroup | None = None, *, exclusive: bool = False
+) -> Tensor:
+    """The reduction of the ranks up to this one (MPI_Scan), or below it (`exclusive`, MPI_Exscan): a new tensor.
+
+    Collective over `group` (default: the whole world): all ranks give a tensor of the same shape, type and device.
+    `op`: SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR. Rank 0 of an exclusive scan has no rank below it, and gets what
+    changes nothing: zeros for a SUM, ones for a PRODUCT, the largest number for MIN. Half types are added in float32.
+
+    Over "al" it takes log2(ranks) messages, or shared memory on one node; CUDA tensors go through the host, so that it
+    cannot be captured in a graph. Over other backends, by way of an all_gather. Synchronous, without gradients: a
+    tensor that requires one raises NotImplementedError, unless under `torch.no_grad()`. ValueError: another `op`; other
+    errors are those of all_reduce, on every rank.
+    """
+    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+    if chosen is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("altorch.ops.scan: this rank is not part of the group")
+    name = str(getattr(op, "op", op)).rpartition(".")[2]
+    if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
+        result: Tensor = torch.ops.altorch.scan(tensor, name, exclusive, chosen.group_name)
+        return result
+    return _run_scan(tensor, name, exclusive, chosen)
+
+
+def _run_scan(tensor: Tensor, op: str, exclusive: bool, group: ProcessGroup) -> Tensor:
+    from altorch import _backend
+    from altorch._extension import extension
+
+    backend = _backend.carrying(group._get_backend(tensor.device))
+    if isinstance(backend, extension().Backend):
+        number = int(getattr(dist.ReduceOp.RedOpType, op)) if op in _SCANS else -1  # refused, on every rank
+        result: Tensor = backend.scan(tensor, number, exclusive)
+    elif op not in _SCANS:
+        raise ValueError(f"altorch.ops.scan takes {', '.join(_SCANS)}, and not {op}")
+    elif torch.is_grad_enabled() and tensor.requires_grad:
+        raise NotImplementedError(
+            "altorch.ops.scan has no gradient, and its tensor requires one; call it under torch.no_grad()"
+        )
+    else:
+        result = tensor.detach().clone(memory_format=torch.contiguous_format)
+        parts = [torch.empty_like(result) for _ in range(group.size())]
+        dist.all_gather(parts, result, group=group)
+        result = functools.reduce(_SCANS[op][0], parts[: max(1, group.rank() + (not exclusive))])
+    if exclusive and group.rank() == 0:
+        result.fill_(_SCANS[op][1](result.dtype))
+    return result
+
+
+def _scan(tensor: Tensor, op: str, exclusive: bool, group_name: str) -> Tensor:
+    return _run_scan(tensor, op, exclusive, dist.distributed_c10d._resolve_process_group(group_name))
+
+
+def _scanned_shape(tensor: Tensor, op: str, exclusive: bool, group_name: str) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _run(
@@ -108,5 +189,7 @@ def _shapes(
 torch.library.custom_op("altorch::all_reduce_rms_norm", _all_reduce_rms_norm, mutates_args=()).register_fake(
     _shapes
 )
-# Other ranks wait in this call, so a compiler must keep it even if its result is not used here.
+torch.library.custom_op("altorch::scan", _scan, mutates_args=()).register_fake(_scanned_shape)
+# Other ranks wait in these calls, so a compiler must keep them even if their results are not used here.
 torch.fx.node.has_side_effect(torch.ops.altorch.all_reduce_rms_norm.default)
+torch.fx.node.has_side_effect(torch.ops.altorch.scan.default)

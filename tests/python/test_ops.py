@@ -207,3 +207,109 @@ def test_bad_input_over_another_backend_reduces_nothing(world, what):
     dist.all_reduce(x, group=group)
     assert x.eq(2).all()
     dist.destroy_process_group(group)
+
+
+OPERATORS = {
+    "SUM": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+}
+
+
+def scanned(parts, op, last):
+    """Of the first `last` parts, in float64 where they are floats."""
+    wide = [part.double() if part.is_floating_point() else part for part in parts[:last]]
+    result = wide[0].clone()
+    for part in wide[1:]:
+        result = OPERATORS[op](result, part)
+    return result
+
+
+def check_scan(world, dtype, op, shape, exclusive, device="cpu", group=None):
+    generator = torch.Generator().manual_seed(7)
+    if dtype.is_floating_point:
+        parts = [
+            torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in range(world.size)
+        ]
+    else:
+        parts = [torch.randint(0, 2 if dtype == torch.bool else 100, shape, generator=generator).to(dtype)
+                 for _ in range(world.size)]  # fmt: skip
+    own = parts[world.rank].to(device)
+    before = own.clone()
+    found = altorch.ops.scan(own, getattr(dist.ReduceOp, op), group, exclusive=exclusive)
+    assert own.equal(before), "the input has changed"
+    assert (
+        found.dtype == dtype and found.shape == own.shape and found.data_ptr() != own.data_ptr()
+    ) or not own.numel()
+    last = world.rank + (not exclusive)
+    if last == 0:
+        combined = OPERATORS[op](found, own)
+        assert combined.equal(own), f"what rank 0 gets changes {own} to {combined}"
+        return
+    exact = scanned(parts, op, last)
+    if dtype.is_floating_point:
+        error = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1.6e-2}[dtype]
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=error, atol=error)
+    else:
+        assert found.cpu().equal(exact)
+
+
+@on_ranks(1, 2, 3, 4)
+def test_scan_reduces_the_ranks_up_to_this_one(world):
+    for exclusive in (False, True):
+        for shape in ((), (0,), (5,), (3, 257), (200_003,)):
+            world.case = f"{shape} {exclusive=}"
+            for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64):
+                check_scan(world, dtype, "SUM", shape, exclusive)
+        for op in OPERATORS:
+            for dtype in (torch.int32, torch.uint8, torch.bool):
+                if dtype == torch.bool and op in ("SUM", "PRODUCT", "MIN", "MAX"):
+                    continue
+                world.case = f"{op} {dtype} {exclusive=}"
+                check_scan(world, dtype, op, (19,), exclusive)
+
+
+@on_ranks(3)
+def test_scan_takes_groups_views_and_compilers(world):
+    half = dist.new_group([2, 0])
+    if world.rank != 1:
+        place = dist.get_group_rank(half, world.rank)  # torch orders the ranks
+        found = altorch.ops.scan(torch.tensor([world.rank + 1.0]), group=half)
+        assert found.tolist() == ([1.0] if place == 0 else [4.0])
+    view = torch.arange(12.0).view(3, 4).t()
+    assert altorch.ops.scan(view).equal(view * (world.rank + 1))
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def begin(count):
+        return altorch.ops.scan(count + 0, exclusive=True) * 1
+
+    assert begin(torch.tensor(10)).item() == 10 * world.rank
+    if world.is_al:
+        gloo = dist.new_group(backend="gloo", timeout=timedelta(seconds=20))
+        check_scan(world, torch.float32, "SUM", (33,), False, group=gloo)
+        check_scan(world, torch.int64, "MAX", (33,), True, group=gloo)
+        dist.destroy_process_group(gloo)
+
+
+@on_ranks(2)
+def test_what_scan_refuses_is_refused_on_every_rank(world):
+    if not world.is_al:
+        pytest.skip("it is altorch that tells the others")
+    x = torch.ones(3)
+    cases = {
+        "no gradient": lambda group: altorch.ops.scan(x.clone().requires_grad_(world.rank == 1), group=group),
+        "scan takes SUM": lambda group: altorch.ops.scan(x, ("AVG", "SUM")[world.rank], group),
+        "BXOR is not defined for float32": lambda group: altorch.ops.scan(x, dist.ReduceOp.BXOR, group),
+        "scan.SUM. of [34] float32": lambda group: altorch.ops.scan(torch.ones(3 + world.rank), group=group),
+        "exscan": lambda group: altorch.ops.scan(x, group=group, exclusive=world.rank == 0),
+    }
+    for words, call in cases.items():
+        world.case = words
+        group = dist.new_group(timeout=timedelta(seconds=20))
+        with pytest.raises((RuntimeError, ValueError, NotImplementedError), match=words):
+            call(group)
+            dist.barrier(group)

@@ -156,6 +156,10 @@ class AlBackend : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
 
+  // backend_reduce.cpp. MPI_Scan, or MPI_Exscan (`exclusive`; rank 0 gets its own numbers), as a new tensor. `op`: a ReduceOp of
+  // torch's but AVG and PREMUL_SUM. The host goes on as after any synchronous call.
+  at::Tensor scan(const at::Tensor& tensor, int op, bool exclusive);
+
   // backend_norm.cpp. Returns two new tensors. The second is the sum of `part` over all ranks, plus
   // this rank's `residual`. The first is the second with each row divided by its root mean square,
   // times `weight`. The host goes on as after any synchronous call.

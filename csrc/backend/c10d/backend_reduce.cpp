@@ -106,6 +106,31 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
                   [&](std::size_t i) { return allreduce_by_way_of(copies[i], {tensors[i]}, options); });
 }
 
+at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
+  at::Tensor result;
+  issue(c10d::OpType::UNKNOWN, exclusive ? OpKind::kExscan : OpKind::kScan, c10d::kUnsetTimeout,
+        /*async=*/false, [&](PreparedCall& call) {
+          check_tensor(tensor, "scan's tensor");
+          if (at::GradMode::is_enabled() && tensor.requires_grad()) {
+            throw Error(ErrorKind::kUnsupported,
+                        "scan has no gradient, and its tensor requires one; call it under torch.no_grad()");
+          }
+          if (op < 0 || op >= kReduceOpCount || op == static_cast<int>(ReduceOp::kAvg) ||
+              op == static_cast<int>(ReduceOp::kPremulSum)) {
+            throw Error(
+                ErrorKind::kInvalidArgument,
+                "scan takes SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR; divide or multiply its result");
+          }
+          set_reduction(call.operation, c10d::ReduceOp(static_cast<c10d::ReduceOp::RedOpType>(op)), tensor);
+          result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+          call.operation.input = call.operation.output = result.data_ptr();
+          call.operation.count = result.numel();
+          call.keep = {result};
+          call.outputs = {result};
+        });
+  return result;
+}
+
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const KnownReduction reduction(options.reduceOp);
   return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp,

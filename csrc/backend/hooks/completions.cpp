@@ -23,6 +23,8 @@ constexpr EnumTable<OpKind, c10d::OpType> kTypes({
     {OpKind::kBarrier, c10d::OpType::BARRIER},
     {OpKind::kSend, c10d::OpType::SEND},
     {OpKind::kReceive, c10d::OpType::RECV},
+    {OpKind::kScan, c10d::OpType::UNKNOWN},
+    {OpKind::kExscan, c10d::OpType::UNKNOWN},
     {OpKind::kOneSided, c10d::OpType::UNKNOWN},
 });
 

@@ -35,6 +35,8 @@ Plan plan_for(OpKind kind) {
     case OpKind::kAllToAll:  // a rank knows only its own blocks
     case OpKind::kGather:    // only the root knows them
     case OpKind::kScatter:
+    case OpKind::kScan:  // which rank is below which, layouts that are not contiguous mix up
+    case OpKind::kExscan:
     case OpKind::kSend:
     case OpKind::kReceive:
     case OpKind::kOneSided:

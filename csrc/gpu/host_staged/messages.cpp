@@ -15,6 +15,11 @@ std::optional<std::string> host_staged_unsupported_reason(const Operation& opera
   return std::nullopt;
 }
 
+std::optional<std::string> device_unsupported_reason(const Operation& operation) {
+  if (is_scan(operation.kind)) return "its kernels have no scan";
+  return host_staged_unsupported_reason(operation);
+}
+
 void add_messages(const Operation& operation, int rank, int size, Device& device, Stream stream,
                   std::vector<BlockMessage>& messages) {
   if (operation.is_message()) return add_messages(operation, rank, size, messages);

@@ -32,6 +32,8 @@ struct BlockMessage {
 
 // Why an operation cannot go through the host, as a clause with a remedy, or nothing.
 std::optional<std::string> host_staged_unsupported_reason(const Operation& operation);
+// The same for routes whose kernels carry it: these have none for a scan.
+std::optional<std::string> device_unsupported_reason(const Operation& operation);
 
 // Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and every rank, itself
 // included. Sizes are in bytes.

@@ -74,6 +74,7 @@ std::optional<std::string> NcclComm::unsupported_reason(const Call& operation) {
   if (operation.kind == OpKind::kReceive && operation.root == kAnySource) {
     return "NCCL receives from a named rank only; give recv a src";
   }
+  if (is_scan(operation.kind)) return "NCCL has no scan";
   if (!operation.reduces()) return std::nullopt;
   const std::string what = std::string(name_of(operation.op)) + " of " + name_of(operation.dtype);
   if (kNumbers[operation.dtype].factor == 0) {
@@ -119,6 +120,8 @@ void NcclComm::call(const Call& operation, void* stream) {
     case OpKind::kReceive:
       return check("ncclRecv",
                    table_.receive(operation.output, bytes, kUint8, operation.root, comm_, stream));
+    case OpKind::kScan:  // unsupported_reason()
+    case OpKind::kExscan:
     case OpKind::kOneSided:
     case OpKind::kBarrier:
       return;  // the caller's affair: it waits on the host

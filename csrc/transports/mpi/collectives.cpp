@@ -66,7 +66,7 @@ MpiCollectives::MpiCollectives(Mpi& mpi, std::intptr_t communicator, Channel& ch
 bool MpiCollectives::has(const Call& call, int size) {
   if (call.reduces() && (kTypes[call.dtype] == kNone || operator_of(call.op, call.dtype) == kNone))
     return false;
-  if (!call.is_collective()) return false;
+  if (!call.is_collective() || is_scan(call.kind)) return false;
   // Uneven totals differ between ranks, so that only an even exchange can be judged alike everywhere.
   if (exchanges(call.kind) && call.uneven()) return false;
   return (has_blocks(call.kind) ? block_offset(block_counts(call), call.count, size) : call.count) <= INT_MAX;
@@ -199,6 +199,8 @@ void MpiCollectives::start(const Call& call, std::uint64_t, Request& request) {
                               call.root, communicator_, &handle);
       break;
     }
+    case OpKind::kScan:
+    case OpKind::kExscan:
     case OpKind::kSend:
     case OpKind::kReceive:
     case OpKind::kOneSided:

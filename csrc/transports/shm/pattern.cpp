@@ -28,6 +28,9 @@ const Pattern& pattern_of(const Call& call) {
       return patterns::kAllToAll;
     case OpKind::kReduceScatter:
       return patterns::kReduceScatter;
+    case OpKind::kScan:
+    case OpKind::kExscan:
+      return patterns::kScan;
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:

@@ -55,8 +55,8 @@ struct Pattern {
 };
 
 namespace patterns {
-extern const Pattern kBarrier, kBroadcast, kAllGather, kGather, kScatter, kAllToAll;  // moves.cpp
-extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScatter;  // reductions.cpp
+extern const Pattern kBarrier, kBroadcast, kAllGather, kGather, kScatter, kAllToAll;         // moves.cpp
+extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScatter, kScan;  // reductions.cpp
 }  // namespace patterns
 
 const Pattern& pattern_of(const Call& call);

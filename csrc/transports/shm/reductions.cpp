@@ -9,14 +9,18 @@
 namespace altorch::shm {
 namespace {
 
-// out = what the ranks have of it, `from(rank)`, in the order of the ranks.
-template <typename From>
-void combine_parts(const Job& job, void* out, std::int64_t count, From&& from) {
-  if (count <= 0) return;
+// out = what the first `ranks` ranks have of it, `part_of(rank)`, in the order of the ranks. Of none: `out` stays.
+template <typename PartOf>
+void combine_parts(const Job& job, std::size_t ranks, void* out, std::int64_t count, PartOf&& part_of) {
+  if (count <= 0 || ranks == 0) return;
   std::array<const void*, Segment::kMostRanks> parts;
-  const auto size = static_cast<std::size_t>(job.size());
-  for (int rank = 0; rank < job.size(); ++rank) parts[static_cast<std::size_t>(rank)] = from(rank);
-  combine(job.call.dtype, job.call.op, std::span(parts.data(), size), out, static_cast<std::size_t>(count));
+  for (std::size_t rank = 0; rank < ranks; ++rank) parts[rank] = part_of(static_cast<int>(rank));
+  if (ranks == 1) return copy_bytes(out, parts[0], count * job.element());
+  combine(job.call.dtype, job.call.op, std::span(parts.data(), ranks), out, static_cast<std::size_t>(count));
+}
+template <typename PartOf>
+void combine_parts(const Job& job, void* out, std::int64_t count, PartOf&& part_of) {
+  combine_parts(job, static_cast<std::size_t>(job.size()), out, count, part_of);
 }
 
 // Whether what a rank brings is multiplied by its factor. Then it reads its own part from its area too.
@@ -122,6 +126,23 @@ void get_reduced_cuts(const Job& job, std::int64_t step) {
   });
 }
 
+// ---- scan and exscan: each rank puts its vector, and reduces those of the ranks up to it, or below it
+
+Range scanned(const Job& job, std::int64_t step) {
+  return part(job.call.count, piece_elements(job, 1), step);
+}
+std::int64_t steps_of_scan(const Job& job) { return steps_for(job.call.count, piece_elements(job, 1)); }
+void put_scanned(const Job& job, std::int64_t step) {
+  const Range now = scanned(job, step);
+  put_operand(job, area(job, job.rank(), step), at(job.call.output, now.begin * job.element()), now.count);
+}
+void get_scanned(const Job& job, std::int64_t step) {
+  const Range now = scanned(job, step);
+  const auto parts = static_cast<std::size_t>(job.rank() + (job.call.kind == OpKind::kScan ? 1 : 0));
+  combine_parts(job, parts, at(job.call.output, now.begin * job.element()), now.count,
+                [&](int rank) { return area(job, rank, step); });
+}
+
 }  // namespace
 
 extern const Pattern patterns::kSmallAllReduce = {.summary = "every rank shows its vector, and reduces all",
@@ -150,5 +171,12 @@ extern const Pattern patterns::kReduceScatter = {
     .steps = steps_of_reduce_scatter,
     .put = put_operands,
     .get = get_reduced_cuts};
+
+extern const Pattern patterns::kScan = {
+    .summary = "piece by piece, every rank shows its vector, and reduces those of the ranks up to it",
+    .waits = Pattern::Waits::kForAll,
+    .steps = steps_of_scan,
+    .put = put_scanned,
+    .get = get_scanned};
 
 }  // namespace altorch::shm

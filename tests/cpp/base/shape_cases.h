@@ -35,13 +35,16 @@ struct Case {
   }
 };
 
-// The same for the same seed, so that ranks draw alike. `most`: elements of a vector or block.
-inline Case draw(std::mt19937& random, int size, std::int64_t most) {
+// The same for the same seed, so that ranks draw alike. `most`: elements of a vector or block. `scans`: also scan and exscan.
+inline Case draw(std::mt19937& random, int size, std::int64_t most, bool scans) {
   const auto upto = [&](std::int64_t limit) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit + 1));
   };
   const auto length = [&] { return upto(2) == 0 ? upto(3) : upto(most); };
-  Case made{static_cast<OpKind>(upto(static_cast<int>(OpKind::kScatter))), size, 0, length(), {}, false};
+  constexpr OpKind kKinds[] = {
+      OpKind::kAllReduce, OpKind::kReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kReduceScatter,
+      OpKind::kAllToAll,  OpKind::kGather, OpKind::kScatter,   OpKind::kScan,      OpKind::kExscan};
+  Case made{kKinds[upto(scans ? 9 : 7)], size, 0, length(), {}, false};
   if (is_rooted(made.kind)) made.root = static_cast<int>(upto(size - 1));
   if (!has_blocks(made.kind) || upto(1) == 0) return made;
   for (int i = 0; i < (exchanges(made.kind) ? size * size : size); ++i) made.counts.push_back(length());
@@ -101,15 +104,11 @@ class RankCase {
         result[at] = written[at]++ > 0 ? result[at] + sent : sent;
       }
     }
-    const std::int64_t own = result_count(operation, rank_, size_);
-    for (std::size_t i = 0; i < written.size(); ++i) {
-      const bool is_result = static_cast<std::int64_t>(i) < own;
-      const bool root_of_broadcast = all.kind == OpKind::kBroadcast && rank_ == all.root;
-      EXPECT_EQ(written[i], is_result || (root_of_broadcast && i + 1 < written.size())
-                                ? (reduces(all.kind) ? size_ : 1)
-                                : 0)
-          << all.text();
-    }
+    // The result is what it writes, and nothing else.
+    const bool root_of_broadcast = all.kind == OpKind::kBroadcast && rank_ == all.root;
+    const std::int64_t own = root_of_broadcast ? operation.count : result_count(operation, rank_, size_);
+    for (std::size_t i = 0; i < written.size(); ++i)
+      EXPECT_EQ(written[i] > 0, static_cast<std::int64_t>(i) < own) << all.text();
     return result;
   }
   // Whether the output is defined here: that of a reduce is, at its root.
@@ -125,10 +124,11 @@ class RankCase {
 
 // `run(rank, operation)` carries a call; called on a thread per rank with the same `seed`.
 template <typename Run>
-void hold_to_the_shape(unsigned seed, int cases, int rank, int size, std::int64_t most, const Run& run) {
+void hold_to_the_shape(unsigned seed, int cases, int rank, int size, std::int64_t most, bool scans,
+                       const Run& run) {
   std::mt19937 random(seed);
   for (int i = 0; i < cases; ++i) {
-    const Case each = draw(random, size, most);
+    const Case each = draw(random, size, most, scans);
     RankCase mine(each, rank);
     run(mine.operation);
     if (mine.is_defined()) {

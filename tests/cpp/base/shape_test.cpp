@@ -33,6 +33,9 @@ TEST(Shape, TensorsAreAsTorchsOperationsDefineThem) {
   check(even(OpKind::kGather, 1), 0, 4, std::nullopt, 0);
   check(even(OpKind::kScatter, 1), 1, 12, 4, 4);
   check(even(OpKind::kScatter, 1), 0, std::nullopt, 4, 4);
+  check(even(OpKind::kScan), 1, 4, 4, 4);
+  check(even(OpKind::kExscan), 0, 4, 4, 0);
+  check(even(OpKind::kExscan), 1, 4, 4, 4);
   check(even(OpKind::kBarrier), 0, std::nullopt, std::nullopt, 0);
   check(even(OpKind::kSend), 0, 4, std::nullopt, 0);
   check(even(OpKind::kReceive), 0, std::nullopt, 4, 4);
@@ -63,6 +66,15 @@ TEST(Shape, ARootAloneGivesOrGets) {
   EXPECT_FALSE(part_from(even(OpKind::kBroadcast, 1), 0, 2));
   EXPECT_EQ(part_from(even(OpKind::kBroadcast, 1), 0, 1)->count, 4);
   EXPECT_FALSE(part_for(even(OpKind::kBarrier), 0, 1));
+}
+
+TEST(Shape, AScanGetsWhatRanksUpToItsOwnHave) {
+  EXPECT_TRUE(part_from(even(OpKind::kScan), 1, 1));
+  EXPECT_TRUE(part_from(even(OpKind::kScan), 1, 0));
+  EXPECT_FALSE(part_from(even(OpKind::kScan), 1, 2));
+  EXPECT_FALSE(part_from(even(OpKind::kExscan), 1, 1));
+  EXPECT_FALSE(part_for(even(OpKind::kExscan), 0, 0));
+  EXPECT_EQ(part_for(even(OpKind::kExscan), 0, 2)->count, 4);
 }
 
 TEST(Shape, SaysWhichSizesAllRanksKnow) {

@@ -115,6 +115,8 @@ inline Layout layout_of(const Call& call, int rank, std::int64_t scratch_count) 
   std::int64_t inside = 0;  // in place: where the smaller region starts in the larger
   switch (call.algorithm->kind) {
     case OpKind::kAllReduce:
+    case OpKind::kScan:
+    case OpKind::kExscan:
     case OpKind::kBroadcast:
       layout.output_count = call.count;
       break;
@@ -280,12 +282,13 @@ class VirtualRanks {
   std::span<const T> input_before(int rank) const { return region(before_, rank, Region::kInput); }
   std::span<const T> output_before(int rank) const { return region(before_, rank, Region::kOutput); }
 
-  // The sum over ranks of `count` elements that each holds at `offset` of its Input or (all_reduce) Output.
+  // The sum over the first `ranks` ranks (0: all) of `count` elements that each holds at `offset` of its Input or (all_reduce, scan)
+  // Output.
   template <class Wide>
-  std::vector<Wide> sum(Region which, std::int64_t offset, std::int64_t count) const {
+  std::vector<Wide> sum(Region which, std::int64_t offset, std::int64_t count, int ranks = 0) const {
     using Adder = std::conditional_t<std::is_integral_v<Wide>, std::uint64_t, Wide>;  // unsigned: may wrap
     std::vector<Adder> sums(static_cast<std::size_t>(count), Adder{0});
-    for (int rank = 0; rank < call_.size; ++rank) {
+    for (int rank = 0; rank < (ranks > 0 ? ranks : call_.size); ++rank) {
       const auto part = region(before_, rank, which).subspan(static_cast<std::size_t>(offset), sums.size());
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<Adder>(part[i]);
     }
@@ -302,6 +305,12 @@ class VirtualRanks {
     switch (call_.algorithm->kind) {
       case OpKind::kAllReduce:
         return sum<Wide>(Region::kOutput, 0, call_.count);
+      case OpKind::kScan:
+        return sum<Wide>(Region::kOutput, 0, call_.count, rank + 1);
+      case OpKind::kExscan:
+        if (rank > 0) return sum<Wide>(Region::kOutput, 0, call_.count, rank);
+        append(output_before(0));
+        break;
       case OpKind::kReduce:
         if (is_root) return sum<Wide>(Region::kInput, 0, call_.count);
         break;

@@ -19,10 +19,11 @@ TEST(ShapeOfRoutes, MessagesFollowIt) {
   for (const int size : kSizes) {
     ThreadGroup groups(size, {.longest_delay = 2, .seed = static_cast<unsigned>(size)});
     EXPECT_EQ(groups.run([&](int rank, Communicator& group) {
-      shapes::hold_to_the_shape(static_cast<unsigned>(size), kCases, rank, size, kMost, [&](Operation& call) {
-        call.sequence = group.next_sequence();
-        run(group, call);
-      });
+      shapes::hold_to_the_shape(static_cast<unsigned>(size), kCases, rank, size, kMost, /*scans=*/true,
+                                [&](Operation& call) {
+                                  call.sequence = group.next_sequence();
+                                  run(group, call);
+                                });
     }),
               all_good(size));
   }
@@ -34,9 +35,10 @@ TEST(ShapeOfRoutes, SharedMemoryFollowsIt) {
       const auto errors = shm::with_shared_memory(
           size, /*limit=*/1,
           [&](int rank, ShmCollectives& own) {
-            shapes::hold_to_the_shape(7, kCases, rank, size, 20 * kMost, [&](Operation& call) {
-              conformance::run({own, rank, size}, call);
-            });
+            shapes::hold_to_the_shape(7, kCases, rank, size, 20 * kMost, /*scans=*/true,
+                                      [&](Operation& call) {
+                                        conformance::run({own, rank, size}, call);
+                                      });
           },
           shm::processes_of(size, may_read), {}, /*cores=*/size);
       EXPECT_EQ(errors, all_good(size)) << may_read;
@@ -45,12 +47,13 @@ TEST(ShapeOfRoutes, SharedMemoryFollowsIt) {
 }
 
 // `route`: ALTORCH_ROUTE for CUDA tensors; empty: as chosen.
-void hold_gpus(std::vector<Surroundings> places, const std::string& route, std::int64_t most) {
+void hold_gpus(std::vector<Surroundings> places, const std::string& route, std::int64_t most,
+               bool scans = false) {
   const int size = static_cast<int>(places.size());
   const RouteSetting setting(route.empty() ? "" : "cuda=" + route);
   GpuWorld world(std::move(places));
   world.run([&](GpuRank& me) {
-    shapes::hold_to_the_shape(11, kCases, me.rank, size, most, [&](Operation& call) {
+    shapes::hold_to_the_shape(11, kCases, me.rank, size, most, scans, [&](Operation& call) {
       call.device = 0;
       me.call(call);
       me.finish();
@@ -69,8 +72,13 @@ TEST(ShapeOfRoutes, PeerFollowsIt) {
   hold_gpus(mapped(own_gpus(3)), "peer", kMost);
 }
 TEST(ShapeOfRoutes, HostStagedFollowsIt) { hold_gpus(own_gpus(3), "host_staged", 8 * kMost); }
-TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", kMost); }
-TEST(ShapeOfRoutes, AloneFollowsIt) { hold_gpus(own_gpus(1), "", kMost); }
+TEST(ShapeOfRoutes, HostRelayFollowsIt) { hold_gpus(two_nodes(3), "host_relay", kMost, /*scans=*/true); }
+TEST(ShapeOfRoutes, AloneFollowsIt) { hold_gpus(own_gpus(1), "", kMost, /*scans=*/true); }
+// Of these routes, host_relay alone has scans.
+TEST(ShapeOfRoutes, WhatIsChosenFollowsIt) {
+  hold_gpus(own_gpus(3), "", kMost, /*scans=*/true);
+  hold_gpus(mapped(own_gpus(3)), "", kMost, /*scans=*/true);
+}
 
 }  // namespace
 }  // namespace altorch
