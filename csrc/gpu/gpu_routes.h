@@ -35,7 +35,8 @@ class GpuRoutes : public DeviceCarrier {
             GpuRouteOptions options);
   ~GpuRoutes() override;
 
-  // Chooses the route of operations that are enqueued together, and makes it with the other ranks if it is new. Then, where
+  // Chooses the route of operations that are enqueued together, and makes it with the other ranks if it is new; at the first call
+  // also those that open at once (select/row.h). Then, where
   // ranks share memory and no graph is captured, compares the call with theirs (agreement.h). Under capture it refuses a route
   // that is not open yet, unless all groups open it at once. Throws Error: kUnsupported, with the reason of each route, or while
   // the group is suspended; kInvalidArgument if a rank's messages to itself have no counterpart; kMismatch; kTransport if the

@@ -28,7 +28,7 @@ struct FirstAllgather {
 
 // `key` is made of the group's name and its ranks. Each rank makes a fixed number of requests, besides polling.
 // Throws Error(kTimeout) that names the missing ranks, and what store.check_peers() throws. After a failure rank 0 stays up to
-// 2 s longer, so that the others can read the store.
+// 2 s longer, so that the others can read the store. One rank alone makes no request.
 FirstAllgather first_allgather(KeyValueStore& store, const std::string& key, int rank, int size,
                                std::chrono::milliseconds timeout, const std::string& purpose,
                                const Fields& info);

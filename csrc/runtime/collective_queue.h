@@ -31,6 +31,8 @@ class CollectiveQueue {
     bool buffers_free = true;  // false: they must be kept until the process ends
     bool others_wait = false;  // other collectives were queued meanwhile
   };
+  // Blocks until the call is done or has failed. Throws nothing: the error has its label, and a failed call has closed the group
+  // (kInterrupted: a signal handler raised). If `others_wait`, the caller must wake the progress thread.
   Outcome run_inline(const Operation& operation);
   // As run_inline(), but only for a few microseconds, for a caller that does not wait. On kDone the task is done, and
   // Task::finish() is never called. Otherwise the caller must enqueue() the task, with the error that it may have got:

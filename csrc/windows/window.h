@@ -66,8 +66,9 @@ class Window : public Watched, public std::enable_shared_from_this<Window> {
   std::byte* map(int rank) const { return remote_->map(rank); }
 
   // Blocks until the call has taken effect; drives the group's other work meanwhile. Where calls keep no order it first waits for
-  // the accesses posted to that rank, for which `timeout` does not count. Throws Error; then `buffers_free` says whether its
-  // buffers may be released (true on success), and what a signal handler throws.
+  // the accesses posted to that rank, for which `timeout` does not count. Throws Error, kInterrupted if a signal
+  // handler has raised (backend/c10d/errors.h then throws what it raised). `buffers_free` says whether its buffers may be released;
+  // true on success.
   void access(WindowCall& call, std::chrono::milliseconds timeout, bool& buffers_free);
   // Whether calls are enqueued on streams, as for memory on GPUs. Then access() returns when the call is enqueued (but for
   // fetch_add and compare_swap), start() must not be used, and streams wait for signals (enqueue_wait()).
