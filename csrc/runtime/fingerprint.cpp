@@ -38,7 +38,7 @@ std::uint64_t agreed_count(const Operation& operation) {
   if (operation.is_collective() && !all_know_sizes(operation.kind)) return 0;
   if (!operation.uneven()) return static_cast<std::uint64_t>(operation.count);
   const auto counts = block_counts(operation);
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  return static_cast<std::uint64_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }
 
 }  // namespace

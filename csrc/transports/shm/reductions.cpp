@@ -138,9 +138,9 @@ void put_scanned(const Job& job, std::int64_t step) {
 }
 void get_scanned(const Job& job, std::int64_t step) {
   const Range now = scanned(job, step);
-  const auto parts = static_cast<std::size_t>(job.rank() + (job.call.kind == OpKind::kScan ? 1 : 0));
-  combine_parts(job, parts, at(job.call.output, now.begin * job.element()), now.count,
-                [&](int rank) { return area(job, rank, step); });
+  const int parts = job.rank() + (job.call.kind == OpKind::kScan ? 1 : 0);
+  combine_parts(job, static_cast<std::size_t>(parts), at(job.call.output, now.begin * job.element()),
+                now.count, [&](int rank) { return area(job, rank, step); });
 }
 
 }  // namespace
