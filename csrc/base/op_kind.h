@@ -8,7 +8,8 @@
 
 namespace altorch {
 
-// The order is part of the wire fingerprint, which ranks of one version compare. kOneSided stays last.
+// The order is part of the wire fingerprint, which ranks of one version compare. kOneSided stays last:
+// kRoutedKindCount excludes it.
 enum class OpKind : std::uint8_t {
   kAllReduce,
   kReduce,
@@ -33,22 +34,22 @@ inline constexpr int kCountOf<OpKind> = kOpKindCount;
 // What a buffer of a call holds on a rank.
 enum class Holds : std::uint8_t {
   kNothing,
-  kVector,     // `count` elements, alike on all ranks
+  kVector,     // `count` elements, the same count on every rank
   kOwnBlock,   // the block of this rank
   kAllBlocks,  // a block for each rank, side by side
 };
 
-// Whose parts a rank gets.
-enum class From : std::uint8_t { kEveryRank, kUpToItself, kBelowItself };
+// Which ranks contribute to a rank's output.
+enum class Contributors : std::uint8_t { kAll, kUpToSelf, kBelowSelf };
 
 struct OpKindTraits {
   const char* name;
   Holds input = Holds::kNothing, output = Holds::kNothing;
-  bool input_at_root = false, output_at_root = false;  // the other ranks have none
-  bool reduces = false;  // what the ranks have is combined, in the order of the ranks
+  bool input_at_root = false, output_at_root = false;  // only the root supplies data, or receives it
+  bool reduces = false;  // contributions are combined; algorithm and route decide in which order
   bool message = false;  // between two ranks
   bool one_sided = false;
-  From from = From::kEveryRank;
+  Contributors contributors = Contributors::kAll;
 };
 
 inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
@@ -78,13 +79,13 @@ inline constexpr EnumTable<OpKind, OpKindTraits> kOpKinds({
       .input = Holds::kVector,
       .output = Holds::kVector,
       .reduces = true,
-      .from = From::kUpToItself}},
+      .contributors = Contributors::kUpToSelf}},
     {OpKind::kExscan,
      {.name = "exscan",
       .input = Holds::kVector,
       .output = Holds::kVector,
       .reduces = true,
-      .from = From::kBelowItself}},
+      .contributors = Contributors::kBelowSelf}},
     {OpKind::kOneSided, {.name = "window", .one_sided = true}},
 });
 constexpr const char* name_of(OpKind kind) { return kOpKinds[kind].name; }
@@ -97,7 +98,7 @@ constexpr bool has_blocks(OpKind kind) {
   return kOpKinds[kind].input == Holds::kAllBlocks || kOpKinds[kind].output == Holds::kAllBlocks;
 }
 // Whether each rank gets another result, of the ranks up to it or below it.
-constexpr bool is_scan(OpKind kind) { return kOpKinds[kind].from != From::kEveryRank; }
+constexpr bool is_scan(OpKind kind) { return kOpKinds[kind].contributors != Contributors::kAll; }
 constexpr bool is_message(OpKind kind) { return kOpKinds[kind].message; }
 constexpr bool is_one_sided(OpKind kind) { return kOpKinds[kind].one_sided; }
 constexpr bool is_collective(OpKind kind) { return !kOpKinds[kind].message && !kOpKinds[kind].one_sided; }

@@ -12,12 +12,12 @@ const OpKindTraits& traits_of(const Call& call) { return kOpKinds[call.kind]; }
 
 // Whether what `from` has is for `to`.
 bool goes_to(const Call& call, int from, int to) {
-  switch (traits_of(call).from) {
-    case From::kEveryRank:
+  switch (traits_of(call).contributors) {
+    case Contributors::kAll:
       break;
-    case From::kUpToItself:
+    case Contributors::kUpToSelf:
       return from <= to;
-    case From::kBelowItself:
+    case Contributors::kBelowSelf:
       return from < to;
   }
   return has_input(call, from) && has_output(call, to);

@@ -28,14 +28,14 @@ constexpr bool scatters(OpKind kind) { return kOpKinds[kind].output == Holds::kO
 constexpr bool all_know_sizes(OpKind kind) {
   return is_collective(kind) && !exchanges(kind) && !(has_blocks(kind) && is_rooted(kind));
 }
-// The collectives that move data and of which every rank knows all sizes. The others consist of messages, or move nothing.
+// Whether it moves data, and every rank knows all sizes: vectors, and blocks with counts that all have. Not MPI's vector forms.
 constexpr bool is_vector_collective(OpKind kind) {
   return all_know_sizes(kind) && kOpKinds[kind].output != Holds::kNothing;
 }
 
-// Of the ranks' blocks, by rank; empty where they are alike. Not for all_to_all, which has two such lists.
+// The count of each rank's block; empty if all have `count` elements. all_to_all has two such lists: do not ask.
 std::span<const std::int64_t> block_counts(const Call& call);
-// Of the longest block that this rank knows of, or of the vector.
+// Elements of the longest block that this rank knows of, or of the vector.
 std::int64_t longest_block(const Call& call);
 
 // Whether `rank` brings data, and whether it gets some.
@@ -45,7 +45,7 @@ inline bool has_input(const Call& call, int rank) {
 }
 inline bool has_output(const Call& call, int rank) {
   const OpKindTraits& traits = kOpKinds[call.kind];
-  if (traits.from == From::kBelowItself && rank == 0) return false;
+  if (traits.contributors == Contributors::kBelowSelf && rank == 0) return false;
   return traits.output != Holds::kNothing && (!traits.output_at_root || rank == call.root);
 }
 
@@ -59,8 +59,8 @@ Elements elements_of(const Call& call, int rank, int size);
 // The part of its input that `rank` sends to `peer`, which may be itself. Nothing is returned where none goes there; a
 // part of no elements has count 0. Of collectives only.
 std::optional<Range> part_for(const Call& call, int rank, int peer);
-// The part of its output where `rank` puts what `peer` sends. A reduction puts there what it makes of the parts of all ranks,
-// in the order of the ranks.
+// The part of its output where `rank` puts what `peer` sends. A reduction puts there what it makes of the parts
+// of all contributors.
 std::optional<Range> part_from(const Call& call, int rank, int peer);
 // Their counts alone. These take the same time for every peer; parts of uneven blocks take longer for later peers.
 std::optional<std::int64_t> count_for(const Call& call, int rank, int peer);

@@ -44,9 +44,9 @@ bool Staging::next(Operation& piece) {
   started_ = true;
   const Operation& whole = *operation_;
   const std::size_t element = size_of(whole.dtype), staged = size_of(staged_dtype_);
-  // all_reduce works in place on its output; the others read their input.
-  const auto* source =
-      static_cast<const char*>(whole.kind == OpKind::kAllReduce ? whole.output : whole.input);
+  // all_reduce and scans work in place on their output; the others read their input.
+  const bool in_place = whole.kind == OpKind::kAllReduce || is_scan(whole.kind);
+  const auto* source = static_cast<const char*>(in_place ? whole.output : whole.input);
   counts_.clear();
   char* target = input_;
   for (int block = 0; block < blocks_; ++block) {

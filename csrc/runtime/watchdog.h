@@ -26,7 +26,8 @@ class Watchdog {
   // Checks only the deadline.
   std::optional<Error> overdue(const Operation& operation, const Wait& wait, Clock::time_point now) const;
   // Checks deadline and dead peers, now and then. Once it has waited for ALTORCH_STALL_SECONDS it also checks whether a peer made
-  // another call, refused this one or closed the group, and answers the desync queries of other ranks. Does not check whether this rank has closed the group. Calls on a GPU use it (gpu/device_calls.h).
+  // another call, refused this one or closed the group, and answers the desync queries of other ranks. Does not check whether this
+  // rank has closed the group. Calls on a GPU use it (gpu/device_calls.h).
   std::optional<Error> examine(const Operation& operation, Wait& wait, Clock::time_point now);
   // The same, but fails at once if this rank has closed the group: what every wait on the host calls. Most calls only read the
   // clock. The others make requests to the store, and take seconds once the deadline has passed: they ask what late ranks do.

@@ -99,7 +99,8 @@ def scan(
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.scan: this rank is not part of the group")
     name = str(getattr(op, "op", op)).rpartition(".")[2]
-    if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
+    plain = type(tensor) in (Tensor, Parameter)
+    if torch.compiler.is_compiling() or not plain or _get_current_dispatch_mode() is not None:
         result: Tensor = torch.ops.altorch.scan(tensor, name, exclusive, chosen.group_name)
         return result
     return _run_scan(tensor, name, exclusive, chosen)
@@ -120,10 +121,16 @@ def _run_scan(tensor: Tensor, op: str, exclusive: bool, group: ProcessGroup) -> 
             "altorch.ops.scan has no gradient, and its tensor requires one; call it under torch.no_grad()"
         )
     else:
-        result = tensor.detach().clone(memory_format=torch.contiguous_format)
-        parts = [torch.empty_like(result) for _ in range(group.size())]
-        dist.all_gather(parts, result, group=group)
-        result = functools.reduce(_SCANS[op][0], parts[: max(1, group.rank() + (not exclusive))])
+        own = tensor.detach().contiguous()
+        wide = torch.float32 if own.dtype in (torch.float16, torch.bfloat16) else own.dtype
+        combine = _SCANS[op][0]
+        combine(
+            one := torch.zeros(1, dtype=wide), one
+        )  # raises on every rank where the type has no such operator
+        parts = [torch.empty_like(own) for _ in range(group.size())]
+        dist.all_gather(parts, own, group=group)
+        up_to = [part.to(wide) for part in parts[: max(1, group.rank() + (not exclusive))]]
+        result = functools.reduce(combine, up_to).to(own.dtype, copy=True)
     if exclusive and group.rank() == 0:
         result.fill_(_SCANS[op][1](result.dtype))
     return result

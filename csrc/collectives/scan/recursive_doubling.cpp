@@ -31,8 +31,7 @@ Schedule build_exscan(const Problem& problem) {
 }
 
 double cost_of_scan(int p, double n, const CostModel& m) {
-  const int rounds = cost::floor_log2(p) + ((p & (p - 1)) != 0 ? 1 : 0);
-  return rounds * (m.alpha + n * (m.beta + m.gamma));
+  return cost::ceil_log2(p) * (m.alpha + n * (m.beta + m.gamma));
 }
 double cost_of_exscan(int p, double n, const CostModel& m) {
   return p < 2 ? 0 : m.alpha + n * m.beta + cost_of_scan(p - 1, n, m);

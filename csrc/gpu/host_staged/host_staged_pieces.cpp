@@ -52,6 +52,7 @@ PieceCutter HostStaged::cut(const Operation& operation) const {
 }
 
 void HostStaged::collective(const Operation& operation, Stream stream) {
+  if (is_scan(operation.kind)) throw Error(ErrorKind::kInternal, "host_staged has no scan");
   const PieceCutter cutter = cut(operation);
   const auto pieces = static_cast<std::size_t>(cutter.pieces());
   if (overlap(pieces) && operation.kind == OpKind::kAllReduce) return reduce_and_gather(operation, stream);

@@ -15,7 +15,7 @@ std::optional<std::string> host_staged_unsupported_reason(const Operation& opera
   return std::nullopt;
 }
 
-std::optional<std::string> device_unsupported_reason(const Operation& operation) {
+std::optional<std::string> kernel_route_unsupported_reason(const Operation& operation) {
   if (is_scan(operation.kind)) return "its kernels have no scan";
   return host_staged_unsupported_reason(operation);
 }

@@ -32,8 +32,8 @@ struct BlockMessage {
 
 // Why an operation cannot go through the host, as a clause with a remedy, or nothing.
 std::optional<std::string> host_staged_unsupported_reason(const Operation& operation);
-// The same for routes whose kernels carry it: these have none for a scan.
-std::optional<std::string> device_unsupported_reason(const Operation& operation);
+// Why a route that moves data with GPU kernels (peer, host_staged) cannot carry it: as above, or it is a scan.
+std::optional<std::string> kernel_route_unsupported_reason(const Operation& operation);
 
 // Calls `each(peer, input, sent, output, taken)` with what an all_to_all moves between this rank and every rank, itself
 // included. Sizes are in bytes.

@@ -181,21 +181,21 @@ void NcclComm::all_gather_uneven(const Call& operation, void* stream) {
 
 void NcclComm::exchange(const Call& operation, void* stream) {
   const auto element = static_cast<std::int64_t>(size_of(operation.dtype));
+  std::int64_t from = 0, to = 0;  // blocks lie side by side
   for (int peer = 0; peer < size_; ++peer) {
-    const Range none, sent = part_for(operation, rank_, peer).value_or(none),
-                      received = part_from(operation, rank_, peer).value_or(none);
-    if (exchanges(operation.kind) && std::max(sent.count, received.count) * element <= operation.paired_bytes)
-      continue;
-    if (sent.count > 0) {
-      check("ncclSend",
-            table_.send(at(operation.input, sent.begin * element),
-                        static_cast<std::size_t>(sent.count * element), kUint8, peer, comm_, stream));
+    const std::int64_t sent = count_for(operation, rank_, peer).value_or(0) * element;
+    const std::int64_t received = count_from(operation, rank_, peer).value_or(0) * element;
+    const bool paired = exchanges(operation.kind) && std::max(sent, received) <= operation.paired_bytes;
+    if (sent > 0 && !paired) {
+      check("ncclSend", table_.send(at(operation.input, from), static_cast<std::size_t>(sent), kUint8, peer,
+                                    comm_, stream));
     }
-    if (received.count > 0) {
-      check("ncclRecv",
-            table_.receive(at(operation.output, received.begin * element),
-                           static_cast<std::size_t>(received.count * element), kUint8, peer, comm_, stream));
+    if (received > 0 && !paired) {
+      check("ncclRecv", table_.receive(at(operation.output, to), static_cast<std::size_t>(received), kUint8,
+                                       peer, comm_, stream));
     }
+    from += sent;
+    to += received;
   }
 }
 

@@ -235,6 +235,7 @@ void PeerRoute::describe(Fold& job, const Operation& operation) const {
 }
 
 void PeerRoute::reduce(const Operation& operation, Stream stream) {
+  if (is_scan(operation.kind)) throw Error(ErrorKind::kInternal, "peer has no scan");
   const std::int64_t longest = longest_block(operation);
   if (longest == 0) return;
   const std::int64_t element = bytes_of(operation, 1), bytes = longest * element;

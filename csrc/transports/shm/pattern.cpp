@@ -29,8 +29,9 @@ const Pattern& pattern_of(const Call& call) {
     case OpKind::kReduceScatter:
       return patterns::kReduceScatter;
     case OpKind::kScan:
-    case OpKind::kExscan:
       return patterns::kScan;
+    case OpKind::kExscan:
+      return patterns::kExscan;
     case OpKind::kBarrier:
     case OpKind::kSend:
     case OpKind::kReceive:

@@ -55,8 +55,9 @@ struct Pattern {
 };
 
 namespace patterns {
-extern const Pattern kBarrier, kBroadcast, kAllGather, kGather, kScatter, kAllToAll;         // moves.cpp
-extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScatter, kScan;  // reductions.cpp
+extern const Pattern kBarrier, kBroadcast, kAllGather, kGather, kScatter, kAllToAll;  // moves.cpp
+extern const Pattern kSmallAllReduce, kSmallReduce, kLargeReduction, kReduceScatter, kScan,
+    kExscan;  // reductions.cpp
 }  // namespace patterns
 
 const Pattern& pattern_of(const Call& call);

@@ -179,4 +179,11 @@ extern const Pattern patterns::kScan = {
     .put = put_scanned,
     .get = get_scanned};
 
+extern const Pattern patterns::kExscan = {
+    .summary = "piece by piece, every rank shows its vector, and reduces those of the ranks below it",
+    .waits = Pattern::Waits::kForAll,
+    .steps = steps_of_scan,
+    .put = put_scanned,
+    .get = get_scanned};
+
 }  // namespace altorch::shm

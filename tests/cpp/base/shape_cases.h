@@ -52,7 +52,7 @@ inline Case draw(std::mt19937& random, int size, std::int64_t most, bool scans) 
   return made;
 }
 
-// What one rank passes to an executor, and its memory. Its output begins with numbers that no call makes.
+// What one rank passes to an executor, and its memory. Its output is filled before with a number that no call makes.
 class RankCase {
  public:
   static constexpr std::int64_t kBefore = -77;

@@ -196,6 +196,8 @@ TEST(Cost, RoundsAndElementsSentAreThePublishedOnes) {
       {OpKind::kGather, "linear", 8, 1, 1},
       {OpKind::kScatter, "binomial", 8, 2, 7},
       {OpKind::kScatter, "linear", 8, 1, 7},
+      {OpKind::kScan, "recursive_doubling", 8, 3, 3},
+      {OpKind::kExscan, "recursive_doubling", 8, 4, 4},
       {OpKind::kBarrier, "linear", 5, 1, 0},
       {OpKind::kBarrier, "dissemination", 9, 4, 0},
   };

@@ -129,7 +129,8 @@ TEST(Fingerprint, EqualCallsAfterDifferentOnesHaveOtherTags) {
 }
 
 TEST(Fingerprint, OfNoOperationIsDescribedAsThat) {
-  for (const std::uint64_t bits : {CallNote::kRefused - 1, std::uint64_t{12} << 59, std::uint64_t{20} << 54})
+  for (const std::uint64_t bits :
+       {CallNote::kRefused - 1, std::uint64_t{kOpKindCount} << 59, std::uint64_t{20} << 54})
     EXPECT_EQ(describe_fingerprint(bits), "something that is no operation");
 }
 
