@@ -54,7 +54,7 @@ def all_reduce_rms_norm(
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.all_reduce_rms_norm: this rank is not part of the group")
-    plain = all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in (part, residual, weight))
+    plain = all(tensor is None or _is_plain(tensor) for tensor in (part, residual, weight))
     if torch.compiler.is_compiling() or not plain or _get_current_dispatch_mode() is not None:
         normed, summed = torch.ops.altorch.all_reduce_rms_norm(part, residual, weight, eps, chosen.group_name)
         return normed, summed
@@ -93,14 +93,14 @@ def scan(
     Over "al" it takes log2(ranks) messages, or shared memory on one node; CUDA tensors go through the host, so that it
     cannot be captured in a graph. Over other backends, by way of an all_gather. Synchronous, without gradients: a
     tensor that requires one raises NotImplementedError, unless under `torch.no_grad()`. ValueError: another `op`; other
-    errors are those of all_reduce, on every rank.
+    errors are those of all_reduce. By messages a rank waits for the ranks below it only, and hears of an error of a
+    rank above in its next call that waits for all.
     """
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.scan: this rank is not part of the group")
     name = str(getattr(op, "op", op)).rpartition(".")[2]
-    plain = type(tensor) in (Tensor, Parameter)
-    if torch.compiler.is_compiling() or not plain or _get_current_dispatch_mode() is not None:
+    if torch.compiler.is_compiling() or not _is_plain(tensor) or _get_current_dispatch_mode() is not None:
         result: Tensor = torch.ops.altorch.scan(tensor, name, exclusive, chosen.group_name)
         return result
     return _run_scan(tensor, name, exclusive, chosen)
@@ -121,7 +121,7 @@ def _run_scan(tensor: Tensor, op: str, exclusive: bool, group: ProcessGroup) -> 
             "altorch.ops.scan has no gradient, and its tensor requires one; call it under torch.no_grad()"
         )
     else:
-        own = tensor.detach().contiguous()
+        own = tensor.detach().clone(memory_format=torch.contiguous_format)  # resolves a conjugate, too
         wide = torch.float32 if own.dtype in (torch.float16, torch.bfloat16) else own.dtype
         combine = _SCANS[op][0]
         combine(
@@ -142,6 +142,11 @@ def _scan(tensor: Tensor, op: str, exclusive: bool, group_name: str) -> Tensor:
 
 def _scanned_shape(tensor: Tensor, op: str, exclusive: bool, group_name: str) -> Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it is memory that the engine may read: no subclass, and no wrapper of torch.func."""
+    return type(tensor) in (Tensor, Parameter) and not torch._is_functional_tensor(tensor)
 
 
 def _run(

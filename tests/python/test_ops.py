@@ -288,10 +288,15 @@ def test_scan_takes_groups_views_and_compilers(world):
         return altorch.ops.scan(count + 0, exclusive=True) * 1
 
     assert begin(torch.tensor(10)).item() == 10 * world.rank
+    functional_scan = torch.func.functionalize(altorch.ops.scan)  # its tensors have no memory
+    assert functional_scan(torch.ones(3)).tolist() == [world.rank + 1.0] * 3
+    conjugate = torch.tensor([1 + 2j]).conj()
+    assert altorch.ops.scan(conjugate).equal(conjugate * (world.rank + 1))
     if world.is_al:
         gloo = dist.new_group(backend="gloo", timeout=timedelta(seconds=20))
         check_scan(world, torch.float32, "SUM", (33,), False, group=gloo)
         check_scan(world, torch.int64, "MAX", (33,), True, group=gloo)
+        assert altorch.ops.scan(conjugate, group=gloo).equal(conjugate * (world.rank + 1))
         dist.destroy_process_group(gloo)
 
 
