@@ -54,8 +54,7 @@ def all_reduce_rms_norm(
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.all_reduce_rms_norm: this rank is not part of the group")
-    plain = all(tensor is None or _is_plain(tensor) for tensor in (part, residual, weight))
-    if torch.compiler.is_compiling() or not plain or _get_current_dispatch_mode() is not None:
+    if not all(tensor is None or _is_plain(tensor) for tensor in (part, residual, weight)):
         normed, summed = torch.ops.altorch.all_reduce_rms_norm(part, residual, weight, eps, chosen.group_name)
         return normed, summed
     return _run(part, residual, weight, eps, chosen)
@@ -100,7 +99,7 @@ def scan(
     if chosen is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("altorch.ops.scan: this rank is not part of the group")
     name = str(getattr(op, "op", op)).rpartition(".")[2]
-    if torch.compiler.is_compiling() or not _is_plain(tensor) or _get_current_dispatch_mode() is not None:
+    if not _is_plain(tensor):
         result: Tensor = torch.ops.altorch.scan(tensor, name, exclusive, chosen.group_name)
         return result
     return _run_scan(tensor, name, exclusive, chosen)
@@ -145,7 +144,9 @@ def _scanned_shape(tensor: Tensor, op: str, exclusive: bool, group_name: str) ->
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether it is memory that the engine may read: no subclass, and no wrapper of torch.func."""
+    """Whether the engine may read its memory now: no compiler looks on, it is no subclass or wrapper of torch.func."""
+    if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
+        return False
     return type(tensor) in (Tensor, Parameter) and not torch._is_functional_tensor(tensor)
 
 
