@@ -23,20 +23,31 @@ bool goes_to(const Call& call, int from, int to) {
   return has_input(call, from) && has_output(call, to);
 }
 
-// `own`: the counts of the buffer with all blocks on the other side.
-std::int64_t part_count(const Call& call, Holds holds, std::span<const std::int64_t> all,
-                        std::span<const std::int64_t> own, int rank, int peer) {
-  if (holds == Holds::kAllBlocks) return block_count(all, call.count, peer);
-  if (holds == Holds::kOwnBlock) return block_count(own, call.count, rank);
+// One of the two buffers of a call.
+struct Buffer {
+  Holds holds;
+  std::span<const std::int64_t> counts, other_counts;  // of this buffer's blocks, and of the other's
+};
+Buffer input_of(const Call& call) { return {traits_of(call).input, call.input_counts, call.output_counts}; }
+Buffer output_of(const Call& call) { return {traits_of(call).output, call.output_counts, call.input_counts}; }
+
+std::int64_t count_in(const Buffer& buffer, const Call& call, int rank, int peer) {
+  if (buffer.holds == Holds::kAllBlocks) return block_count(buffer.counts, call.count, peer);
+  if (buffer.holds == Holds::kOwnBlock) return block_count(buffer.other_counts, call.count, rank);
   return call.count;
 }
 
-std::optional<std::int64_t> whole(const Call& call, Holds holds, bool is_here,
-                                  std::span<const std::int64_t> all, std::span<const std::int64_t> own,
-                                  int rank, int size) {
-  if (holds == Holds::kNothing) return std::nullopt;
-  if (holds != Holds::kAllBlocks) return part_count(call, holds, all, own, rank, rank);
-  return is_here ? std::optional(block_offset(all, call.count, size)) : std::nullopt;
+std::optional<Range> part_in(const Buffer& buffer, const Call& call, std::optional<std::int64_t> count,
+                             int peer) {
+  if (!count) return std::nullopt;
+  const bool blocks = buffer.holds == Holds::kAllBlocks;
+  return Range{blocks ? block_offset(buffer.counts, call.count, peer) : 0, *count};
+}
+
+std::optional<std::int64_t> whole(const Buffer& buffer, const Call& call, bool is_here, int rank, int size) {
+  if (buffer.holds == Holds::kNothing) return std::nullopt;
+  if (buffer.holds != Holds::kAllBlocks) return count_in(buffer, call, rank, rank);
+  return is_here ? std::optional(block_offset(buffer.counts, call.count, size)) : std::nullopt;
 }
 
 }  // namespace
@@ -53,36 +64,25 @@ std::int64_t longest_block(const Call& call) {
 }
 
 Elements elements_of(const Call& call, int rank, int size) {
-  const OpKindTraits& traits = traits_of(call);
-  return {
-      whole(call, traits.input, has_input(call, rank), call.input_counts, call.output_counts, rank, size),
-      whole(call, traits.output, has_output(call, rank), call.output_counts, call.input_counts, rank, size)};
+  return {whole(input_of(call), call, has_input(call, rank), rank, size),
+          whole(output_of(call), call, has_output(call, rank), rank, size)};
 }
 
 std::optional<std::int64_t> count_for(const Call& call, int rank, int peer) {
-  const Holds holds = traits_of(call).input;
-  if (!goes_to(call, rank, peer)) return std::nullopt;
-  return part_count(call, holds, call.input_counts, call.output_counts, rank, peer);
+  return goes_to(call, rank, peer) ? std::optional(count_in(input_of(call), call, rank, peer)) : std::nullopt;
 }
 
 std::optional<std::int64_t> count_from(const Call& call, int rank, int peer) {
-  const Holds holds = traits_of(call).output;
-  if (!goes_to(call, peer, rank)) return std::nullopt;
-  return part_count(call, holds, call.output_counts, call.input_counts, rank, peer);
+  return goes_to(call, peer, rank) ? std::optional(count_in(output_of(call), call, rank, peer))
+                                   : std::nullopt;
 }
 
 std::optional<Range> part_for(const Call& call, int rank, int peer) {
-  const auto count = count_for(call, rank, peer);
-  if (!count) return std::nullopt;
-  const bool blocks = traits_of(call).input == Holds::kAllBlocks;
-  return Range{blocks ? block_offset(call.input_counts, call.count, peer) : 0, *count};
+  return part_in(input_of(call), call, count_for(call, rank, peer), peer);
 }
 
 std::optional<Range> part_from(const Call& call, int rank, int peer) {
-  const auto count = count_from(call, rank, peer);
-  if (!count) return std::nullopt;
-  const bool blocks = traits_of(call).output == Holds::kAllBlocks;
-  return Range{blocks ? block_offset(call.output_counts, call.count, peer) : 0, *count};
+  return part_in(output_of(call), call, count_from(call, rank, peer), peer);
 }
 
 std::int64_t result_count(const Call& call, int rank, int size) {

@@ -36,11 +36,10 @@ class GpuRoutes : public DeviceCarrier {
   ~GpuRoutes() override;
 
   // Chooses the route of operations that are enqueued together, and makes it with the other ranks if it is new; at the first call
-  // also those that open at once (select/row.h). Then, where
-  // ranks share memory and no graph is captured, compares the call with theirs (agreement.h). Under capture it refuses a route
-  // that is not open yet, unless all groups open it at once. Throws Error: kUnsupported, with the reason of each route, or while
-  // the group is suspended; kInvalidArgument if a rank's messages to itself have no counterpart; kMismatch; kTransport if the
-  // group is aborted; and what a wait for the other ranks throws.
+  // also those that open at once (select/row.h). Then, where ranks share memory and no graph is captured, compares the call with
+  // theirs (agreement.h). Under capture it refuses a route that is not open yet, unless all groups open it at once. Throws Error:
+  // kUnsupported, with the reason of each route, or while the group is suspended; kInvalidArgument if a rank's messages to itself
+  // have no counterpart; kMismatch; kTransport if the group is aborted; and what a wait for the other ranks throws.
   GpuRoute& choose(std::span<const Operation> operations, bool capturing);
   // Gives the operations to the route, and sees to it that their results are marked if they are aborted.
   void enqueue(GpuRoute& route, std::span<const Operation> operations, Stream stream);
