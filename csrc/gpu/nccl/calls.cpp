@@ -94,7 +94,9 @@ bool NcclComm::is_one_call(const Call& operation) {
 }
 
 bool NcclComm::has_all_to_all(const Call& operation) const {
-  return exchanges(operation.kind) && !operation.uneven() && table_.all_to_all;
+  if (!exchanges(operation.kind) || operation.uneven() || !table_.all_to_all) return false;
+  return std::none_of(buffers_.begin(), buffers_.end(),
+                      [](const auto& entry) { return entry.second.symmetric; });
 }
 
 void NcclComm::call(const Call& operation, void* stream) {
@@ -108,7 +110,8 @@ void NcclComm::call(const Call& operation, void* stream) {
       return check("ncclAllGather",
                    table_.all_gather(operation.input, operation.output, bytes, kUint8, comm_, stream));
     case OpKind::kAllToAll:
-      // The same sends and receives within, so that a rank with uneven counts may meet one without.
+      // The same sends and receives within, so that a rank with uneven counts may meet one without. With symmetric buffers NCCL
+      // may take copy engines for it, which meet no sends and receives.
       if (!has_all_to_all(operation)) return exchange(operation, stream);
       return check("ncclAlltoAll",
                    table_.all_to_all(operation.input, operation.output, bytes, kUint8, comm_, stream));

@@ -112,7 +112,7 @@ class NcclComm {
   bool finish(std::vector<void*> windows);
   // A call that waits for the other ranks. Ends the communicator where it does not come back.
   void together(const char* what, std::function<Result()> call, const CheckPeers& check_peers);
-  // NCCL 2.28 has one of its own.
+  // NCCL 2.28 has one of its own, which is used while no symmetric buffer is registered. With mutex_ held.
   bool has_all_to_all(const Call& operation) const;
   void call(const Call& operation, void* stream);
   void reduce_scatter_uneven(const Call& operation, int type, int op, void* stream);
