@@ -648,7 +648,9 @@ def test_graphs_replay_among_each_other_and_eager_calls(world, count):
     graphs = [captured(reduce), captured(move)]
     if None in graphs:
         small = 4 * count * size <= 64 << 10
-        assert route(world) == "host_relay" or not co_resident(world) or not small
+        # Beside NCCL host_staged leaves it the all_to_all of a graph.
+        beside_nccl = route(world) == "host_staged" and not shares_gpus(world)
+        assert route(world) == "host_relay" or not co_resident(world) or not small or beside_nccl
         return
     every = [data(world, count * size, "float32", other, seed=1) for other in range(size)]
     mine = slice(count * rank, count * (rank + 1))

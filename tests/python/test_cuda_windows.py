@@ -362,8 +362,16 @@ def test_memory_is_given_back(world):
 
     use()
     # What other processes take of the GPU meanwhile is not there again the next time; what is left behind is.
-    most = 24 << 20
-    alike = [kept() for _ in range(3)]
+    # Beside other tests it may take many turns until one is quiet.
+    most, alike = 24 << 20, []
+    until = time.monotonic() + (20 if "PYTEST_XDIST_WORKER" in os.environ else 0)
+    while len(alike) < 3 or time.monotonic() < until:
+        alike.append(kept())
+        # All ranks stop together.
+        quiet = torch.tensor(int(len(alike) >= 3 and min(alike) < most))
+        dist.all_reduce(quiet, dist.ReduceOp.MIN)
+        if quiet:
+            break
     assert min(alike) < most, f"windows leave their memory behind: {alike}"
 
 

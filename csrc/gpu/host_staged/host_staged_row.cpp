@@ -42,7 +42,7 @@ std::optional<std::string> capture_unsupported_reason(const Operation& operation
     return "it is no small collective, and its flags differ from replay to replay";
   const auto beside_nccl = kReadsInGraphs / static_cast<std::size_t>(std::max(1, world.ranks - 1));
   if (!world.missing[index_of(gpu_rows::nccl)] && !LlExchanges::fits(operation, world.ranks, beside_nccl))
-    return "it is not small enough to be faster than NCCL there";
+    return "NCCL is faster in a graph, except for small vectors";
   return std::nullopt;
 }
 
