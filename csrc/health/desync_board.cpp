@@ -14,10 +14,14 @@ constexpr std::chrono::seconds kToLook{5};  // for the rank that reads the keys 
 constexpr std::uint64_t kMostCalls = 16;    // earlier calls in a published call
 
 constexpr const char* kClosed = "board/closed";  // holds "<rank> <kind of error> <why>"
-std::string wait_key(int rank) { return "board/waits/" + std::to_string(rank); }
-std::string first_key(std::uint64_t sequence) { return "board/first/" + std::to_string(sequence); }
+std::string kind_of(bool on_gpu) { return on_gpu ? "cuda/" : "cpu/"; }
+std::string key_of(const CallNote& note) { return kind_of(note.on_gpu) + std::to_string(note.sequence); }
+std::string wait_key(int rank, bool on_gpu) {
+  return "board/waits/" + kind_of(on_gpu) + std::to_string(rank);
+}
+std::string first_key(const CallNote& note) { return "board/first/" + key_of(note); }
 // Holds "<rank> refused <cause>" or "<rank> called <note>".
-std::string answer_key(std::uint64_t sequence) { return "board/answer/" + std::to_string(sequence); }
+std::string answer_key(const CallNote& note) { return "board/answer/" + key_of(note); }
 
 std::string rest_of(std::istringstream& stream) {
   std::string text;
@@ -48,10 +52,12 @@ bool DesyncBoard::set(const std::string& key, const std::string& value) {
   }
 }
 
-void DesyncBoard::publish_wait(std::uint64_t sequence) { set(wait_key(rank_), std::to_string(sequence)); }
+void DesyncBoard::publish_wait(const CallNote& note) {
+  set(wait_key(rank_, note.on_gpu), std::to_string(note.sequence));
+}
 
-void DesyncBoard::publish_refusal(std::uint64_t sequence, const std::string& cause) {
-  set(answer_key(sequence), std::to_string(rank_) + " refused " + cause);
+void DesyncBoard::publish_refusal(const CallNote& note, const std::string& cause) {
+  set(answer_key(note), std::to_string(rank_) + " refused " + cause);
 }
 
 void DesyncBoard::publish_closed(const std::string& operation, const Error& cause) {
@@ -60,18 +66,19 @@ void DesyncBoard::publish_closed(const std::string& operation, const Error& caus
 }
 
 void DesyncBoard::answer(const CallNote& note) {
-  const auto mine = called(note.sequence);
+  const auto mine = called(note.sequence, note.on_gpu);
   if (!mine || mine->agrees_with(note)) return;
   if (mine->fingerprint == CallNote::kRefused) return;  // publish_refusal() has told why
-  set(answer_key(note.sequence), std::to_string(rank_) + " called " + encode(*mine));
+  set(answer_key(note), std::to_string(rank_) + " called " + encode(*mine));
 }
 
-std::optional<CallNote> DesyncBoard::called(std::uint64_t sequence) const {
+std::optional<CallNote> DesyncBoard::called(std::uint64_t sequence, bool on_gpu) const {
   if (sequence == 0) return std::nullopt;  // no call has this number
-  const Call& call = calls_[sequence % calls_.size()];
+  const auto& calls = calls_[on_gpu];
+  const Call& call = calls[sequence % calls.size()];
   const bool before = call.sequence.load(std::memory_order_acquire) == sequence;
   const CallNote found{sequence, call.fingerprint.load(std::memory_order_acquire),
-                       call.history.load(std::memory_order_acquire)};
+                       call.history.load(std::memory_order_acquire), on_gpu};
   const bool after = call.sequence.load(std::memory_order_acquire) == sequence;
   return before && after ? std::optional(found) : std::nullopt;
 }
@@ -81,7 +88,7 @@ std::string DesyncBoard::encode(const CallNote& note) const {
   std::ostringstream text;
   text << note.sequence << ' ' << note.fingerprint << ' ' << note.history;
   for (std::uint64_t back = 1; back <= kMostCalls && back < note.sequence; ++back) {
-    if (const auto earlier = called(note.sequence - back))
+    if (const auto earlier = called(note.sequence - back, note.on_gpu))
       text << ' ' << earlier->sequence << ' ' << earlier->fingerprint << ' ' << earlier->history;
   }
   return text.str();
@@ -96,7 +103,7 @@ std::optional<DesyncBoard::Finding> DesyncBoard::difference(const std::string& t
   if (!is_peer(finding.rank) || call.sequence != mine.sequence || call.agrees_with(mine)) return std::nullopt;
   CallNote earlier;  // the latest first: the last one that differs is the first difference
   while (stream >> earlier.sequence >> earlier.fingerprint >> earlier.history) {
-    const auto own = called(earlier.sequence);
+    const auto own = called(earlier.sequence, mine.on_gpu);
     if (!own || own->fingerprint == earlier.fingerprint) continue;
     finding.first_difference_theirs = earlier;
     finding.first_difference_mine = own;
@@ -122,7 +129,7 @@ std::optional<DesyncBoard::Finding> DesyncBoard::closed() {
 
 std::optional<DesyncBoard::Finding> DesyncBoard::compare(const CallNote& mine) {
   if (auto finding = closed()) return finding;
-  if (const auto answer = note(answer_key(mine.sequence))) {
+  if (const auto answer = note(answer_key(mine))) {
     std::istringstream stream(*answer);
     int author = -1;
     std::string what;
@@ -138,13 +145,14 @@ std::optional<DesyncBoard::Finding> DesyncBoard::compare(const CallNote& mine) {
       if (auto finding = difference(std::to_string(author) + " " + text, mine)) return finding;
     }
   }
-  if (const auto first = note(first_key(mine.sequence))) {
+  if (const auto first = note(first_key(mine))) {
     // If many ranks write at the same time, all but one are overwritten. A rank learns that it is
     // the first when it reads its own note.
-    if (std::atoi(first->c_str()) == rank_) first_in_.store(mine.sequence, std::memory_order_relaxed);
+    if (std::atoi(first->c_str()) == rank_)
+      first_in_[mine.on_gpu].store(mine.sequence, std::memory_order_relaxed);
     return difference(*first, mine);
   }
-  set(first_key(mine.sequence), std::to_string(rank_) + " " + encode(mine));
+  set(first_key(mine), std::to_string(rank_) + " " + encode(mine));
   return std::nullopt;
 }
 
@@ -158,22 +166,25 @@ std::optional<bool> DesyncBoard::compare_message(int peer, bool sends, std::int6
   return other ? std::optional(*other == "gpu") : std::nullopt;
 }
 
-// "<rank> <number>" of each that does not wait in that operation; 0: in none.
-std::string DesyncBoard::waiting_ranks(std::uint64_t sequence) {
+// "<rank> <number> <whether on a GPU>" of each that does not wait in that operation; 0: in none.
+std::string DesyncBoard::waiting_ranks(const CallNote& note) {
   std::string seen = " ";  // a store may refuse an empty value
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
-    const std::string waits_in = store_->try_get(wait_key(peer)).value_or("0");
-    if (waits_in != std::to_string(sequence)) seen += std::to_string(peer) + " " + waits_in + " ";
+    bool on_gpu = note.on_gpu;
+    auto waits_in = store_->try_get(wait_key(peer, on_gpu));
+    if (waits_in == std::to_string(note.sequence)) continue;
+    if (!waits_in) waits_in = store_->try_get(wait_key(peer, on_gpu = !on_gpu));
+    seen += std::to_string(peer) + " " + waits_in.value_or("0") + (on_gpu ? " 1 " : " 0 ");
   }
   return seen;
 }
 
 // All ranks reach their deadlines at the same time, so one of them looks for all.
-std::optional<std::string> DesyncBoard::waiting_ranks_shared(std::uint64_t sequence) {
-  const std::string key = "board/waiting/" + std::to_string(sequence);
+std::optional<std::string> DesyncBoard::waiting_ranks_shared(const CallNote& note) {
+  const std::string key = "board/waiting/" + key_of(note);
   if (store_->add(key + "/asked", 1) == 1) {
-    std::string seen = waiting_ranks(sequence);
+    std::string seen = waiting_ranks(note);
     store_->set(key, seen);
     return seen;
   }
@@ -186,11 +197,11 @@ std::optional<std::string> DesyncBoard::waiting_ranks_shared(std::uint64_t seque
   return std::nullopt;
 }
 
-DesyncBoard::Waiting DesyncBoard::waiting(std::uint64_t sequence) {
+DesyncBoard::Waiting DesyncBoard::waiting(const CallNote& note) {
   std::optional<std::string> seen;
   try {
-    publish_wait(sequence);
-    seen = waiting_ranks_shared(sequence);
+    publish_wait(note);
+    seen = waiting_ranks_shared(note);
   } catch (const std::exception&) {
   }
   if (!seen) return {"the job's store does not answer, so where the other ranks are is not known", {}};
@@ -199,16 +210,19 @@ DesyncBoard::Waiting DesyncBoard::waiting(std::uint64_t sequence) {
   int count = 0;
   std::istringstream stream(*seen);
   std::uint64_t waits_in = 0;
-  for (int peer = 0; stream >> peer >> waits_in;) {
+  bool on_gpu = false, differ = false;
+  for (int peer = 0; stream >> peer >> waits_in >> on_gpu;) {
     if (!is_peer(peer) || peer >= size_) continue;
     elsewhere.push_back(peer);
     if (++count > kMostNames) continue;
     if (waits_in == 0)
       silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
     else
-      behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" +
-                std::to_string(waits_in);
+      differ |= on_gpu != note.on_gpu, behind += (behind.empty() ? "rank " : "; rank ") +
+                                                 std::to_string(peer) + " waits in #" +
+                                                 std::to_string(waits_in) + (on_gpu ? " (CUDA)" : "");
   }
+  if (differ) behind += ", and a call on a CPU tensor never matches one on a CUDA tensor";
   if (!silent.empty())
     behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
   if (count > kMostNames) behind += " and " + std::to_string(count - kMostNames) + " more elsewhere";

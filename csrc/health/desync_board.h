@@ -21,10 +21,12 @@
 
 namespace altorch {
 
-// A collective as its rank called it.
+// A collective as its rank called it. A group numbers its collectives on CPU tensors and those on CUDA tensors apart, because
+// ranks may make the two kinds in different orders: ranks compare only calls of one kind.
 struct CallNote {
   std::uint64_t sequence = 0, fingerprint = 0;
-  std::uint64_t history = 0;  // of the calls before it
+  std::uint64_t history = 0;  // of the calls of this kind before it
+  bool on_gpu = false;
   // The fingerprint of a call that its rank refused; no operation has it.
   static constexpr std::uint64_t kRefused = ~std::uint64_t{0};
   bool agrees_with(const CallNote& other) const {
@@ -41,7 +43,8 @@ class DesyncBoard {
 
   // Records a call of this rank, for later queries.
   void record(const CallNote& note) {
-    Call& call = calls_[note.sequence % calls_.size()];
+    auto& calls = calls_[note.on_gpu];
+    Call& call = calls[note.sequence % calls.size()];
     call.sequence.store(0, std::memory_order_relaxed);
     call.fingerprint.store(note.fingerprint, std::memory_order_release);
     call.history.store(note.history, std::memory_order_release);
@@ -49,9 +52,9 @@ class DesyncBoard {
   }
 
   // These four write to the store. They throw nothing: if the store does not answer, nothing is published.
-  void publish_wait(std::uint64_t sequence);
+  void publish_wait(const CallNote& note);
   // This rank has refused the operation; nothing of it was started.
-  void publish_refusal(std::uint64_t sequence, const std::string& cause);
+  void publish_refusal(const CallNote& note, const std::string& cause);
   // The operation failed after it was started, and this rank will run no other.
   void publish_closed(const std::string& operation, const Error& cause);
   // Answers a query: if this rank made another call under that number, publishes its own.
@@ -71,8 +74,8 @@ class DesyncBoard {
   // store does not answer. Throws nothing.
   std::optional<Finding> compare(const CallNote& note);
   // Whether the published call of this operation is this rank's. Then this rank asks DesyncQueries.
-  bool is_first_waiter(std::uint64_t sequence) const {
-    return first_in_.load(std::memory_order_relaxed) == sequence;
+  bool is_first_waiter(const CallNote& note) const {
+    return first_in_[note.on_gpu].load(std::memory_order_relaxed) == note.sequence;
   }
   // As compare(), but finds only that a peer has closed the group.
   std::optional<Finding> closed();
@@ -82,10 +85,10 @@ class DesyncBoard {
   // Where the ranks of the group wait, for the text of a timeout. One rank reads the keys of all, and
   // publishes the result for its peers.
   struct Waiting {
-    std::string text;            // "rank 2 waits in #4; ranks not waiting in this group: 3"
+    std::string text;            // "rank 2 waits in #4 (CUDA); ranks not waiting in this group: 3"
     std::vector<int> elsewhere;  // the ranks that do not wait in this operation
   };
-  Waiting waiting(std::uint64_t sequence);
+  Waiting waiting(const CallNote& note);
 
  private:
   struct Call {
@@ -95,17 +98,17 @@ class DesyncBoard {
   bool is_peer(int rank) const { return rank >= 0 && rank != rank_; }
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> note(const std::string& key);
-  std::string waiting_ranks(std::uint64_t sequence);
-  std::optional<std::string> waiting_ranks_shared(std::uint64_t sequence);
-  std::optional<CallNote> called(std::uint64_t sequence) const;
+  std::string waiting_ranks(const CallNote& note);
+  std::optional<std::string> waiting_ranks_shared(const CallNote& note);
+  std::optional<CallNote> called(std::uint64_t sequence, bool on_gpu) const;
   std::string encode(const CallNote& note) const;
   std::optional<Finding> difference(const std::string& theirs, const CallNote& mine) const;
 
   std::shared_ptr<KeyValueStore> store_;
   const std::string group_;
   const int rank_, size_;
-  std::array<Call, 512> calls_;
-  std::atomic<std::uint64_t> first_in_{0};
+  std::array<std::array<Call, 512>, 2> calls_;            // on the CPU, on GPUs
+  std::array<std::atomic<std::uint64_t>, 2> first_in_{};  // as above
 };
 
 }  // namespace altorch

@@ -27,7 +27,7 @@ void DesyncQueries::ask(const std::string& group, const CallNote& note) {
   try {
     const std::int64_t number = store_->add(kCounter, 1) - 1;
     store_->set(key_of(number), std::to_string(note.sequence) + " " + std::to_string(note.fingerprint) + " " +
-                                    std::to_string(note.history) + " " + group);
+                                    std::to_string(note.history) + (note.on_gpu ? " 1 " : " 0 ") + group);
   } catch (const std::exception&) {  // the store may be gone with its host
   }
 }
@@ -50,7 +50,7 @@ void DesyncQueries::answer() {
       std::istringstream stream(*question);
       CallNote note;
       std::string group;
-      stream >> note.sequence >> note.fingerprint >> note.history >> std::ws;
+      stream >> note.sequence >> note.fingerprint >> note.history >> note.on_gpu >> std::ws;
       if (!std::getline(stream, group)) continue;
       const auto found = boards_.find(group);
       if (found == boards_.end()) continue;

@@ -21,7 +21,7 @@ std::uint64_t fingerprint(const Operation& operation);
 
 // What a rank tells others of its call.
 inline CallNote note_of(const Operation& operation) {
-  return {operation.sequence, fingerprint(operation), operation.history};
+  return {operation.sequence, fingerprint(operation), operation.history, operation.on_gpu()};
 }
 
 // The operation without pointers and spans, which others own; with the same fingerprint.

@@ -36,13 +36,25 @@ Group::Group(Membership membership, int rank, int size)
   if (watch() && size_ > 1) watch()->queries.join(board_);
 }
 
+void Group::append(Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& history = order_of(operation.device).history;
+  operation.history = history;
+  history = append_call(history, fingerprint(operation));
+}
+
 void Group::append_to_history(Operation& operation) {
-  {
-    const std::lock_guard lock(mutex_);
-    operation.history = history_;
-    history_ = append_call(history_, fingerprint(operation));
-  }
+  append(operation);
   issue(operation);
+}
+
+void Group::append_to_gpu_history(const Operation& barrier) {
+  Operation place = barrier;
+  place.device = 0;
+  place.sequence = next_sequence(place.device);
+  barriers_.fetch_add(1, std::memory_order_relaxed);
+  append(place);
+  board_->record(note_of(place));
 }
 
 void Group::issue(Operation& operation) const {
@@ -97,13 +109,14 @@ std::optional<Error> Group::failure() const {
 
 Error Group::refuse(const Operation& operation, const Error& cause) {
   if (operation.is_collective()) {
-    std::uint64_t history = 0;
+    CallNote note{operation.sequence, CallNote::kRefused, 0, operation.on_gpu()};
     {
       const std::lock_guard lock(mutex_);
-      history = history_ = append_call(history_, CallNote::kRefused);
+      std::uint64_t& history = order_of(operation.device).history;
+      note.history = history = append_call(history, CallNote::kRefused);
     }
-    board_->record({operation.sequence, CallNote::kRefused, history});
-    if (size_ > 1 && !is_closing()) board_->publish_refusal(operation.sequence, cause.what());
+    board_->record(note);
+    if (size_ > 1 && !is_closing()) board_->publish_refusal(note, cause.what());
   }
   return failed(operation, cause);
 }
@@ -146,7 +159,8 @@ std::string Group::label(const Operation& operation) const {
     text += std::string(": ") + operation.access;
     return operation.root == kAnySource ? text : text + " rank " + std::to_string(operation.root);
   }
-  if (!operation.is_message()) return text + " #" + std::to_string(operation.sequence);
+  if (!operation.is_message())
+    return text + " #" + std::to_string(operation.sequence) + (operation.on_gpu() ? " (CUDA)" : "");
   text += operation.kind == OpKind::kSend ? " to " : " from ";
   text += operation.root == kAnySource ? "any rank" : "rank " + std::to_string(operation.root);
   return text + (*operation.access ? std::string(", of ") + operation.access

@@ -9,6 +9,7 @@
 // Thread rules: any thread, unless a member says otherwise. mutex_ is a leaf: no other lock is taken while it is held.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -44,12 +45,26 @@ class Group {
   // To be called before the first call of the group.
   void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
-  // Numbers collectives in the order of the calls. Every rank takes a number for every call, also for a refused one.
-  std::uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  std::uint64_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
-  // Appends the call to the group's history, which ranks compare, and issues it. Call it for each collective that has a
-  // sequence number, in the order of these numbers, and from one thread at a time. The last two rules hold for refuse(), too.
+  // Numbers collectives in the order of the calls: those on CPU tensors (kHostDevice) and those on CUDA tensors apart. Every
+  // rank takes a number for every call, also for a refused one.
+  std::uint64_t next_sequence(int device = kHostDevice) {
+    return order_of(device).sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  // The last number that was taken.
+  std::uint64_t sequence(int device = kHostDevice) const {
+    return orders_[device != kHostDevice].sequence.load(std::memory_order_relaxed);
+  }
+  // How many calls have a number, of both kinds.
+  std::uint64_t count_calls() const {
+    return sequence(kHostDevice) + sequence(/*device=*/0) - barriers_.load(std::memory_order_relaxed);
+  }
+  // Appends the call to its kind's history, which ranks compare, and issues it. Call it for each collective that has a
+  // sequence number, in the order of these numbers, and from one thread of each kind at a time. The last two rules hold for
+  // refuse(), too.
   void append_to_history(Operation& operation);
+  // Gives a barrier of the CPU a place among the calls on CUDA tensors, too: no call of either kind may pass it. So a rank whose
+  // device waits hears of a peer that has gone on to a barrier. Call it behind append_to_history(), which its rules hold for.
+  void append_to_gpu_history(const Operation& barrier);
   // Gives the operation its number in this process (Operation::number), and tells the observers, before it is posted. Call it
   // for operations without a sequence number: messages, and accesses to windows that wait.
   void issue(Operation& operation) const;
@@ -97,8 +112,16 @@ class Group {
   Error failed(const Operation& operation, const Error& cause) const;
 
  private:
+  // A CPU collective and a CUDA collective of one group may come in different orders on its ranks: one thread saves a
+  // checkpoint while another one trains, say.
+  struct Order {
+    std::atomic<std::uint64_t> sequence{0};
+    std::uint64_t history = 0;
+  };
+  void append(Operation& operation);
+  Order& order_of(int device) { return orders_[device != kHostDevice]; }
   void tell_failed(const Operation& operation, const Error& explained) const;
-  // "all_reduce #7", "recv from rank 2, tag 5"
+  // "all_reduce #7", "all_reduce #3 (CUDA)", "recv from rank 2, tag 5"
   std::string label(const Operation& operation) const;
   ObservedCall observed(const Operation& operation) const {
     return {operation,
@@ -107,7 +130,8 @@ class Group {
             operation.number,
             operation.timeout,
             operation.tag,
-            is_one_sided(operation.kind) ? operation.access : nullptr};
+            is_one_sided(operation.kind) ? operation.access : nullptr,
+            operation.on_gpu()};
   }
 
   const ProgressThread::Use use_;
@@ -116,12 +140,12 @@ class Group {
   const std::shared_ptr<DesyncBoard> board_;
   const std::shared_ptr<Statistics> statistics_ = std::make_shared<Statistics>();
   std::vector<std::shared_ptr<Observer>> observers_ = {statistics_};
-  std::atomic<std::uint64_t> sequence_{0};
 
-  mutable std::mutex mutex_;  // a leaf; guards what follows
-  std::uint64_t history_ = 0;
-  std::optional<Error> closed_;   // what calls get
-  std::optional<Error> failure_;  // what closed it
+  mutable std::mutex mutex_;                // a leaf; guards what follows
+  std::atomic<std::uint64_t> barriers_{0};  // that have a number of both kinds
+  std::array<Order, 2> orders_;             // on CPU tensors, on CUDA tensors; their sequence needs no lock
+  std::optional<Error> closed_;             // what calls get
+  std::optional<Error> failure_;            // what closed it
   std::atomic<bool> closing_{false}, tainted_{false};
 };
 

@@ -54,7 +54,7 @@ Error timed_out(const Operation& operation, Group& group) {
     cause += std::string("; did the peer post the matching ") +
              (operation.kind == OpKind::kSend ? "recv" : "send") + " with the same tag?";
   } else {
-    const auto found = group.board().waiting(operation.sequence);
+    const auto found = group.board().waiting(note_of(operation));
     cause += ": " + found.text + text_of(group, found.elsewhere) + "; this rank's call is " +
              describe_fingerprint(fingerprint(operation));
     cause += ". Find the rank that is late or took another path, or raise the timeout";
@@ -169,12 +169,12 @@ std::optional<Error> Watchdog::compare_message(const Operation& operation) {
 std::optional<Error> Watchdog::compare(const Operation& operation, Wait& wait) {
   DesyncBoard& board = group_.board();
   const CallNote mine = note_of(operation);
-  if (!wait.written_down) board.publish_wait(operation.sequence);
+  if (!wait.written_down) board.publish_wait(mine);
   wait.written_down = true;
   const auto finding = board.compare(mine);
   if (!finding) {
     // Again and again, more and more rarely: a peer may yet come to it, and pass it.
-    if (group_.watch() && board.is_first_waiter(operation.sequence) && wait.looks >= wait.next_query) {
+    if (group_.watch() && board.is_first_waiter(mine) && wait.looks >= wait.next_query) {
       group_.watch()->queries.ask(board.group(), mine);
       wait.next_query = 2 * wait.looks;
     }

@@ -25,8 +25,9 @@ std::string text_of(const FlightEntry& entry) {
   } else {
     text += " #" + std::to_string(entry.sequence);
   }
+  const char* const gpu = entry.on_gpu ? "CUDA, " : "";
   if (const auto bytes = bytes_of(entry))
-    text += std::string(" (") + name_of(entry.dtype) + ", " + size_text(*bytes) + ")";
+    text += std::string(" (") + gpu + name_of(entry.dtype) + ", " + size_text(*bytes) + ")";
   return text;
 }
 

@@ -13,6 +13,7 @@ namespace altorch {
 namespace {
 
 constexpr std::int64_t kNone = -1;
+constexpr std::uint64_t kOnGpu = 1 << 16;  // in Slot::what
 constexpr std::uint64_t kBeingWritten = ~std::uint64_t{0};
 
 std::int64_t now_ns() {
@@ -87,7 +88,8 @@ void FlightRecorder::issued(const FlightEntry& entry) {
   own.sequence.store(entry.sequence, after);
   own.message.store(entry.message, after);
   own.what.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(entry.root)) << 32 |
-                     static_cast<std::uint64_t>(entry.kind) << 8 | static_cast<std::uint64_t>(entry.dtype),
+                     (entry.on_gpu ? kOnGpu : 0) | static_cast<std::uint64_t>(entry.kind) << 8 |
+                     static_cast<std::uint64_t>(entry.dtype),
                  after);
   own.input.store(entry.input.value_or(kNone), after);
   own.output.store(entry.output.value_or(kNone), after);
@@ -139,6 +141,7 @@ std::vector<FlightEntry> FlightRecorder::entries() const {
       const std::uint64_t what = slot.what.load(before);
       entry.root = static_cast<int>(static_cast<std::uint32_t>(what >> 32));
       entry.kind = static_cast<OpKind>(what >> 8 & 0xFF);
+      entry.on_gpu = (what & kOnGpu) != 0;
       entry.dtype = static_cast<DType>(what & 0xFF);
       entry.input = known(slot.input.load(before));
       entry.output = known(slot.output.load(before));
@@ -184,6 +187,7 @@ void FlightLog::issued(const ObservedCall& observed) {
   entry.group = group_;
   entry.kind = call.kind;
   entry.dtype = call.dtype;
+  entry.on_gpu = observed.on_gpu;
   entry.root = call.root;
   entry.sequence = observed.sequence;
   if (call.is_message()) entry.message = messages_.fetch_add(1, std::memory_order_relaxed) + 1;

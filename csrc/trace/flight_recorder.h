@@ -37,8 +37,9 @@ struct FlightEntry {
   FlightState state = FlightState::kIssued;
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
+  bool on_gpu = false;
   int root = 0;                  // or the peer of a message
-  std::uint64_t sequence = 0;    // of the group's collectives
+  std::uint64_t sequence = 0;    // of the group's collectives on CPU tensors, or on CUDA tensors
   std::uint64_t message = 0;     // of the group's messages, from 1; 0: a collective
   std::int64_t tag = 0;          // of a message; one-sided: which window
   const char* access = nullptr;  // one-sided: what, a literal

@@ -13,12 +13,15 @@ namespace altorch {
 
 struct ObservedCall {
   const Call& call;
-  std::uint64_t sequence;  // of a collective: in its group; of a message: of the last collective before it
-  std::int64_t bytes;      // of the vector, or of all blocks
-  std::uint64_t number;    // among all calls of this process; 0: refused before it had a place
+  std::uint64_t
+      sequence;  // of a collective: among its group's on CPU tensors, or on CUDA tensors; of a message: of the last
+                 // collective before it
+  std::int64_t bytes;    // of the vector, or of all blocks
+  std::uint64_t number;  // among all calls of this process; 0: refused before it had a place
   std::chrono::milliseconds timeout;
   std::int64_t tag = 0;          // of a message; one-sided: which window
   const char* access = nullptr;  // one-sided: what, a literal
+  bool on_gpu = false;
 };
 
 // Called by the thread that works on the call. It may hold locks of the group, so be quick, throw

@@ -31,11 +31,12 @@ struct GroupReport {
   int rank = 0;                        // of this process in the group
   std::vector<int> global_ranks = {};  // by rank
   std::string transport = {};
-  std::int64_t timeout_ms = 0;     // that it was made with; calls have their own
-  std::uint64_t sequence = 0;      // of the collective that was numbered last
-  std::string closed = {};         // why it takes no calls; empty: it does
-  std::int64_t made_since_ns = 0;  // since when the group is being made; 0: it is made
-  std::string meets_at = {};       // where: MASTER_ADDR and MASTER_PORT
+  std::int64_t timeout_ms = 0;      // that it was made with; calls have their own
+  std::uint64_t sequence = 0;       // of the collective on CPU tensors that was numbered last
+  std::uint64_t cuda_sequence = 0;  // of the one on CUDA tensors
+  std::string closed = {};          // why it takes no calls; empty: it does
+  std::int64_t made_since_ns = 0;   // since when the group is being made; 0: it is made
+  std::string meets_at = {};        // where: MASTER_ADDR and MASTER_PORT
   std::optional<JobReport> job = {};
   std::vector<std::uint64_t> on_devices =
       {};  // FlightEntry::number of calls that the host is done with, but no device

@@ -138,7 +138,7 @@ DELAYS = (
 )
 
 MISMATCHES = (
-    Failure("other operation", usual=_all_reduce, odd=lambda scene: scene.call(dist.barrier)),
+    Failure("other operation", usual=_all_reduce, odd=lambda scene: scene.barrier()),
     Failure("other type", usual=_all_reduce, odd=lambda scene: scene.all_reduce(dtype=torch.int32)),
     Failure("other count", usual=_all_reduce, odd=lambda scene: scene.all_reduce(1001)),
     Failure("other large count", usual=_large, odd=lambda scene: scene.all_reduce(LARGE // 16 + 1)),

@@ -165,6 +165,11 @@ class Scene(Cues):
         self.call(dist.all_reduce, tensor, op=op)
         self.check(tensor, self.size)
 
+    def barrier(self) -> None:
+        """Of the CUDA calls, too, where the cell is about these: as in a group that was made with a device_id."""
+        devices = {"device_ids": [self.device.index]} if self.on_gpu else {}
+        self.call(dist.barrier, **devices)
+
     def broadcast(self, root: int) -> None:
         """A broadcast waits for no peer: what was wrong about it shows in the call behind it."""
         self.call(dist.broadcast, self.ones(1000), root)

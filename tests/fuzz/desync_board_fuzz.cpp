@@ -37,7 +37,7 @@ FUZZ_TARGET(desync_board, 2000) {
     deaths.take_new();
   } else {
     if (const auto finding = board->closed()) describe(*finding);
-    board->waiting(4);
+    board->waiting({4});
     board->compare_message(1, true, 0, false);
   }
 }

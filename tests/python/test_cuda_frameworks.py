@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -234,3 +236,86 @@ def test_distributed_checkpoints(world, asynchronous):
     model.load_state_dict(state["model"])
     for name, value in model.state_dict().items():
         assert torch.equal(value.full_tensor(), before[name]), name
+
+
+@on_ranks(2)
+def test_checkpoints_are_saved_while_training_goes_on(world):
+    """The checkpoint's thread calls CPU collectives of the default group, whose CUDA collectives the training calls."""
+    import torch.distributed.checkpoint as checkpoint
+
+    here = device(world)
+    model = DDP(network(here), device_ids=[here.index])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    folder = [tempfile.mkdtemp() if world.rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    saved, kept = [], []
+    for step in range(30):
+        inputs, labels = batch(world, step, here)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        if step % 10 == 0:
+            kept.append({name: value.clone() for name, value in model.module.state_dict().items()})
+            saved.append(
+                checkpoint.async_save(model.module.state_dict(), checkpoint_id=f"{folder[0]}/{step}")
+            )
+            time.sleep(0.05 * world.rank)  # the ranks' two threads fall into different orders
+    for number, (future, weights) in enumerate(zip(saved, kept, strict=True)):
+        future.result()
+        state = {name: torch.zeros_like(value) for name, value in weights.items()}
+        checkpoint.load(state, checkpoint_id=f"{folder[0]}/{10 * number}")
+        assert all(torch.equal(state[name], value) for name, value in weights.items()), number
+
+
+@on_ranks(2)
+def test_cpu_and_cuda_collectives_have_orders_of_their_own(world):
+    """On rank 0 each CPU collective comes before the CUDA collectives, on rank 1 behind them, and some are refused."""
+    here = device(world)
+
+    def refused(tensor):
+        with pytest.raises((RuntimeError, ValueError), match="rank 7"):
+            dist.distributed_c10d._get_default_group().broadcast(tensor, 7).wait()
+
+    def host(tensor, turn):
+        work = dist.all_reduce(tensor, async_op=True)
+        if turn % 5 == 0:
+            refused(tensor)
+        return work
+
+    for turn in range(20):
+        on_gpu, on_cpu = torch.full((1000,), turn + world.rank, device=here), torch.tensor([turn, world.rank])
+        if world.rank == 0:
+            work = host(on_cpu, turn)
+        for _ in range(3):
+            dist.all_reduce(on_gpu)
+        if turn % 7 == 0:
+            refused(on_gpu)
+        if world.rank == 1:
+            work = host(on_cpu, turn)
+        work.wait()
+        assert on_cpu.tolist() == [2 * turn, 1]
+        assert on_gpu.eq(4 * (2 * turn + 1)).all()
+
+
+@on_ranks(2)
+def test_threads_call_cpu_and_cuda_collectives_of_one_group(world):
+    here = device(world)
+    wrong = []
+
+    def on_cpu():
+        for turn in range(300):
+            tensor = torch.full((turn + 1,), float(world.rank + turn))
+            dist.all_reduce(tensor)
+            if not tensor.eq(2 * turn + 1).all():
+                wrong.append((turn, tensor))
+                return
+
+    thread = threading.Thread(target=on_cpu)
+    thread.start()
+    for turn in range(300):
+        tensor = torch.full((100 * turn + 1,), float(world.rank + turn), device=here)
+        dist.all_reduce(tensor, async_op=turn % 2 == 0)
+        dist.broadcast(tensor, turn % 2, async_op=False)
+        assert tensor.eq(2 * turn + 1).all(), turn
+    thread.join()
+    assert not wrong

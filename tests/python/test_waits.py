@@ -31,8 +31,8 @@ def done(operation, number, seconds):
 def group(name, rank, ranks, *calls, sequence=6, last=None, **more):
     made = {
         "name": name, "description": "undefined", "key": f"key of {name}", "rank": rank, "global_ranks": ranks,
-        "transport": "shm", "timeout_ms": 60000, "sequence": sequence, "closed": "", "recorded": True,
-        "calls_under_way": len(calls), "under_way": list(calls),
+        "transport": "shm", "timeout_ms": 60000, "sequence": sequence, "cuda_sequence": 0, "closed": "",
+        "recorded": True, "calls_under_way": len(calls), "under_way": list(calls),
     } | more  # fmt: skip
     return made | {"last_done": last} if last else made
 

@@ -133,7 +133,7 @@ std::vector<std::shared_ptr<CudaGroup>> AlBackend::cuda_groups() {
 std::vector<std::uint64_t> AlBackend::calls_on_devices() {
   const std::unique_lock lock(cuda_mutex_, std::try_to_lock);
   std::vector<std::uint64_t> numbers;
-  if (!lock) return numbers;  // one is being made, in a call that is under way
+  if (!lock) return numbers;  // another thread looks, or a group on a GPU has just been made
   for (const auto& group : cuda_groups_) {
     const auto more = group->under_way();
     numbers.insert(numbers.end(), more.begin(), more.end());
@@ -144,16 +144,19 @@ std::vector<std::uint64_t> AlBackend::calls_on_devices() {
 // `operation`: one that needs it; its ranks may have to come together first.
 std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
   const int device = operation.device;
-  const std::lock_guard lock(cuda_mutex_);
-  for (const auto& group : cuda_groups_) {
+  const auto made = [&]() -> std::shared_ptr<CudaGroup> {
+    const std::lock_guard lock(cuda_mutex_);
+    if (cuda_groups_.empty()) return nullptr;
+    const auto& group = cuda_groups_.front();
     if (group->device().index() == device) return group;
-  }
-  if (!cuda_groups_.empty()) {
     throw Error(ErrorKind::kInvalidArgument, "the tensors are on cuda:" + std::to_string(device) +
                                                  ", and this rank's part of the group is on " +
-                                                 cuda_groups_.front()->device().str() +
+                                                 group->device().str() +
                                                  "; use one GPU per rank (torch.cuda.set_device)");
-  }
+  };
+  if (auto group = made()) return group;
+  const std::lock_guard making(making_mutex_);
+  if (auto group = made()) return group;
   GpuRouteOptions routes;
   routes.make_carrier = [this] { return make_carrier(); };
   routes.nccl = options_->nccl;
@@ -167,6 +170,7 @@ std::shared_ptr<CudaGroup> AlBackend::cuda_group(const Operation& operation) {
                                            options_->is_high_priority_stream, on_error, std::move(routes),
                                            hooks_->completion_hooks());
   CudaWatch::instance().add(group);
+  const std::lock_guard lock(cuda_mutex_);
   cuda_groups_.push_back(group);
   return group;
 }

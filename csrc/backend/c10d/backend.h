@@ -7,6 +7,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <array>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -111,7 +112,7 @@ class AlBackend : public c10d::Backend {
   void share(std::shared_ptr<CompletionHooks> hooks) { hooks_->share(std::move(hooks)); }
 #endif
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
-  std::uint64_t getSequenceNumberForGroup() override { return communicator_->sequence(); }
+  std::uint64_t getSequenceNumberForGroup() override { return communicator_->count_calls(); }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
@@ -220,9 +221,12 @@ class AlBackend : public c10d::Backend {
 
  private:
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
-  // What `fill` throws is reported to the peers, because they may already wait in the call.
+  // What `fill` throws is reported to the peers, because they may already wait in the call. `device`: cuda_device_of() of the tensors,
+  // which are not checked yet; of a barrier, a GPU if it has a place among the calls on CUDA tensors, too.
   template <typename Fill>
-  WorkPtr issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout, bool async, Fill&& fill);
+  WorkPtr issue(c10d::OpType type, OpKind kind, int device, std::chrono::milliseconds timeout, bool async,
+                Fill&& fill);
+  std::mutex& order_mutex(int device) { return order_mutexes_[device != kHostDevice]; }
   // backend_launch.cpp
   // Whether the caller waits for the call on the host.
   bool blocks(const PreparedCall& call, bool async) const;
@@ -306,8 +310,10 @@ class AlBackend : public c10d::Backend {
   c10::weak_intrusive_ptr<c10d::Backend> last_split_{c10::intrusive_ptr<c10d::Backend>()};
   c10::weak_intrusive_ptr<c10d::Store> last_merge_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<c10d::Backend> last_merge_{c10::intrusive_ptr<c10d::Backend>()};
-  std::mutex order_mutex_;  // held from taking a call's number to taking its place in the queue
+  // Held from taking a call's number to taking its place in the queue: of calls on CPU tensors, on CUDA tensors.
+  std::array<std::mutex, 2> order_mutexes_;
   CoalescingWindows windows_;
+  std::mutex making_mutex_;  // held while a group on a GPU is made, which is collective; before cuda_mutex_
   std::mutex cuda_mutex_;
   std::vector<std::shared_ptr<CudaGroup>> cuda_groups_;
   int inherited_on_ = kHostDevice;

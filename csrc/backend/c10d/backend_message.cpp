@@ -43,8 +43,8 @@ AlBackend::WorkPtr AlBackend::message(c10d::OpType type, OpKind kind, const at::
   if (tensor.is_cuda()) {
     PreparedCall call;
     call.operation = operation;
-    call.operation.device = tensor.device().index();
-    call.operation.sequence = communicator_->sequence();
+    call.operation.device = cuda_device_of(tensor);
+    call.operation.sequence = communicator_->sequence(call.operation.device);
     call.keep = {tensor, block.tensor()};
     if (sends && block.staged()) call.loads = {block};
     if (!sends && block.staged()) call.stores = {block};
@@ -113,8 +113,11 @@ AlBackend::WorkPtr AlBackend::barrier(const c10d::BarrierOptions& options) {
       }
     }
   });
-  return issue(c10d::OpType::BARRIER, OpKind::kBarrier, options.timeout, options.asyncOp,
-               [](PreparedCall&) {});
+  // As torch has it: with device_ids, or in a group with a device_id, it is one of the calls on CUDA tensors, too.
+  const auto bound = getBoundDeviceId();
+  const bool is_on_gpu = !options.device_ids.empty() || (bound && bound->is_cuda());
+  return issue(c10d::OpType::BARRIER, OpKind::kBarrier, is_on_gpu ? 0 : kHostDevice, options.timeout,
+               options.asyncOp, [](PreparedCall&) {});
 }
 
 // Rank 0 waits for a message of every peer, and then answers all of them. Unlike a barrier, it can

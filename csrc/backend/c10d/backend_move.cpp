@@ -5,8 +5,8 @@
 namespace altorch::backend {
 
 AlBackend::WorkPtr AlBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return issue(c10d::OpType::BROADCAST, OpKind::kBroadcast, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::BROADCAST, OpKind::kBroadcast, cuda_device_of(tensors), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "broadcast's tensor");
                  check_rank(options.rootRank, "src");
                  const Block block(tensor);
@@ -27,8 +27,8 @@ AlBackend::WorkPtr AlBackend::broadcast(Tensors& tensors, const c10d::BroadcastO
 
 AlBackend::WorkPtr AlBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                         const c10d::AllgatherOptions& options) {
-  return issue(c10d::OpType::ALLGATHER, OpKind::kAllGather, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::ALLGATHER, OpKind::kAllGather, cuda_device_of(inputs, outputs), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  const at::Tensor& input = only_tensor(inputs, "all_gather's tensor");
                  check_list(outputs, getSize(), input, "all_gather's tensor_list");
                  bool even = true;
@@ -51,8 +51,8 @@ AlBackend::WorkPtr AlBackend::allgather(TensorLists& outputs, Tensors& inputs,
 
 AlBackend::WorkPtr AlBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                               const c10d::AllgatherOptions& options) {
-  return issue(c10d::OpType::_ALLGATHER_BASE, OpKind::kAllGather, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::_ALLGATHER_BASE, OpKind::kAllGather, cuda_device_of(output, input),
+               options.timeout, options.asyncOp, [&](PreparedCall& call) {
                  check_tensor(output, "all_gather_into_tensor's output");
                  check_tensor(input, "all_gather_into_tensor's input");
                  check_same_dtype(output, input, "all_gather_into_tensor's output");
@@ -98,40 +98,41 @@ AlBackend::WorkPtr AlBackend::allgather_into_tensor_coalesced(Tensors& outputs, 
 
 AlBackend::WorkPtr AlBackend::gather(TensorLists& outputs, Tensors& inputs,
                                      const c10d::GatherOptions& options) {
-  return issue(
-      c10d::OpType::GATHER, OpKind::kGather, options.timeout, options.asyncOp, [&](PreparedCall& call) {
-        const at::Tensor& input = only_tensor(inputs, "gather's tensor");
-        check_rank(options.rootRank, "dst");
-        const Block from(input);
-        call.operation.dtype = dtype_of(input);
-        call.operation.root = static_cast<int>(options.rootRank);
-        call.operation.input = from.data();
-        call.operation.count = input.numel();
-        call.keep = {input, from.tensor()};
-        if (from.staged()) call.loads = {from};
-        if (options.rootRank != getRank()) {
-          if (outputs.empty() || (outputs.size() == 1 && outputs[0].empty())) return;
-          throw Error(ErrorKind::kInvalidArgument, "gather_list must be given on the destination rank only");
-        }
-        check_list(outputs, getSize(), input, "gather's gather_list");
-        bool even = true;
-        call.output_counts = counts_of(outputs[0], even);
-        check_numel(input, call.output_counts[static_cast<std::size_t>(getRank())], "gather's tensor",
-                    "its own entry of gather_list");
-        const Block to(outputs[0]);
-        call.operation.output = to.data();
-        call.keep.push_back(to.tensor());
-        call.keep.append(outputs[0].begin(), outputs[0].end());
-        call.outputs = outputs[0];
-        if (to.staged()) call.stores = {to};
-      });
+  return issue(c10d::OpType::GATHER, OpKind::kGather, cuda_device_of(inputs, outputs), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
+                 const at::Tensor& input = only_tensor(inputs, "gather's tensor");
+                 check_rank(options.rootRank, "dst");
+                 const Block from(input);
+                 call.operation.dtype = dtype_of(input);
+                 call.operation.root = static_cast<int>(options.rootRank);
+                 call.operation.input = from.data();
+                 call.operation.count = input.numel();
+                 call.keep = {input, from.tensor()};
+                 if (from.staged()) call.loads = {from};
+                 if (options.rootRank != getRank()) {
+                   if (outputs.empty() || (outputs.size() == 1 && outputs[0].empty())) return;
+                   throw Error(ErrorKind::kInvalidArgument,
+                               "gather_list must be given on the destination rank only");
+                 }
+                 check_list(outputs, getSize(), input, "gather's gather_list");
+                 bool even = true;
+                 call.output_counts = counts_of(outputs[0], even);
+                 check_numel(input, call.output_counts[static_cast<std::size_t>(getRank())],
+                             "gather's tensor", "its own entry of gather_list");
+                 const Block to(outputs[0]);
+                 call.operation.output = to.data();
+                 call.keep.push_back(to.tensor());
+                 call.keep.append(outputs[0].begin(), outputs[0].end());
+                 call.outputs = outputs[0];
+                 if (to.staged()) call.stores = {to};
+               });
 }
 
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
 AlBackend::WorkPtr AlBackend::gather_single(at::Tensor& output, at::Tensor& input,
                                             const c10d::GatherOptions& options) {
-  return issue(c10d::OpType::GATHER, OpKind::kGather, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::GATHER, OpKind::kGather, cuda_device_of(output, input), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  check_tensor(input, "gather_single's tensor");
                  check_rank(options.rootRank, "dst");
                  const Block from(input);
@@ -158,39 +159,40 @@ AlBackend::WorkPtr AlBackend::gather_single(at::Tensor& output, at::Tensor& inpu
 
 AlBackend::WorkPtr AlBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                       const c10d::ScatterOptions& options) {
-  return issue(
-      c10d::OpType::SCATTER, OpKind::kScatter, options.timeout, options.asyncOp, [&](PreparedCall& call) {
-        const at::Tensor& output = only_tensor(outputs, "scatter's tensor");
-        check_rank(options.rootRank, "src");
-        const Block to(output);
-        call.operation.dtype = dtype_of(output);
-        call.operation.root = static_cast<int>(options.rootRank);
-        call.operation.output = to.data();
-        call.operation.count = output.numel();
-        call.keep = {output, to.tensor()};
-        call.outputs = {output};
-        if (to.staged()) call.stores = {to};
-        if (options.rootRank != getRank()) {
-          if (inputs.empty() || (inputs.size() == 1 && inputs[0].empty())) return;
-          throw Error(ErrorKind::kInvalidArgument, "scatter_list must be given on the source rank only");
-        }
-        check_list(inputs, getSize(), output, "scatter's scatter_list");
-        bool even = true;
-        call.input_counts = counts_of(inputs[0], even);
-        check_numel(output, call.input_counts[static_cast<std::size_t>(getRank())], "scatter's tensor",
-                    "its own entry of scatter_list");
-        const Block from(inputs[0]);
-        call.operation.input = from.data();
-        call.keep.push_back(from.tensor());
-        call.keep.append(inputs[0].begin(), inputs[0].end());
-        if (from.staged()) call.loads = {from};
-      });
+  return issue(c10d::OpType::SCATTER, OpKind::kScatter, cuda_device_of(outputs, inputs), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
+                 const at::Tensor& output = only_tensor(outputs, "scatter's tensor");
+                 check_rank(options.rootRank, "src");
+                 const Block to(output);
+                 call.operation.dtype = dtype_of(output);
+                 call.operation.root = static_cast<int>(options.rootRank);
+                 call.operation.output = to.data();
+                 call.operation.count = output.numel();
+                 call.keep = {output, to.tensor()};
+                 call.outputs = {output};
+                 if (to.staged()) call.stores = {to};
+                 if (options.rootRank != getRank()) {
+                   if (inputs.empty() || (inputs.size() == 1 && inputs[0].empty())) return;
+                   throw Error(ErrorKind::kInvalidArgument,
+                               "scatter_list must be given on the source rank only");
+                 }
+                 check_list(inputs, getSize(), output, "scatter's scatter_list");
+                 bool even = true;
+                 call.input_counts = counts_of(inputs[0], even);
+                 check_numel(output, call.input_counts[static_cast<std::size_t>(getRank())],
+                             "scatter's tensor", "its own entry of scatter_list");
+                 const Block from(inputs[0]);
+                 call.operation.input = from.data();
+                 call.keep.push_back(from.tensor());
+                 call.keep.append(inputs[0].begin(), inputs[0].end());
+                 if (from.staged()) call.loads = {from};
+               });
 }
 
 AlBackend::WorkPtr AlBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                        const c10d::AllToAllOptions& options) {
-  return issue(c10d::OpType::ALLTOALL, OpKind::kAllToAll, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::ALLTOALL, OpKind::kAllToAll, cuda_device_of(outputs, inputs), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  TensorLists output_lists = {outputs}, input_lists = {inputs};
                  if (outputs.empty())
                    throw Error(ErrorKind::kInvalidArgument, "all_to_all's output_tensor_list is empty");
@@ -218,8 +220,8 @@ AlBackend::WorkPtr AlBackend::alltoall_base(at::Tensor& output, at::Tensor& inpu
                                             std::vector<std::int64_t>& input_splits,
                                             const c10d::AllToAllOptions& options) {
   return issue(
-      c10d::OpType::ALLTOALL_BASE, OpKind::kAllToAll, options.timeout, options.asyncOp,
-      [&](PreparedCall& call) {
+      c10d::OpType::ALLTOALL_BASE, OpKind::kAllToAll, cuda_device_of(output, input), options.timeout,
+      options.asyncOp, [&](PreparedCall& call) {
         check_tensor(output, "all_to_all_single's output");
         check_tensor(input, "all_to_all_single's input");
         check_same_dtype(input, output, "all_to_all_single's input");

@@ -11,8 +11,8 @@ std::pair<at::Tensor, at::Tensor> AlBackend::all_reduce_rms_norm(const at::Tenso
                                                                  const std::optional<at::Tensor>& weight,
                                                                  double epsilon) {
   std::shared_ptr<NormedTensors> norm;
-  issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, c10d::kUnsetTimeout, /*async=*/false,
-        [&](PreparedCall& call) {
+  issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, cuda_device_of(part), c10d::kUnsetTimeout,
+        /*async=*/false, [&](PreparedCall& call) {
           norm = std::make_shared<NormedTensors>(part, residual, weight, epsilon);
           set_reduction(call.operation, c10d::ReduceOp::SUM, norm->part());
           call.operation.count = norm->part().numel();

@@ -39,33 +39,35 @@ void* memory_of(const at::Tensor& bytes, std::int64_t expected) {
 
 void AlBackend::move_bytes(OpKind kind, int root, const at::Tensor& input, const at::Tensor& output,
                            const std::vector<std::int64_t>& counts) {
-  issue(op_type_of(kind), kind, std::chrono::milliseconds(0), /*async=*/false, [&](PreparedCall& call) {
-    check_rank(root, "the root");
-    Operation& operation = call.operation;
-    operation.dtype = DType::kUInt8;
-    operation.root = kind == OpKind::kAllGather ? 0 : root;
-    call.keep = {input, output};
-    if (kind == OpKind::kBroadcast) {
-      operation.count = output.numel();
-      operation.output = output.data_ptr();
-      return;
-    }
-    if (kind == OpKind::kScatter) {
-      operation.count = output.numel();
-      operation.output = output.data_ptr();
-      if (root == getRank()) operation.input = memory_of(input, output.numel() * getSize());
-      return;
-    }
-    if (static_cast<int>(counts.size()) != getSize())
-      throw Error(ErrorKind::kInternal, "a count for each rank is expected");
-    operation.count = counts[static_cast<std::size_t>(getRank())];
-    operation.input = memory_of(input, operation.count);
-    if (kind == OpKind::kAllGather || root == getRank())
-      operation.output = memory_of(output, std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
-    // Uneven on all ranks alike: every rank then chooses an algorithm for uneven blocks.
-    if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) != counts.end())
-      call.output_counts = counts;
-  });
+  issue(op_type_of(kind), kind, kHostDevice, std::chrono::milliseconds(0), /*async=*/false,
+        [&](PreparedCall& call) {
+          check_rank(root, "the root");
+          Operation& operation = call.operation;
+          operation.dtype = DType::kUInt8;
+          operation.root = kind == OpKind::kAllGather ? 0 : root;
+          call.keep = {input, output};
+          if (kind == OpKind::kBroadcast) {
+            operation.count = output.numel();
+            operation.output = output.data_ptr();
+            return;
+          }
+          if (kind == OpKind::kScatter) {
+            operation.count = output.numel();
+            operation.output = output.data_ptr();
+            if (root == getRank()) operation.input = memory_of(input, output.numel() * getSize());
+            return;
+          }
+          if (static_cast<int>(counts.size()) != getSize())
+            throw Error(ErrorKind::kInternal, "a count for each rank is expected");
+          operation.count = counts[static_cast<std::size_t>(getRank())];
+          operation.input = memory_of(input, operation.count);
+          if (kind == OpKind::kAllGather || root == getRank())
+            operation.output =
+                memory_of(output, std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+          // Uneven on all ranks alike: every rank then chooses an algorithm for uneven blocks.
+          if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) != counts.end())
+            call.output_counts = counts;
+        });
 }
 
 AlBackend::WorkPtr AlBackend::send_bytes(const at::Tensor& bytes, int peer) {

@@ -79,8 +79,8 @@ AlBackend::WorkPtr AlBackend::allreduce(Tensors& tensors, const c10d::AllreduceO
 AlBackend::WorkPtr AlBackend::allreduce_by_way_of(const at::Tensor& copy, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
   const KnownReduction reduction(options.reduceOp);
-  return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::ALLREDUCE, OpKind::kAllReduce, cuda_device_of(tensors), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "all_reduce's tensor");
                  set_reduction(call.operation, reduction.get(), tensor);
                  const Block block = copy.defined() ? Block(tensor, copy) : Block(tensor);
@@ -108,7 +108,8 @@ AlBackend::WorkPtr AlBackend::allreduce_coalesced(Tensors& tensors,
 
 at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
   at::Tensor result;
-  issue(c10d::OpType::UNKNOWN, exclusive ? OpKind::kExscan : OpKind::kScan, c10d::kUnsetTimeout,
+  issue(c10d::OpType::UNKNOWN, exclusive ? OpKind::kExscan : OpKind::kScan, cuda_device_of(tensor),
+        c10d::kUnsetTimeout,
         /*async=*/false, [&](PreparedCall& call) {
           check_tensor(tensor, "scan's tensor");
           if (at::GradMode::is_enabled() && tensor.requires_grad()) {
@@ -133,8 +134,8 @@ at::Tensor AlBackend::scan(const at::Tensor& tensor, int op, bool exclusive) {
 
 AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const KnownReduction reduction(options.reduceOp);
-  return issue(c10d::OpType::REDUCE, OpKind::kReduce, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::REDUCE, OpKind::kReduce, cuda_device_of(tensors), options.timeout,
+               options.asyncOp, [&](PreparedCall& call) {
                  const at::Tensor& tensor = only_tensor(tensors, "reduce's tensor");
                  check_rank(options.rootRank, "dst");
                  set_reduction(call.operation, reduction.get(), tensor);
@@ -153,8 +154,8 @@ AlBackend::WorkPtr AlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions
 AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
   const KnownReduction reduction(options.reduceOp);
-  return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::REDUCE_SCATTER, OpKind::kReduceScatter, cuda_device_of(outputs, inputs),
+               options.timeout, options.asyncOp, [&](PreparedCall& call) {
                  const at::Tensor& output = only_tensor(outputs, "reduce_scatter's output");
                  check_list(inputs, getSize(), output, "reduce_scatter's input_list");
                  set_reduction(call.operation, reduction.get(), output);
@@ -178,8 +179,8 @@ AlBackend::WorkPtr AlBackend::reduce_scatter(Tensors& outputs, TensorLists& inpu
 AlBackend::WorkPtr AlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
   const KnownReduction reduction(options.reduceOp);
-  return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, options.timeout, options.asyncOp,
-               [&](PreparedCall& call) {
+  return issue(c10d::OpType::_REDUCE_SCATTER_BASE, OpKind::kReduceScatter, cuda_device_of(output, input),
+               options.timeout, options.asyncOp, [&](PreparedCall& call) {
                  check_tensor(output, "reduce_scatter_tensor's output");
                  check_tensor(input, "reduce_scatter_tensor's input");
                  check_same_dtype(input, output, "reduce_scatter_tensor's input");

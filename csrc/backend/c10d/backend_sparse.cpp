@@ -15,17 +15,19 @@
 namespace altorch::backend {
 
 struct SparseCall {
-  SparseSum sum;
   Operation whole, first, second;  // what was asked for, and the two that it is made of
   Flag described;                  // the first is done
-  std::optional<Error> failure;    // the earliest
+  SparseSum sum;
+  std::optional<Error> failure;  // the earliest
+  bool known_to_all = false;     // which every rank has, and nothing was exchanged
 
-  SparseCall(SparseSum data, const Operation& asked, std::uint64_t next)
-      : sum(std::move(data)), whole(asked), first(asked), second(asked) {
+  SparseCall(SparseSum data, const Operation& asked, std::uint64_t next, int device)
+      : whole(asked), first(asked), second(asked), sum(std::move(data)) {
     sum.describe(first);
     second.kind = OpKind::kAllGather;
     second.dtype = DType::kUInt8;
     second.sequence = next;
+    second.device = device;
   }
   void note(const std::optional<Error>& error, bool buffers_free) {
     if (!buffers_free) AlWork::leak_intentionally(sum.buffers());
@@ -40,6 +42,7 @@ struct SparseCall {
       if (!failure) {
         if (const auto found = sum.disagreement()) {
           failure = group.explain(whole, *found);
+          known_to_all = true;
           return;
         }
         sum.exchange(operation, counts);
@@ -93,12 +96,15 @@ std::shared_ptr<Task> submit(const std::shared_ptr<Communicator>& group, std::sh
 AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const ProfilerRange range(options_->served_name, name_of(OpKind::kAllReduce));
   return called([&]() -> WorkPtr {
-    std::unique_lock turn(order_mutex_);
+    const int device = cuda_device_of(tensors);  // of the contents; the descriptions are on the CPU
+    std::unique_lock turn(order_mutex(kHostDevice));
+    std::unique_lock<std::mutex> turn_on_gpu;
+    if (device != kHostDevice) turn_on_gpu = std::unique_lock(order_mutex(device));
     Operation whole;
     whole.kind = OpKind::kAllReduce;
     whole.timeout = deadline(options.timeout);
     whole.sequence = communicator_->next_sequence();
-    const std::uint64_t next = communicator_->next_sequence();
+    const std::uint64_t next = communicator_->next_sequence(device);
     std::shared_ptr<SparseCall> call;
     try {
       if (tensors.size() != 1) {
@@ -115,16 +121,22 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::All
                     "a coalescing window takes no sparse tensors; reduce them outside of it");
       }
       try {
-        call = std::make_shared<SparseCall>(SparseSum(tensors[0], getRank(), getSize()), whole, next);
+        call = std::make_shared<SparseCall>(SparseSum(tensors[0], getRank(), getSize()), whole, next, device);
       } catch (const c10::Error& error) {
         throw Error(ErrorKind::kInvalidArgument, error.what_without_backtrace());
       }
     } catch (const Error& cause) {
+      if (device != kHostDevice) {
+        Operation contents = whole;
+        contents.sequence = next;
+        contents.device = device;
+        communicator_->refuse(contents, cause);
+      }
       throw communicator_->refuse(whole, cause);
     }
     communicator_->append_to_history(call->first);
     communicator_->append_to_history(call->second);  // its size is not known yet
-    if (tensors[0].is_cuda()) return allreduce_sparse_cuda(*call, options.asyncOp);
+    if (device != kHostDevice) return allreduce_sparse_cuda(*call, options.asyncOp);
     if (!options.asyncOp) {
       const auto last = submit(communicator_, call, {});
       turn.unlock();  // it has its place
@@ -169,22 +181,15 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   call.note(error, buffers_free);
   PreparedCall exchange;
   call.prepare(call.second, exchange.output_counts, *communicator_);
-  const bool host_only = call.failure.has_value();
-  exchange.operation = call.second;
-  const at::Tensor tensor = call.sum.tensor();
-  if (host_only) {
-    exchange.bind();
-    error.reset();
-    try {
-      communicator_->run(exchange.operation, buffers_free);
-    } catch (const Error& thrown) {
-      error = thrown;
-    }
+  if (call.failure) {
+    // Unless all ranks have found the mismatch, the others go on to the exchange.
+    if (!call.known_to_all) communicator_->abort_call(call.second, call.failure->without_label());
     throw *call.failure;
   }
+  exchange.operation = call.second;
+  const at::Tensor tensor = call.sum.tensor();
   const auto buffers = call.sum.buffers();
   exchange.keep = {buffers[1], buffers[2]};
-  exchange.operation.device = call.second.device = tensor.device().index();
   launch(c10d::OpType::_ALLREDUCE_SPARSE, std::move(exchange), /*async=*/false);
   const c10::DeviceGuard on_device(tensor.device());
   call.finish(*communicator_);

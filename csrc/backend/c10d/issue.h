@@ -11,20 +11,25 @@
 namespace altorch::backend {
 
 template <typename Fill>
-AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono::milliseconds timeout,
-                                    bool async, Fill&& fill) {
+AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
+                                    std::chrono::milliseconds timeout, bool async, Fill&& fill) {
   ProfilerRange range(options_->served_name, name_of(kind), is_part());
   return called([&] {
     PreparedCall call;
     // Calls of several threads enter the queue in the order of their sequence numbers. Peers match
     // calls by number, and would wait if a call stood behind a later one here.
-    std::unique_lock turn(order_mutex_);
+    const bool is_of_both = kind == OpKind::kBarrier && device != kHostDevice;
+    std::unique_lock turn(order_mutex(is_of_both ? kHostDevice : device));
+    std::unique_lock<std::mutex> turn_on_gpu;
+    if (is_of_both) turn_on_gpu = std::unique_lock(order_mutex(device));
     call.operation.kind = kind;
+    call.operation.device =
+        is_of_both ? kHostDevice : device;  // in whose order it has its number, also if it is refused
     call.operation.timeout = deadline(timeout);
-    call.operation.sequence = communicator_->next_sequence();
+    call.operation.sequence = communicator_->next_sequence(call.operation.device);
     try {
       fill(call);
-      set_device(call);
+      check_device(call);
       for (const Block& block : call.stores) block.check_storable();
     } catch (const Error& cause) {
       throw communicator_->refuse(call.operation, cause);
@@ -36,6 +41,10 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, std::chrono:
     call.bind();
     range.describe(call.operation, *communicator_, call.keep.empty() ? at::Tensor() : call.keep.front());
     communicator_->append_to_history(call.operation);
+    if (is_of_both) {
+      communicator_->append_to_gpu_history(call.operation);
+      turn_on_gpu.unlock();
+    }
     if (!blocks(call, async)) return launch(type, std::move(call), async);
     load(call);
     auto place = communicator_->reserve(call.operation);

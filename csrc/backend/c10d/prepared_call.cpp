@@ -3,7 +3,7 @@
 
 namespace altorch::backend {
 
-void set_device(PreparedCall& call) {
+void check_device(const PreparedCall& call) {
   if (call.keep.empty()) return;
   const c10::Device device = call.keep.front().device();
   for (const at::Tensor& tensor : call.keep) {
@@ -11,7 +11,8 @@ void set_device(PreparedCall& call) {
     throw Error(ErrorKind::kInvalidArgument, "its tensors are on different devices, " + device.str() +
                                                  " and " + tensor.device().str() + "; move them to one");
   }
-  call.operation.device = device.is_cuda() ? device.index() : kHostDevice;
+  if (cuda_device_of(call.keep.front()) != call.operation.device)
+    throw Error(ErrorKind::kInternal, "its tensors are on " + device.str() + ", and its number is not");
 }
 
 }  // namespace altorch::backend

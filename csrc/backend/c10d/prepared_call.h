@@ -35,7 +35,7 @@ struct PreparedCall {
   }
 };
 
-// Finds out where the call's tensors live; throws Error(kInvalidArgument) when not all are in one place.
-void set_device(PreparedCall& call);
+// Throws Error(kInvalidArgument) where not all tensors of the call are on its device (cuda_device_of() of them).
+void check_device(const PreparedCall& call);
 
 }  // namespace altorch::backend

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/operation.h"
 
 namespace altorch::backend {
 
@@ -21,6 +22,24 @@ at::ScalarType scalar_type_of(DType type);
 // Throws Error(kInvalidArgument) with this sentence.
 [[noreturn]] inline void refuse(const std::string& message) {
   throw Error(ErrorKind::kInvalidArgument, message);
+}
+
+// The CUDA device of a call: of the first of its tensors, or lists of tensors, that is on one; kHostDevice where none is. The
+// tensors are not checked yet.
+inline int cuda_device_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cuda() ? tensor.get_device() : kHostDevice;
+}
+template <typename Element>
+int cuda_device_of(const std::vector<Element>& list) {
+  for (const Element& element : list) {
+    if (const int device = cuda_device_of(element); device != kHostDevice) return device;
+  }
+  return kHostDevice;
+}
+template <typename First, typename... Others>
+int cuda_device_of(const First& first, const Others&... others) requires(sizeof...(others) > 0) {
+  const int device = cuda_device_of(first);
+  return device != kHostDevice ? device : cuda_device_of(others...);
 }
 
 // A dense CPU or CUDA tensor of a known type; throws Error(kInvalidArgument) that names `what` otherwise.

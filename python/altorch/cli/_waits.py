@@ -185,7 +185,7 @@ def call_text(group: Group, call: Call) -> str:
         text += f" {way} {peer}, tag {call['tag']}"
     else:
         text += f" #{call['sequence']}"
-    details = []
+    details = ["CUDA"] if call.get("on_gpu") else []
     if "root" in call:
         details.append(f"root {group['global_ranks'][call['root']]}")
     if "bytes" in call:
@@ -234,19 +234,25 @@ def findings(job: Job) -> list[Finding]:
 
 
 def _collectives(job: Job, key: str, members: dict[int, Group]) -> list[Finding]:
-    heads: dict[int, dict[int, Call]] = {}  # by number, by rank
+    heads: dict[tuple[str, int], dict[int, Call]] = {}  # by the group's counter and the number, by rank
     for rank, group in members.items():
-        calls = [call for call in group["under_way"] if "sequence" in call]
-        if calls:
-            first = min(calls, key=lambda call: call["sequence"])
-            heads.setdefault(first["sequence"], {})[rank] = first
-    return [_collective(job, key, members, sequence, calls) for sequence, calls in sorted(heads.items())]
+        for on_gpu, counter in ((False, "sequence"), (True, "cuda_sequence")):
+            calls = [
+                call
+                for call in group["under_way"]
+                if "sequence" in call and call.get("on_gpu", False) == on_gpu
+            ]
+            if calls:
+                first = min(calls, key=lambda call: call["sequence"])
+                heads.setdefault((counter, first["sequence"]), {})[rank] = first
+    return [_collective(job, key, members, counter, calls) for (counter, _), calls in sorted(heads.items())]
 
 
 def _collective(
-    job: Job, key: str, members: dict[int, Group], sequence: int, calls: dict[int, Call]
+    job: Job, key: str, members: dict[int, Group], counter: str, calls: dict[int, Call]
 ) -> Finding:
     waiting = sorted(calls)
+    sequence = calls[waiting[0]]["sequence"]
     group = members[waiting[0]]
     seconds = max(age(job, rank, call["since_ns"]) for rank, call in calls.items())
     kinds: dict[str, list[int]] = {}
@@ -267,7 +273,7 @@ def _collective(
         if rank in calls:
             continue
         other = members.get(rank)
-        (missing if other is None or other["sequence"] < sequence else done).append(rank)
+        (missing if other is None or other[counter] < sequence else done).append(rank)
     verb = "waits" if len(waiting) == 1 else "wait"
     text = f"{ranks_text(waiting)} {verb} in {call_text(group, calls[waiting[0]])} of {group_text(group)} "
     text += f"for {seconds_text(seconds)}; "

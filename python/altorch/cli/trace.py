@@ -155,9 +155,8 @@ def _print(job: Job, dumps: dict[int, str]) -> None:
         ):
             _print_group(job, rows, first)
         else:
-            idle.append(
-                f"{group_text(first)} of {len(first['global_ranks'])} rank(s), {first['sequence']} call(s)"
-            )
+            calls = first["sequence"] + first["cuda_sequence"]
+            idle.append(f"{group_text(first)} of {len(first['global_ranks'])} rank(s), {calls} call(s)")
     if idle:
         print("No rank is in a call of: " + "; ".join(idle) + "\n")
     for rank, why in job.silent.items():

@@ -36,7 +36,7 @@ struct Alone {
 
   Operation operation(std::chrono::milliseconds timeout) {
     Operation made = staged::operation_of(OpKind::kAllReduce, nullptr, nullptr, 10);
-    made.sequence = groups[0].next_sequence();
+    made.sequence = groups[0].next_sequence(made.device);
     made.timeout = timeout;
     return made;
   }
@@ -70,7 +70,8 @@ TEST(DeviceCalls, TellsAndMarksBeforeAnythingGoesOn) {
   EXPECT_TRUE(me.calls.look());
   EXPECT_EQ(me.carrier.asked, (Asked{"tell", "mark", "abort"}));
   ASSERT_TRUE(me.calls.failure());
-  EXPECT_STREQ(me.calls.failure()->what(), "altorch: group 'test', rank 0: all_reduce #1: a link is down");
+  EXPECT_STREQ(me.calls.failure()->what(),
+               "altorch: group 'test', rank 0: all_reduce #1 (CUDA): a link is down");
   EXPECT_THROW(me.calls.throw_if_failed(), Error);
   EXPECT_THROW(me.groups[0].check_open(), Error);
   EXPECT_TRUE(me.calls.look());  // for as long as something is under way, what hangs is ended again
@@ -103,7 +104,8 @@ TEST(DeviceCalls, KeepsTheWordsOfWhatCarriedTheCall) {
   me.carrier.failed = Error(ErrorKind::kTimeout, "not done").with_label("altorch: send to rank 2, tag 5: ");
   EXPECT_TRUE(me.calls.look());
   EXPECT_STREQ(me.calls.failure()->what(), "altorch: send to rank 2, tag 5: not done");
-  EXPECT_STREQ(me.groups[0].failure()->what(), "altorch: group 'test', rank 0: all_reduce #1: not done");
+  EXPECT_STREQ(me.groups[0].failure()->what(),
+               "altorch: group 'test', rank 0: all_reduce #1 (CUDA): not done");
 }
 
 // It may have refused the call, and ended: that it is lost says less.
@@ -166,9 +168,9 @@ TEST(DeviceCalls, CountsTheTimeOfEachCallFromItsOwnIssue) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind(), ErrorKind::kTimeout);
-  EXPECT_NE(
-      std::string(failure->what()).find("all_reduce #4: timed out, not done after its timeout of 0.4 s"),
-      std::string::npos)
+  EXPECT_NE(std::string(failure->what())
+                .find("all_reduce #4 (CUDA): timed out, not done after its timeout of 0.4 s"),
+            std::string::npos)
       << failure->what();
 }
 
@@ -179,9 +181,9 @@ TEST(DeviceCalls, DoesNotWaitForTheDeadlineOfTheCallBefore) {
   me.give(20s);
   const auto failure = me.look_for(10s);
   ASSERT_TRUE(failure);
-  EXPECT_NE(
-      std::string(failure->what()).find("all_reduce #2: timed out, not done after its timeout of 0.2 s"),
-      std::string::npos)
+  EXPECT_NE(std::string(failure->what())
+                .find("all_reduce #2 (CUDA): timed out, not done after its timeout of 0.2 s"),
+            std::string::npos)
       << failure->what();
 }
 
@@ -225,7 +227,7 @@ TEST(DeviceCalls, ADeviceThatIsLostFailsTheLastCall) {
   const auto failure = me.look_for(10s);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind(), ErrorKind::kTransport);
-  EXPECT_NE(std::string(failure->what()).find("all_reduce #1: CUDA error"), std::string::npos);
+  EXPECT_NE(std::string(failure->what()).find("all_reduce #1 (CUDA): CUDA error"), std::string::npos);
 }
 
 TEST(DeviceCalls, AnAbortEndsThemOnThisRankAlone) {
@@ -270,7 +272,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
       std::vector<float> x(1000, 1.0f);
       Operation operation = staged::operation_of(number == 0 ? OpKind::kAllReduce : OpKind::kBroadcast,
                                                  x.data(), x.data(), 1000);
-      operation.sequence = group.next_sequence();
+      operation.sequence = group.next_sequence(operation.device);
       operation.timeout = peer_calls ? 20s : 1500ms;
       if (number == 0 || peer_calls) {
         group.append_to_history(operation);
@@ -294,7 +296,7 @@ TEST(DeviceCalls, OnADeviceNothingHealthyIsLeft) {
         const auto told = group.board().closed();
         ASSERT_TRUE(told);
         EXPECT_NE(std::string(told->aborted->what())
-                      .find("rank 0 of the group aborted all_reduce #1: timed out, not done after"),
+                      .find("rank 0 of the group aborted all_reduce #1 (CUDA): timed out, not done after"),
                   std::string::npos)
             << told->aborted->what();
       }

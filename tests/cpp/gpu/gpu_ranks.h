@@ -98,7 +98,7 @@ struct GpuRank {
 
   // As the backend does it: the name of the route. `on`: another stream.
   std::string call(Operation operation, Stream on = nullptr) const {
-    if (!operation.is_message()) operation.sequence = group.next_sequence();
+    if (!operation.is_message()) operation.sequence = group.next_sequence(operation.device);
     if (!operation.is_message()) group.append_to_history(operation);
     group.started(operation);
     GpuRoute& route = routes.choose({&operation, 1}, /*capturing=*/false);
@@ -107,7 +107,7 @@ struct GpuRank {
   }
   // The same up to the route, with what the backend does when there is none: the peers may already wait.
   void choose_or_abort(Operation operation) const {
-    operation.sequence = group.next_sequence();
+    operation.sequence = group.next_sequence(operation.device);
     try {
       routes.choose({&operation, 1}, /*capturing=*/false);
     } catch (const Error& error) {

@@ -12,20 +12,43 @@ TEST(DesyncBoard, ComparesWhatRanksWaitIn) {
   auto store = std::make_shared<MapStore>();
   DesyncBoard first(store, "g", 0, 3), second(store, "g", 1, 3);
   EXPECT_FALSE(first.compare({7, 11}).has_value());
-  EXPECT_FALSE(first.is_first_waiter(7));  // another one may have written at the same time
-  second.publish_wait(6);
+  EXPECT_FALSE(first.is_first_waiter({7}));  // another one may have written at the same time
+  second.publish_wait({6});
   EXPECT_FALSE(first.compare({7, 11}).has_value());  // late, not wrong
-  EXPECT_TRUE(first.is_first_waiter(7));
-  const auto found = first.waiting(7);
+  EXPECT_TRUE(first.is_first_waiter({7}));
+  const auto found = first.waiting({7});
   EXPECT_EQ(found.text, "rank 1 waits in #6; ranks not waiting in this group: 2");
   EXPECT_EQ(found.elsewhere, (std::vector<int>{1, 2}));
   EXPECT_FALSE(second.compare({7, 11}).has_value());
-  EXPECT_FALSE(second.is_first_waiter(7));
+  EXPECT_FALSE(second.is_first_waiter({7}));
   const auto finding = second.compare({7, 12});
   ASSERT_TRUE(finding.has_value());
   EXPECT_EQ(finding->rank, 0);
   EXPECT_EQ(finding->called.fingerprint, 11u);
   EXPECT_FALSE(finding->aborted.has_value());
+}
+
+TEST(DesyncBoard, ComparesCallsOnGpusAmongThemselves) {
+  const auto store = std::make_shared<MapStore>();
+  DesyncBoard first(store, "g", 0, 3), second(store, "g", 1, 3), third(store, "g", 2, 3);
+  const CallNote on_cpu{.sequence = 7, .fingerprint = 11}, on_gpu{7, 12, 0, true};
+  EXPECT_FALSE(first.compare(on_cpu).has_value());
+  EXPECT_FALSE(second.compare(on_gpu).has_value());
+  EXPECT_FALSE(first.compare(on_cpu).has_value());
+  EXPECT_TRUE(first.is_first_waiter(on_cpu));
+  EXPECT_FALSE(first.is_first_waiter(on_gpu));
+  const auto finding = third.compare({7, 13, 0, true});
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_EQ(finding->rank, 1);
+  second.publish_refusal({8, 0, 0, true}, "a bad tensor");
+  EXPECT_FALSE(first.compare({.sequence = 8}).has_value());
+  EXPECT_TRUE(first.compare({8, 0, 0, true}).has_value());
+  second.publish_wait(on_gpu);
+  const auto waiting = first.waiting(on_cpu);
+  EXPECT_EQ(waiting.text,
+            "rank 1 waits in #7 (CUDA), and a call on a CPU tensor never matches one on a CUDA tensor; ranks "
+            "not waiting in this group: 2");
+  EXPECT_EQ(waiting.elsewhere, (std::vector<int>{1, 2}));
 }
 
 TEST(DesyncBoard, SaysWhereRanksParted) {
@@ -47,7 +70,7 @@ TEST(DesyncBoard, SaysWhereRanksParted) {
 TEST(DesyncBoard, PassesOnWhyARankRefused) {
   auto store = std::make_shared<MapStore>();
   DesyncBoard first(store, "g", 0, 2), second(store, "g", 1, 2);
-  second.publish_refusal(3, "no such tensor");
+  second.publish_refusal({3}, "no such tensor");
   EXPECT_FALSE(second.compare({3, 1}).has_value());  // it knows itself
   const auto finding = first.compare({3, 1});
   ASSERT_TRUE(finding.has_value());
@@ -64,7 +87,7 @@ TEST(DesyncBoard, AnAnswerDoesNotHideWhyARankRefused) {
   second.record({3, CallNote::kRefused, 7});
   second.answer(asked);
   EXPECT_FALSE(first.compare(asked).has_value());
-  second.publish_refusal(3, "no such tensor");
+  second.publish_refusal({3}, "no such tensor");
   second.answer(asked);
   const auto finding = first.compare(asked);
   ASSERT_TRUE(finding.has_value());
@@ -101,7 +124,7 @@ TEST(DesyncBoard, PassesOverWhatItCannotRead) {
   auto store = std::make_shared<MapStore>();
   DesyncBoard board(store, "g", 0, 2);
   for (const char* text : {"", "1", "x y z", "1 called", "1 called x y", "1 99999999999999999999999 2 3"}) {
-    for (const char* key : {"board/closed", "board/answer/7", "board/first/7"}) store->set(key, text);
+    for (const char* key : {"board/closed", "board/answer/cpu/7", "board/first/cpu/7"}) store->set(key, text);
     EXPECT_FALSE(board.compare({7, 11}).has_value()) << text;
   }
 }

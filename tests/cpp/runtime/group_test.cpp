@@ -54,6 +54,54 @@ TEST(Group, GoesOnAfterACallThatAllRanksRefused) {
   EXPECT_EQ(errors, all_good(3));
 }
 
+// One thread of a rank trains while another one saves a checkpoint: which of the two calls comes first differs by rank.
+TEST(Group, NumbersCallsOnGpusApart) {
+  ThreadGroup group(3);
+  const auto errors = group.run([&](int rank, Communicator& communicator) {
+    for (int round = 1; round <= 20; ++round) {
+      const auto on_gpu = [&] {
+        Operation operation;
+        operation.kind = OpKind::kBarrier;
+        operation.device = rank;
+        operation.sequence = communicator.next_sequence(operation.device);
+        communicator.append_to_history(operation);
+        EXPECT_EQ(communicator.started(operation).sequence, static_cast<std::uint64_t>(round));
+      };
+      if ((rank + round) % 2) on_gpu();
+      std::vector<float> values(10, static_cast<float>(rank));
+      Operation operation = all_reduce_of(communicator, values, DType::kFloat32);
+      EXPECT_EQ(operation.sequence, static_cast<std::uint64_t>(round));
+      communicator.append_to_history(operation);
+      run(communicator, operation);
+      EXPECT_EQ(values[9], 3.0f);
+      if ((rank + round) % 2 == 0) on_gpu();
+    }
+    EXPECT_EQ(communicator.count_calls(), 40u);
+  });
+  EXPECT_EQ(errors, all_good(3));
+}
+
+TEST(Group, ABarrierMayHaveAPlaceAmongTheCallsOnGpus) {
+  ThreadGroup group(2);
+  Operation barrier;
+  barrier.kind = OpKind::kBarrier;
+  barrier.sequence = group[1].next_sequence();
+  group[1].append_to_history(barrier);
+  group[1].append_to_gpu_history(barrier);
+  EXPECT_EQ(group[1].count_calls(), 1u);
+  std::vector<float> values(10);
+  Operation waits = all_reduce_of(group[0], values, DType::kFloat32);
+  waits.device = 0;
+  waits.sequence = group[0].next_sequence(waits.device);
+  group[0].append_to_history(waits);
+  const CallNote note = group[0].started(waits);
+  EXPECT_EQ(note.sequence, 1u);
+  group[1].board().answer(note);
+  const auto finding = group[0].board().compare(note);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(describe_fingerprint(finding->called.fingerprint), "barrier");
+}
+
 // At 1aa6fc3 the group went on, and the tag came back 8192 calls later with what had been sent before.
 TEST(Group, IsClosedByACallThatTimesOutOnOneRankOnly) {
   ThreadGroup group(2);

@@ -158,7 +158,7 @@ TEST(Watchdog, PrefersAPeersReasonToItsDeath) {
   tells(told_by_the_forsaken("", ""), "has closed the connection");
   tells(told_by_the_forsaken("board/closed", "1 " + mismatch + " all_reduce #1: they differ"),
         "rank 1 of the group aborted all_reduce #1: they differ");
-  tells(told_by_the_forsaken("board/answer/1", "1 refused a bad tensor"), "aborted it: a bad tensor");
+  tells(told_by_the_forsaken("board/answer/cpu/1", "1 refused a bad tensor"), "aborted it: a bad tensor");
   tells(told_by_the_forsaken("board/closed", "1 " + lost + " all_reduce #1: a peer is lost"),
         "has closed the connection");
 }
