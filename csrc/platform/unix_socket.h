@@ -38,4 +38,11 @@ inline std::optional<ucred> peer_of(int socket) {
   return peer;
 }
 
+// Whether `peer` is a process of the user `own`. In a user namespace every user of another namespace that is not mapped
+// appears as the overflow uid (/proc/sys/kernel/overflowuid), and a process of another pid namespace has the pid 0.
+inline bool is_same_user(const ucred& peer, uid_t own, uid_t overflow) {
+  return peer.uid == own && !(own == overflow && peer.pid == 0);
+}
+bool is_same_user(const ucred& peer);
+
 }  // namespace altorch

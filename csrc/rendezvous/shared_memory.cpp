@@ -94,9 +94,9 @@ int receive_descriptor(int socket) {
   return only.release();
 }
 
-bool is_same_user(int socket) {
+bool is_of_this_user(int socket) {
   const auto peer = peer_of(socket);
-  return peer && peer->uid == geteuid();
+  return peer && is_same_user(*peer);
 }
 
 // The kernel chooses the name.
@@ -126,7 +126,7 @@ int fetch(const std::string& name, KeyValueStore& store, const std::string& key,
   const Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const AbstractAddress address(name);
   if (connect(*connection, address.get(), address.bytes()) != 0) fail("reaching the other rank");
-  if (!is_same_user(*connection)) {
+  if (!is_of_this_user(*connection)) {
     throw Error(ErrorKind::kTransport, "shared memory: the other rank belongs to another user");
   }
   wait_until_readable(*connection, store, key, deadline, "the other rank's memory");
@@ -142,7 +142,7 @@ void hand_out(int file, KeyValueStore& store, const std::string& place, const st
   for (int served = 1; served < size;) {
     wait_until_readable(*listener, store, key, deadline, "another rank of this node");
     const Descriptor peer(accept4(*listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (*peer < 0 || !is_same_user(*peer)) continue;
+    if (*peer < 0 || !is_of_this_user(*peer)) continue;
     send_descriptor(*peer, file);
     ++served;
   }

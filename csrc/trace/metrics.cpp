@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "trace/metrics.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <mutex>
 
+#include "platform/descriptor.h"
+
 namespace altorch {
 namespace {
+
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -105,12 +118,11 @@ bool write_metrics(const std::string& file, const ProcessReport& report) {
   const std::string beside = target + "." + std::to_string(report.pid) + ".new";
   static std::mutex one_at_a_time;  // the trace thread, and at exit another
   const std::lock_guard lock(one_at_a_time);
-  {
-    std::ofstream out(beside, std::ios::trunc);
-    out << as_metrics(report);
-    if (!out.flush()) return false;
-  }
-  if (std::rename(beside.c_str(), target.c_str()) == 0) return true;
+  // The folder may be one that others write to: no file of theirs, and nothing that a link of theirs names, is written.
+  unlink(beside.c_str());
+  const Descriptor out(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (*out < 0) return false;
+  if (write_all(*out, as_metrics(report)) && std::rename(beside.c_str(), target.c_str()) == 0) return true;
   unlink(beside.c_str());
   return false;
 }

@@ -35,7 +35,7 @@ int listen_as(const std::string& name) {
 
 bool may_ask(int client) {
   const auto peer = peer_of(client);
-  return peer && (peer->uid == 0 || peer->uid == geteuid());
+  return peer && (peer->uid == 0 || is_same_user(*peer));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ file is left behind, and nothing has to be agreed on while all is well. Ranks of
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -131,4 +133,14 @@ def _ask(place: str) -> int:
 def _is_mine(connection: socket.socket) -> bool:
     """Whether the other end is a process of this user."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
-    return int(struct.unpack(_CREDENTIALS, raw)[1]) == os.getuid()
+    pid, user, _ = struct.unpack(_CREDENTIALS, raw)
+    # A user that a user namespace does not map appears as the overflow uid, a process of another pid namespace as 0.
+    return bool(user == os.getuid() and not (user == _overflow_uid() and pid == 0))
+
+
+@functools.cache
+def _overflow_uid() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return 65534  # the kernel's default

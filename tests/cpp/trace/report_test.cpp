@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A report in JSON and in words.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "support/says.h"
 #include "trace/metrics.h"
@@ -127,6 +131,21 @@ TEST(TraceReport, IsJson) {
     EXPECT_TRUE(says(json, piece)) << piece << "\n" << json;
   EXPECT_EQ(json.back(), '\n');
   EXPECT_EQ(quoted_json("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
+}
+
+// A folder of ALTORCH_METRICS may be one that other users write to.
+TEST(Metrics, WritesNothingThatALinkNames) {
+  const std::string folder = testing::TempDir() + "metrics" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  const std::string others = folder + "/others", file = folder + "/al.prom";
+  std::ofstream(others) << "theirs";
+  std::filesystem::create_symlink(others, folder + "/al.1.prom.123.new");
+  EXPECT_TRUE(write_metrics(file, report_of(group_in_a_call())));
+  std::string text;
+  std::getline(std::ifstream(others), text);
+  EXPECT_EQ(text, "theirs");
+  EXPECT_GT(std::filesystem::file_size(folder + "/al.1.prom"), 100u);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
