@@ -19,8 +19,8 @@ struct Operation : Call {
   int device = kHostDevice;  // where the buffers live
   void* stream = nullptr;    // the caller's current stream on that device
   std::chrono::milliseconds timeout{0};
-  std::uint64_t sequence =
-      0;  // of a collective: its number among those of its group on CPU tensors, or on CUDA tensors
+  // Of a collective: its number among the group's collectives of its kind, CPU or CUDA.
+  std::uint64_t sequence = 0;
   // Of all calls of this process, messages too: what observers know it by. 0: it has no place yet (Group::append_to_history).
   std::uint64_t number = 0;
   // Of the group's collectives before this one in the same order (append_call): ranks whose earlier calls differ never meet.

@@ -53,7 +53,8 @@ bool DesyncBoard::set(const std::string& key, const std::string& value) {
 }
 
 void DesyncBoard::publish_wait(const CallNote& note) {
-  set(wait_key(rank_, note.on_gpu), std::to_string(note.sequence));
+  const std::uint64_t when = waits_.fetch_add(1, std::memory_order_relaxed) + 1;
+  set(wait_key(rank_, note.on_gpu), std::to_string(note.sequence) + " " + std::to_string(when));
 }
 
 void DesyncBoard::publish_refusal(const CallNote& note, const std::string& cause) {
@@ -166,16 +167,20 @@ std::optional<bool> DesyncBoard::compare_message(int peer, bool sends, std::int6
   return other ? std::optional(*other == "gpu") : std::nullopt;
 }
 
-// "<rank> <number> <whether on a GPU>" of each that does not wait in that operation; 0: in none.
+// "<rank> <number> <1: of a CUDA call>" for each rank that does not wait in this call; number 0: it waits in none.
 std::string DesyncBoard::waiting_ranks(const CallNote& note) {
   std::string seen = " ";  // a store may refuse an empty value
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
-    bool on_gpu = note.on_gpu;
-    auto waits_in = store_->try_get(wait_key(peer, on_gpu));
-    if (waits_in == std::to_string(note.sequence)) continue;
-    if (!waits_in) waits_in = store_->try_get(wait_key(peer, on_gpu = !on_gpu));
-    seen += std::to_string(peer) + " " + waits_in.value_or("0") + (on_gpu ? " 1 " : " 0 ");
+    // A key holds the rank's last wait of its kind, which may be over: the later of the two tells more.
+    std::uint64_t number = 0, when = 0, other_number = 0, other_when = 0;
+    std::istringstream(store_->try_get(wait_key(peer, note.on_gpu)).value_or("")) >> number >> when;
+    if (number == note.sequence) continue;
+    std::istringstream(store_->try_get(wait_key(peer, !note.on_gpu)).value_or("")) >> other_number >>
+        other_when;
+    const bool is_other = other_when > when;
+    seen += std::to_string(peer) + " " + std::to_string(is_other ? other_number : number) +
+            (note.on_gpu != is_other ? " 1 " : " 0 ");
   }
   return seen;
 }
@@ -215,14 +220,15 @@ DesyncBoard::Waiting DesyncBoard::waiting(const CallNote& note) {
     if (!is_peer(peer) || peer >= size_) continue;
     elsewhere.push_back(peer);
     if (++count > kMostNames) continue;
-    if (waits_in == 0)
+    if (waits_in == 0) {
       silent += (silent.empty() ? "" : ", ") + std::to_string(peer);
-    else
-      differ |= on_gpu != note.on_gpu, behind += (behind.empty() ? "rank " : "; rank ") +
-                                                 std::to_string(peer) + " waits in #" +
-                                                 std::to_string(waits_in) + (on_gpu ? " (CUDA)" : "");
+      continue;
+    }
+    behind += (behind.empty() ? "rank " : "; rank ") + std::to_string(peer) + " waits in #" +
+              std::to_string(waits_in) + (on_gpu ? " (CUDA)" : "");
+    differ |= on_gpu != note.on_gpu;
   }
-  if (differ) behind += ", and a call on a CPU tensor never matches one on a CUDA tensor";
+  if (differ) behind += " (CPU and CUDA collectives never match: if it is the same call, move its tensor)";
   if (!silent.empty())
     behind += (behind.empty() ? "" : "; ") + ("ranks not waiting in this group: " + silent);
   if (count > kMostNames) behind += " and " + std::to_string(count - kMostNames) + " more elsewhere";

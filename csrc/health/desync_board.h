@@ -21,8 +21,8 @@
 
 namespace altorch {
 
-// A collective as its rank called it. A group numbers its collectives on CPU tensors and those on CUDA tensors apart, because
-// ranks may make the two kinds in different orders: ranks compare only calls of one kind.
+// A collective as its rank called it. A group numbers its CPU and its CUDA collectives apart, because ranks may call
+// the two kinds in different orders. Ranks compare only calls of one kind.
 struct CallNote {
   std::uint64_t sequence = 0, fingerprint = 0;
   std::uint64_t history = 0;  // of the calls of this kind before it
@@ -107,8 +107,9 @@ class DesyncBoard {
   std::shared_ptr<KeyValueStore> store_;
   const std::string group_;
   const int rank_, size_;
+  std::atomic<std::uint64_t> waits_{0};                   // that this rank has published, of both kinds
   std::array<std::array<Call, 512>, 2> calls_;            // on the CPU, on GPUs
-  std::array<std::atomic<std::uint64_t>, 2> first_in_{};  // as above
+  std::array<std::atomic<std::uint64_t>, 2> first_in_{};  // per kind, as calls_
 };
 
 }  // namespace altorch

@@ -45,8 +45,8 @@ class Group {
   // To be called before the first call of the group.
   void add(std::shared_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
-  // Numbers collectives in the order of the calls: those on CPU tensors (kHostDevice) and those on CUDA tensors apart. Every
-  // rank takes a number for every call, also for a refused one.
+  // Numbers collectives in the order of the calls, those on CPU tensors (kHostDevice) and those on CUDA tensors
+  // apart. Every rank takes a number for every call, also for a refused one.
   std::uint64_t next_sequence(int device = kHostDevice) {
     return order_of(device).sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   }
@@ -58,12 +58,12 @@ class Group {
   std::uint64_t count_calls() const {
     return sequence(kHostDevice) + sequence(/*device=*/0) - barriers_.load(std::memory_order_relaxed);
   }
-  // Appends the call to its kind's history, which ranks compare, and issues it. Call it for each collective that has a
-  // sequence number, in the order of these numbers, and from one thread of each kind at a time. The last two rules hold for
-  // refuse(), too.
+  // Appends the call to its kind's history, which ranks compare, and issues it. Call it for each collective that has
+  // a sequence number, in the order of these numbers, and for each kind from one thread at a time. The last two rules
+  // hold for refuse(), too.
   void append_to_history(Operation& operation);
-  // Gives a barrier of the CPU a place among the calls on CUDA tensors, too: no call of either kind may pass it. So a rank whose
-  // device waits hears of a peer that has gone on to a barrier. Call it behind append_to_history(), which its rules hold for.
+  // Gives a CPU barrier a place in the CUDA order, too. A rank that waits on its device then learns that a peer has
+  // gone on to the barrier. Call it after append_to_history(), under the same rules.
   void append_to_gpu_history(const Operation& barrier);
   // Gives the operation its number in this process (Operation::number), and tells the observers, before it is posted. Call it
   // for operations without a sequence number: messages, and accesses to windows that wait.
@@ -112,8 +112,7 @@ class Group {
   Error failed(const Operation& operation, const Error& cause) const;
 
  private:
-  // A CPU collective and a CUDA collective of one group may come in different orders on its ranks: one thread saves a
-  // checkpoint while another one trains, say.
+  // Ranks may call CPU and CUDA collectives in different orders: one thread saves a checkpoint while another trains.
   struct Order {
     std::atomic<std::uint64_t> sequence{0};
     std::uint64_t history = 0;
@@ -141,11 +140,12 @@ class Group {
   const std::shared_ptr<Statistics> statistics_ = std::make_shared<Statistics>();
   std::vector<std::shared_ptr<Observer>> observers_ = {statistics_};
 
-  mutable std::mutex mutex_;                // a leaf; guards what follows
-  std::atomic<std::uint64_t> barriers_{0};  // that have a number of both kinds
-  std::array<Order, 2> orders_;             // on CPU tensors, on CUDA tensors; their sequence needs no lock
-  std::optional<Error> closed_;             // what calls get
-  std::optional<Error> failure_;            // what closed it
+  std::atomic<std::uint64_t> barriers_{0};  // with a place in both orders
+
+  mutable std::mutex mutex_;      // a leaf; guards what follows
+  std::array<Order, 2> orders_;   // on CPU tensors, on CUDA tensors; their sequence needs no lock
+  std::optional<Error> closed_;   // what calls get
+  std::optional<Error> failure_;  // what closed it
   std::atomic<bool> closing_{false}, tainted_{false};
 };
 

@@ -72,7 +72,8 @@ Error mismatch(const DesyncBoard::Finding& finding, const CallNote& mine, int ra
     return Error(ErrorKind::kMismatch, both(finding.called, mine) + kSameCalls);
   std::string where = "somewhere before";
   if (finding.first_difference_theirs) {
-    where = "at #" + std::to_string(finding.first_difference_theirs->sequence) + ": " +
+    where = "at #" + std::to_string(finding.first_difference_theirs->sequence) +
+            (mine.on_gpu ? " (CUDA): " : ": ") +
             both(*finding.first_difference_theirs, *finding.first_difference_mine);
   }
   return Error(

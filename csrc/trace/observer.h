@@ -13,9 +13,9 @@ namespace altorch {
 
 struct ObservedCall {
   const Call& call;
-  std::uint64_t
-      sequence;  // of a collective: among its group's on CPU tensors, or on CUDA tensors; of a message: of the last
-                 // collective before it
+  // Of a collective: its number among the group's collectives of its kind, CPU or CUDA. Of a message: that of the
+  // last collective before it.
+  std::uint64_t sequence;
   std::int64_t bytes;    // of the vector, or of all blocks
   std::uint64_t number;  // among all calls of this process; 0: refused before it had a place
   std::chrono::milliseconds timeout;

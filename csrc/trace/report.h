@@ -34,6 +34,7 @@ struct GroupReport {
   std::int64_t timeout_ms = 0;      // that it was made with; calls have their own
   std::uint64_t sequence = 0;       // of the collective on CPU tensors that was numbered last
   std::uint64_t cuda_sequence = 0;  // of the one on CUDA tensors
+  std::uint64_t calls = 0;          // collectives of both kinds
   std::string closed = {};          // why it takes no calls; empty: it does
   std::int64_t made_since_ns = 0;   // since when the group is being made; 0: it is made
   std::string meets_at = {};        // where: MASTER_ADDR and MASTER_PORT

@@ -56,9 +56,9 @@ void write(std::string& text, const FlightEntry& entry) {
     if (entry.root >= 0) call.key("peer").value(entry.root);
   } else {
     call.key("sequence").value(entry.sequence);
-    if (entry.on_gpu) call.key("on_gpu").flag(true);
     if (is_rooted(entry.kind)) call.key("root").value(entry.root);
   }
+  if (entry.on_gpu) call.key("on_gpu").flag(true);
   if (const auto bytes = bytes_of(entry)) {
     call.key("dtype").value(name_of(entry.dtype));
     call.key("bytes").value(*bytes);
@@ -113,6 +113,7 @@ void write(std::string& text, const GroupReport& group) {
   all.key("timeout_ms").value(group.timeout_ms);
   all.key("sequence").value(group.sequence);
   all.key("cuda_sequence").value(group.cuda_sequence);
+  all.key("calls").value(group.calls);
   all.key("closed").value(group.closed);
   if (group.made_since_ns) all.key("made_since_ns").value(group.made_since_ns);
   if (!group.meets_at.empty()) all.key("meets_at").value(group.meets_at);

@@ -178,6 +178,19 @@ def test_monitored_barrier_names_the_late_rank(world):
     dist.barrier()
 
 
+@on_ranks(2)
+def test_a_barrier_with_a_device_is_one_call(world):
+    """It has a place among the CUDA calls, too, and counts once."""
+    group = dist.new_group()
+    for turn in range(3):
+        tensor = torch.full((7,), float(world.rank + turn))
+        dist.barrier(group, device_ids=[0])
+        dist.all_reduce(tensor, group=group)
+        dist.barrier(group)
+        assert tensor.eq(2 * turn + 1).all()
+    assert group._get_sequence_number_for_group() == 9
+
+
 @on_ranks(1, 2, 3)
 def test_sequence_numbers_count_collectives(world):
     group = dist.new_group()

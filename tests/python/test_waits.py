@@ -31,8 +31,8 @@ def done(operation, number, seconds):
 def group(name, rank, ranks, *calls, sequence=6, last=None, **more):
     made = {
         "name": name, "description": "undefined", "key": f"key of {name}", "rank": rank, "global_ranks": ranks,
-        "transport": "shm", "timeout_ms": 60000, "sequence": sequence, "cuda_sequence": 0, "closed": "",
-        "recorded": True, "calls_under_way": len(calls), "under_way": list(calls),
+        "transport": "shm", "timeout_ms": 60000, "sequence": sequence, "cuda_sequence": 0, "calls": sequence,
+        "closed": "", "recorded": True, "calls_under_way": len(calls), "under_way": list(calls),
     } | more  # fmt: skip
     return made | {"last_done": last} if last else made
 
@@ -150,6 +150,23 @@ def test_two_groups_in_different_orders():
 
     _, end = told(at(0, "a", "b"), at(1, "b", "a"))
     assert end == "Ranks 0 and 1 wait for each other: they make these calls in different orders"
+
+
+def test_cpu_and_cuda_calls_of_one_group():
+    """Rank 0's training waits for rank 1, and rank 1's checkpoint for rank 0: two threads on each make that right."""
+    two = {str(each): {"pid": 10 + each, "near": True} for each in range(2)}
+    training = call("all_reduce", 7, 3, on_gpu=True)
+    sentences, end = told(
+        process(0, group("0", 0, [0, 1], training, sequence=2, cuda_sequence=7), members=two),
+        process(1, group("0", 1, [0, 1], call("gather", 3, 2), sequence=3, cuda_sequence=6), members=two),
+    )
+    assert sentences[0].startswith(
+        "rank 0 waits in all_reduce #7 (CUDA, float32, 1 MiB) of group '0' for 3.0 s; rank 1 has"
+    )
+    assert sentences[1].startswith(
+        "rank 1 waits in gather #3 (float32, 1 MiB) of group '0' for 2.0 s; rank 0 has"
+    )
+    assert end.endswith("in different orders, unless different threads make the CPU calls and the CUDA calls")
 
 
 def test_messages():

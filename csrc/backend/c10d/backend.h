@@ -221,8 +221,9 @@ class AlBackend : public c10d::Backend {
 
  private:
   // Takes a sequence number, lets `fill` check the arguments and describe the call, and runs it.
-  // What `fill` throws is reported to the peers, because they may already wait in the call. `device`: cuda_device_of() of the tensors,
-  // which are not checked yet; of a barrier, a GPU if it has a place among the calls on CUDA tensors, too.
+  // What `fill` throws is reported to the peers, because they may already wait in the call. `device`:
+  // where the tensors are (cuda_device_of()), before they are checked. A barrier gives a GPU if it has a
+  // place in both orders.
   template <typename Fill>
   WorkPtr issue(c10d::OpType type, OpKind kind, int device, std::chrono::milliseconds timeout, bool async,
                 Fill&& fill);

@@ -19,7 +19,7 @@ struct SparseCall {
   Flag described;                  // the first is done
   SparseSum sum;
   std::optional<Error> failure;  // the earliest
-  bool known_to_all = false;     // which every rank has, and nothing was exchanged
+  bool known_to_all = false;     // every rank has found the failure, so no rank begins the exchange
 
   SparseCall(SparseSum data, const Operation& asked, std::uint64_t next, int device)
       : whole(asked), first(asked), second(asked), sum(std::move(data)) {
@@ -42,8 +42,9 @@ struct SparseCall {
       if (!failure) {
         if (const auto found = sum.disagreement()) {
           failure = group.explain(whole, *found);
-          known_to_all = true;
-          return;
+          // Elsewhere the exchange is a call of another kind on some ranks: it ends by its deadline.
+          known_to_all = sum.all_on_one_kind_of_device();
+          if (known_to_all) return;
         }
         sum.exchange(operation, counts);
         operation.output_counts = counts;
@@ -96,7 +97,7 @@ std::shared_ptr<Task> submit(const std::shared_ptr<Communicator>& group, std::sh
 AlBackend::WorkPtr AlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const ProfilerRange range(options_->served_name, name_of(OpKind::kAllReduce));
   return called([&]() -> WorkPtr {
-    const int device = cuda_device_of(tensors);  // of the contents; the descriptions are on the CPU
+    const int device = cuda_device_of(tensors);  // of the values; the descriptions are exchanged on the CPU
     std::unique_lock turn(order_mutex(kHostDevice));
     std::unique_lock<std::mutex> turn_on_gpu;
     if (device != kHostDevice) turn_on_gpu = std::unique_lock(order_mutex(device));
@@ -182,8 +183,11 @@ AlBackend::WorkPtr AlBackend::allreduce_sparse_cuda(SparseCall& call, bool async
   PreparedCall exchange;
   call.prepare(call.second, exchange.output_counts, *communicator_);
   if (call.failure) {
-    // Unless all ranks have found the mismatch, the others go on to the exchange.
-    if (!call.known_to_all) communicator_->abort_call(call.second, call.failure->without_label());
+    // A peer that has not failed goes on to the exchange, so it must be told.
+    if (call.known_to_all)
+      communicator_->finished(call.second, communicator_->transport(), "skipped", {});
+    else
+      communicator_->abort_call(call.second, call.failure->without_label());
     throw *call.failure;
   }
   exchange.operation = call.second;

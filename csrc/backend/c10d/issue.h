@@ -18,13 +18,13 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     PreparedCall call;
     // Calls of several threads enter the queue in the order of their sequence numbers. Peers match
     // calls by number, and would wait if a call stood behind a later one here.
-    const bool is_of_both = kind == OpKind::kBarrier && device != kHostDevice;
-    std::unique_lock turn(order_mutex(is_of_both ? kHostDevice : device));
+    const bool in_both_orders = kind == OpKind::kBarrier && device != kHostDevice;
+    std::unique_lock turn(order_mutex(in_both_orders ? kHostDevice : device));
     std::unique_lock<std::mutex> turn_on_gpu;
-    if (is_of_both) turn_on_gpu = std::unique_lock(order_mutex(device));
+    if (in_both_orders) turn_on_gpu = std::unique_lock(order_mutex(device));
     call.operation.kind = kind;
-    call.operation.device =
-        is_of_both ? kHostDevice : device;  // in whose order it has its number, also if it is refused
+    // Also where the call is refused: the peers wait in this order.
+    call.operation.device = in_both_orders ? kHostDevice : device;
     call.operation.timeout = deadline(timeout);
     call.operation.sequence = communicator_->next_sequence(call.operation.device);
     try {
@@ -41,7 +41,7 @@ AlBackend::WorkPtr AlBackend::issue(c10d::OpType type, OpKind kind, int device,
     call.bind();
     range.describe(call.operation, *communicator_, call.keep.empty() ? at::Tensor() : call.keep.front());
     communicator_->append_to_history(call.operation);
-    if (is_of_both) {
+    if (in_both_orders) {
       communicator_->append_to_gpu_history(call.operation);
       turn_on_gpu.unlock();
     }

@@ -12,7 +12,8 @@ void check_device(const PreparedCall& call) {
                                                  " and " + tensor.device().str() + "; move them to one");
   }
   if (cuda_device_of(call.keep.front()) != call.operation.device)
-    throw Error(ErrorKind::kInternal, "its tensors are on " + device.str() + ", and its number is not");
+    throw Error(ErrorKind::kInternal, "its tensors are on " + device.str() +
+                                          ", but it was numbered as a call on another kind of device");
 }
 
 }  // namespace altorch::backend

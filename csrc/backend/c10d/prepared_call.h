@@ -35,7 +35,7 @@ struct PreparedCall {
   }
 };
 
-// Throws Error(kInvalidArgument) where not all tensors of the call are on its device (cuda_device_of() of them).
+// Throws Error(kInvalidArgument) if the call's tensors are not all on its device.
 void check_device(const PreparedCall& call);
 
 }  // namespace altorch::backend

@@ -153,6 +153,7 @@ void ReconfigurableBackend::replace(const Asked& asked) {
   made->share(completion_hooks_);
   made->setGroupUid(getGroupUid());
   made->setGroupDesc(getGroupDesc());
+  made->setBoundDeviceId(getBoundDeviceId());
   bool is_late = false;
   {
     const std::lock_guard lock(mutex_);
@@ -229,6 +230,11 @@ void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
 void ReconfigurableBackend::setGroupUid(const std::string& uid) {
   Backend::setGroupUid(uid);
   if (const auto backend = now()) backend->setGroupUid(uid);
+}
+
+void ReconfigurableBackend::setBoundDeviceId(std::optional<at::Device> device) {
+  Backend::setBoundDeviceId(device);
+  if (const auto backend = now()) backend->setBoundDeviceId(device);
 }
 
 c10d::ErrorType ReconfigurableBackend::getError() {

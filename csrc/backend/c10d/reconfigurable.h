@@ -80,6 +80,7 @@ class ReconfigurableBackend : public c10d::Backend {
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setGroupUid(const std::string& uid) override;
+  void setBoundDeviceId(std::optional<at::Device> device) override;
   void setSequenceNumberForGroup() override {}
   c10d::ErrorType getError() override;
   void abort() override;

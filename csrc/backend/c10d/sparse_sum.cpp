@@ -128,6 +128,13 @@ std::optional<Error> SparseSum::disagreement() const {
   return std::nullopt;
 }
 
+bool SparseSum::all_on_one_kind_of_device() const {
+  for (int rank = 1; rank < size_; ++rank) {
+    if (description(rank)[kOnGpu] != description(0)[kOnGpu]) return false;
+  }
+  return true;
+}
+
 void SparseSum::exchange(Operation& operation, std::vector<std::int64_t>& counts) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   counts.clear();

@@ -27,6 +27,7 @@ class SparseSum {
   void describe(Operation& operation);
   // After it, the same on every rank: why the tensors do not go together.
   std::optional<Error> disagreement() const;
+  bool all_on_one_kind_of_device() const;
   // The all_gather of contents, in buffers that are where the tensor is; `counts`: the bytes of each rank.
   // Throws c10::Error when there is no memory.
   void exchange(Operation& operation, std::vector<std::int64_t>& counts);

@@ -24,8 +24,8 @@ at::ScalarType scalar_type_of(DType type);
   throw Error(ErrorKind::kInvalidArgument, message);
 }
 
-// The CUDA device of a call: of the first of its tensors, or lists of tensors, that is on one; kHostDevice where none is. The
-// tensors are not checked yet.
+// The CUDA device of the first tensor that is on one, else kHostDevice. Takes tensors and lists that are not checked
+// yet.
 inline int cuda_device_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cuda() ? tensor.get_device() : kHostDevice;
 }

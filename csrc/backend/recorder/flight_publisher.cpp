@@ -6,6 +6,7 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
@@ -37,12 +38,18 @@ void set_tensor(std::optional<std::int64_t> elements, at::ScalarType type,
   sizes.push_back(*elements);
 }
 
+// torch's tools match calls by group and number, and a group numbers its collectives on CUDA tensors apart.
+constexpr std::uint64_t kStatusOnGpu = std::uint64_t{1} << 62;  // in a key of all_pg_status_
+std::string name_of(const FlightGroup& group, bool on_gpu) {
+  return on_gpu ? group.name + " (CUDA)" : group.name;
+}
+
 Theirs::Entry converted(const FlightEntry& entry, const FlightGroup& group) {
   static const auto& no_stack = *new std::shared_ptr<torch::CapturedTraceback>(
       torch::CapturedTraceback::gather(/*python=*/false, /*script=*/false, /*cpp=*/false));
   Theirs::Entry made{};
   made.pg_id_ = group.id;
-  made.pg_name_ = {group.name, group.description};
+  made.pg_name_ = {name_of(group, entry.on_gpu), group.description};
   made.collective_seq_id_ = entry.sequence;
   made.p2p_seq_id_ = entry.message;
   made.op_id_ = entry.number;
@@ -94,7 +101,7 @@ Theirs::Entry* find(Theirs& theirs, std::size_t id, std::size_t epoch) {
 
 void count(Theirs& theirs, const FlightEntry& entry) {
   if (entry.message) return;
-  auto& status = theirs.all_pg_status_[entry.group];
+  auto& status = theirs.all_pg_status_[entry.group | (entry.on_gpu ? kStatusOnGpu : 0)];
   if (!status) status = std::make_shared<c10d::ProcessGroupStatus>();
   const auto sequence = static_cast<std::int64_t>(entry.sequence);
   const auto raise = [&](std::int64_t& last) { last = std::max(last, sequence); };
@@ -217,10 +224,9 @@ bool FlightPublisher::copy() {
       auto& group = known->second;
       if (is_new) group = recorder_.group(entry.group);
       if (!group || !group->published) continue;
-      if (is_new) {
-        auto& ranks = theirs.pg_name_to_ranks_[{group->name, group->description}];
+      auto& ranks = theirs.pg_name_to_ranks_[{name_of(*group, entry.on_gpu), group->description}];
+      if (!std::ranges::equal(ranks, group->global_ranks))
         ranks.assign(group->global_ranks.begin(), group->global_ranks.end());
-      }
       Theirs::Entry made = converted(entry, *group);
       set_state(entry, made);
       const std::size_t id = append(theirs, std::move(made));

@@ -23,6 +23,7 @@ GroupReport GroupTrace::report() const {
   report.transport = group_.transport();
   report.timeout_ms = membership.timeout.count();
   report.sequence = group_.sequence();
+  report.calls = group_.count_calls();
   report.cuda_sequence = group_.sequence(/*device=*/0);
   if (const auto failure = group_.failure()) report.closed = failure->what();
   if (group_.watch()) report.job = job_report(*group_.watch());

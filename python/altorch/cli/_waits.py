@@ -63,6 +63,7 @@ class Finding:
     seconds: float
     waiting: tuple[int, ...]
     awaited: tuple[int, ...]  # the ranks that they wait for, as far as known
+    counter: str = ""  # of a collective: the key of the group's report that counts its kind
 
 
 # ---------------------------------------------------------------------------------------------------- jobs
@@ -265,15 +266,16 @@ def _collective(
         called = "; ".join(
             f"{ranks_text(ranks)} called {call_text(group, calls[ranks[0]])}" for ranks in kinds.values()
         )
-        text = f"{group_text(group)}: the ranks disagree about #{sequence}, for {seconds_text(seconds)}: {called}"
-        return Finding(key, text, seconds, tuple(waiting), ())
+        gpu = " (CUDA)" if counter == "cuda_sequence" else ""
+        text = f"{group_text(group)}: the ranks disagree about #{sequence}{gpu}, for {seconds_text(seconds)}: {called}"
+        return Finding(key, text, seconds, tuple(waiting), (), counter)
     missing: list[int] = []
     done: list[int] = []  # with their part
     for rank in group["global_ranks"]:
         if rank in calls:
             continue
         other = members.get(rank)
-        (missing if other is None or other[counter] < sequence else done).append(rank)
+        (missing if other is None or other.get(counter, 0) < sequence else done).append(rank)
     verb = "waits" if len(waiting) == 1 else "wait"
     text = f"{ranks_text(waiting)} {verb} in {call_text(group, calls[waiting[0]])} of {group_text(group)} "
     text += f"for {seconds_text(seconds)}; "
@@ -286,7 +288,7 @@ def _collective(
         text += (
             "all ranks are in it: it goes on, or what carries it hangs (look at the cores and at the network)"
         )
-    return Finding(key, text, seconds, tuple(waiting), tuple(missing))
+    return Finding(key, text, seconds, tuple(waiting), tuple(missing), counter)
 
 
 def _not_come(job: Job, key: str, missing: list[int]) -> str:
@@ -364,7 +366,9 @@ def conclusion(job: Job, found: Iterable[Finding]) -> str:
             f"rank {rank}, which {doing(job, rank)}{_place(job, rank)}" for rank in last
         )
     if circle := _circle(edges):
-        return f"{ranks_text(circle).capitalize()} wait for each other: they make these calls in different orders"
+        text = f"{ranks_text(circle).capitalize()} wait for each other: they make these calls in different orders"
+        both = len({each.counter for each in found if each.counter and set(each.waiting) & set(circle)}) > 1
+        return text + (", unless different threads make the CPU calls and the CUDA calls" if both else "")
     return ""
 
 

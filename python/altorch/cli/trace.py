@@ -155,7 +155,7 @@ def _print(job: Job, dumps: dict[int, str]) -> None:
         ):
             _print_group(job, rows, first)
         else:
-            calls = first["sequence"] + first["cuda_sequence"]
+            calls = first.get("calls", first["sequence"])
             idle.append(f"{group_text(first)} of {len(first['global_ranks'])} rank(s), {calls} call(s)")
     if idle:
         print("No rank is in a call of: " + "; ".join(idle) + "\n")

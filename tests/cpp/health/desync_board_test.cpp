@@ -43,11 +43,13 @@ TEST(DesyncBoard, ComparesCallsOnGpusAmongThemselves) {
   second.publish_refusal({8, 0, 0, true}, "a bad tensor");
   EXPECT_FALSE(first.compare({.sequence = 8}).has_value());
   EXPECT_TRUE(first.compare({8, 0, 0, true}).has_value());
+  second.publish_wait({.sequence = 6});
   second.publish_wait(on_gpu);
   const auto waiting = first.waiting(on_cpu);
-  EXPECT_EQ(waiting.text,
-            "rank 1 waits in #7 (CUDA), and a call on a CPU tensor never matches one on a CUDA tensor; ranks "
-            "not waiting in this group: 2");
+  EXPECT_EQ(
+      waiting.text,
+      "rank 1 waits in #7 (CUDA) (CPU and CUDA collectives never match: if it is the same call, move its "
+      "tensor); ranks not waiting in this group: 2");
   EXPECT_EQ(waiting.elsewhere, (std::vector<int>{1, 2}));
 }
 
