@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ OPERATIONS = (
     "all_to_all",
     "gather",
     "scatter",
+    "scan",
+    "exscan",
 )
 SMALLEST, LARGEST = 8, 1 << 30  # bytes
 
@@ -163,7 +166,9 @@ def _ask(world: World, operation: str, size: int) -> tuple[str, str, str]:
         linked=world.nvlink,
     )
     if world.device == "cuda":
-        return found["route"], found["rounds_text"].split(":")[0].split("\n")[0], found["reason"]
+        how = found["rounds_text"].split(":")[0].split("\n")[0]
+        # How many pieces differs with every size.
+        return found["route"], re.sub(r"^\d+ piece\(s\) of up to \S+ \S+", "in pieces", how), found["reason"]
     return found["algorithm"], found["route"], found["reason"]
 
 
